@@ -58,7 +58,7 @@ func TestDispatchLosesToCancel(t *testing.T) {
 	w.stands(id, canceled)
 }
 
-// A job is never forgotten because its service did not answer.
+// A job is never forgotten because a service did not answer.
 func TestDispatchKeepsWhatItCouldNotStart(t *testing.T) {
 	spec.Covers(t, "T-46")
 	for _, broken := range []string{"DequeueJob", "TransitionJobStatus", "GetJobRecord"} {
@@ -75,7 +75,7 @@ func TestDispatchKeepsWhatItCouldNotStart(t *testing.T) {
 			if status.Code(err) != codes.Unavailable {
 				t.Fatalf("fetch while %s fails: %v", broken, err)
 			}
-			if broken != "DequeueJob" { // which told of no job
+			if broken != "DequeueJob" { // it returned no job
 				w.logged("dispatch_postponed", "", id)
 			}
 			breakIt(broken, nil)
@@ -169,7 +169,7 @@ func TestConflictingOutcomes(t *testing.T) {
 	w.stands(id, done)
 }
 
-// Another terminal status may win between the coordinator's look and its write.
+// Another terminal status may win between the coordinator's read and its write.
 func TestOutcomeLosesTheLastRace(t *testing.T) {
 	spec.Covers(t, "T-91", "T-97")
 	w := wire(t)
@@ -191,8 +191,7 @@ func TestOutcomeLosesTheLastRace(t *testing.T) {
 	}
 }
 
-// The envelope that was stored first decides, even if its writer never got to
-// the status.
+// The envelope stored first decides, even if its writer never wrote the status.
 func TestFirstEnvelopeWins(t *testing.T) {
 	w := wire(t)
 	id := w.submit("")
@@ -303,7 +302,7 @@ func TestFetchIsNotIdempotent(t *testing.T) {
 	w := wire(t)
 	first, second := w.submit(""), w.submit("")
 	w.beat("w")
-	w.given("w", first) // in the order of their submits
+	w.given("w", first) // in the order of submission
 	w.given("w", second)
 	if answer := w.fetch("w"); answer.GetAssigned() {
 		t.Errorf("fetch answers %v", answer)
@@ -333,7 +332,7 @@ func TestHeartbeats(t *testing.T) {
 			t.Errorf("heartbeat answers %v", answer)
 		}
 		time.Sleep(3 * time.Second)
-		w.beat("w") // counts from here
+		w.beat("w") // the timeout starts here
 		time.Sleep(3999 * time.Millisecond)
 		w.coordinator.Sweep(t.Context())
 		w.given("w", id)
@@ -350,7 +349,7 @@ func TestHeartbeats(t *testing.T) {
 			t.Errorf("lines %v", lines)
 		}
 		w.beat("w")
-		w.given("w", id) // handed out again, before the other
+		w.given("w", id) // dispatched again, before the other
 		w.given("w", other)
 	})
 }
@@ -394,11 +393,11 @@ func TestWorkerThatComesBackInTime(t *testing.T) {
 		}
 		beat()
 		w.given("w", id)
-		time.Sleep(1500 * time.Millisecond) // killed, and started again under its name
+		time.Sleep(1500 * time.Millisecond) // killed and restarted under its name
 		beat()
 		w.fetch("w")
 		time.Sleep(50 * time.Millisecond)
-		w.given("w", id) // both slots ask, so none can be running it
+		w.given("w", id) // both slots ask, so neither can be running it
 		time.Sleep(1500 * time.Millisecond)
 		beat()
 		if answer := w.fetch("w"); answer.GetAssigned() {
@@ -471,7 +470,7 @@ func TestHeartbeatTellsWhatToStop(t *testing.T) {
 	})
 }
 
-// The flag counts if it is set before the outcome is looked at, not after.
+// The flag counts only if it is set before the coordinator reads the outcome.
 func TestCancelAfterTheOutcomeIsTooLate(t *testing.T) {
 	spec.Covers(t, "T-83", "T-243")
 	w := wire(t)

@@ -19,8 +19,7 @@ import (
 	"github.com/gopherqueue/gq/services/worker"
 )
 
-// design is design A within the test process, each service behind a port of its
-// own.
+// design is design A in the test process, each service on its own port.
 type design struct {
 	journal taskqueuetest.Journal
 	dial    func(addr, caller string) (*grpc.ClientConn, error)
@@ -30,22 +29,22 @@ type design struct {
 	stopGateway, stopJob, stopQueue, stopCoordinator, stopResult, stopWorker func()
 }
 
-// patience is how long something may take that happens in the end.
+// patience is the time limit for what must happen eventually.
 const patience = 2 * time.Minute
 
-// patiently dials for those who do not care how slow the machine is.
+// patiently dials with deadlines that do not depend on the speed of the machine.
 func patiently(addr, caller string) (*grpc.ClientConn, error) {
 	return rpc.DialPatiently(addr, caller, patience)
 }
 
-// start starts design A with so many worker slots. Its services wait for each other
-// however long it takes.
+// start starts design A with so many worker slots. Its services wait for each other as
+// long as necessary.
 func start(t *testing.T, slots int) *design {
 	t.Helper()
 	return startWith(t, slots, patiently)
 }
 
-// startWith starts design A whose services dial each other in some way.
+// startWith starts design A with a given function to dial services.
 func startWith(t *testing.T, slots int, dial func(addr, caller string) (*grpc.ClientConn, error)) *design {
 	t.Helper()
 	d := &design{dial: dial}
@@ -95,7 +94,7 @@ func (d *design) client(t *testing.T) publicpb.TaskQueuePublicServiceClient {
 	return publicpb.NewTaskQueuePublicServiceClient(connect(t, patiently, d.gateway, "test"))
 }
 
-// connect is how services reach each other.
+// connect connects to a service as another service does.
 func (d *design) connect(t *testing.T, addr, caller string) *grpc.ClientConn {
 	t.Helper()
 	return connect(t, d.dial, addr, caller)
@@ -119,7 +118,7 @@ func TestDesignA(t *testing.T) {
 	checkLog(t, d, target)
 }
 
-// checkLog checks what must hold of every line, whatever happened.
+// checkLog checks what must hold for every log line.
 func checkLog(t *testing.T, d *design, target taskqueuetest.Target) {
 	t.Helper()
 	for _, l := range d.journal.Lines(t, "") {

@@ -119,8 +119,8 @@ func TestRepeatedSubmitEnqueuesOnlyWhatIsQueued(t *testing.T) {
 	}
 }
 
-// A repeat that cannot be queued takes nothing back: the job was accepted before, and
-// waits where it waited.
+// A repeat that cannot be queued deletes nothing: the job was accepted before, and
+// keeps its place.
 func TestRepeatedSubmitNeverTakesBack(t *testing.T) {
 	spec.Covers(t, "T-46")
 	w := wire(t)
@@ -142,8 +142,8 @@ func TestRepeatedSubmitNeverTakesBack(t *testing.T) {
 	w.given("w", id)
 }
 
-// A repeat waits for the submit that has its key, and gets a job of its own if
-// that one was taken back.
+// A repeat waits for the submit that has its key, and gets a new job if that one was
+// undone.
 func TestSubmitsWithOneKeyFollowEachOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := wire(t)
@@ -215,7 +215,7 @@ func TestCancelOfAJobOutsideTheQueueIsAnAnomaly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := wire(t)
 		id := w.submit("")
-		if _, err := w.queue.DequeueJob(t.Context(), &internalpb.DequeueJobRequest{}); err != nil { // and it is lost
+		if _, err := w.queue.DequeueJob(t.Context(), &internalpb.DequeueJobRequest{}); err != nil { // and lost
 			t.Fatal(err)
 		}
 		answer := w.cancel(id)
@@ -255,8 +255,8 @@ func TestCancelBetweenCreateAndEnqueue(t *testing.T) {
 	})
 }
 
-// A cancellation that stops half way can be repeated and then ends the job; else that is
-// left to the coordinator.
+// A partial cancellation can be repeated and then ends the job; otherwise the
+// coordinator ends it.
 func TestCancelSurvivesPartialFailure(t *testing.T) {
 	for _, broken := range []string{"StoreResult", "TransitionJobStatus"} {
 		for _, repeated := range []bool{true, false} {
@@ -301,7 +301,7 @@ func TestCancelPutsBackLater(t *testing.T) {
 	})
 }
 
-// One that has ended meanwhile is not.
+// A job that has ended meanwhile is not put back.
 func TestCancelPutsBackNothingThatHasEnded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := wire(t)
@@ -339,7 +339,7 @@ func TestResultThatIsMissing(t *testing.T) {
 	id := w.submit("")
 	w.beat("w")
 	w.given("w", id)
-	// Somebody ends the job without storing its result.
+	// End the job without storing its result.
 	if _, err := w.jobs.TransitionJobStatus(t.Context(), &internalpb.TransitionJobStatusRequest{JobId: id, ExpectedFromStatus: running, ToStatus: done}); err != nil {
 		t.Fatal(err)
 	}
@@ -350,7 +350,7 @@ func TestResultThatIsMissing(t *testing.T) {
 	w.logged(rpc.EventAnomaly, "terminal_without_result", id)
 }
 
-// Status is what the job service says, and changes only there.
+// The status is what the job service says, and changes only there.
 func TestStatusIsTheJobServices(t *testing.T) {
 	spec.Covers(t, "T-62", "T-73")
 	w := wire(t)
@@ -367,8 +367,8 @@ func TestStatusIsTheJobServices(t *testing.T) {
 	}
 }
 
-// A gateway answers what the job service says now, every field of it: it remembers
-// nothing, not even that a job has ended.
+// A gateway returns every field as the job service has it now: it caches nothing, not
+// even that a job has ended.
 func TestEveryStatusReadAsksTheJobService(t *testing.T) {
 	spec.Covers(t, "T-51", "T-62", "T-145")
 	w := wire(t)
@@ -408,7 +408,7 @@ func TestEveryStatusReadAsksTheJobService(t *testing.T) {
 	}
 }
 
-// Every call whose service is down answers UNAVAILABLE.
+// Every call whose service is down returns UNAVAILABLE.
 func TestDownstreamIsDown(t *testing.T) {
 	spec.Covers(t, "T-214")
 	w := wire(t)

@@ -33,8 +33,8 @@ import (
 	"github.com/gopherqueue/gq/services/worker"
 )
 
-// Who may call what is a matter of types: a service can call only what the
-// fields of its configuration have, and fields of that kind are all it gets.
+// Types decide who may call what: a service can call only what the fields of its
+// configuration offer, and it gets no other fields of that kind.
 func TestCallerMatrix(t *testing.T) {
 	spec.Covers(t, "T-52", "T-54", "T-56", "T-58", "T-61", "T-63", "T-76", "T-77", "T-115", "T-116", "T-118", "T-119", "T-120", "T-121")
 	want := map[string][]string{
@@ -64,7 +64,7 @@ func TestCallerMatrix(t *testing.T) {
 	}
 }
 
-// No service reaches another one, or a network, past its configuration.
+// No service reaches another service, or a network, except through its configuration.
 func TestServicesShareNothing(t *testing.T) {
 	spec.Covers(t, "T-48", "T-66", "T-67", "T-282")
 	names := []string{"coordinator", "gateway", "job", "queue", "result", "worker"}
@@ -106,7 +106,7 @@ func TestServicesShareNothing(t *testing.T) {
 	}
 }
 
-// Each service serves its own API and nothing else.
+// Each service serves only its own API.
 func TestEachServiceServesItsOwn(t *testing.T) {
 	spec.Covers(t, "T-04", "T-49", "T-53", "T-55", "T-59", "T-106", "T-110", "T-111", "T-112", "T-113")
 	d := start(t, 0)
@@ -153,8 +153,8 @@ func waitFor(t *testing.T, client publicpb.TaskQueuePublicServiceClient, id stri
 	}
 }
 
-// answers makes a call until it is answered with a code. On a slow machine services may
-// give up on each other before.
+// answers repeats a call until it returns a code. On a slow machine services may time
+// out on each other first.
 func answers(t *testing.T, what string, want codes.Code, call func() error) {
 	t.Helper()
 	for limit := time.Now().Add(patience); ; {
@@ -168,8 +168,7 @@ func answers(t *testing.T, what string, want codes.Code, call func() error) {
 	}
 }
 
-// A gateway holds nothing: another one answers the same, whatever became of the
-// first.
+// A gateway has no state: another one answers the same, whatever happened to the first.
 func TestGatewaysAreInterchangeable(t *testing.T) {
 	spec.Covers(t, "T-50", "T-62", "T-68")
 	d := start(t, 1)
@@ -208,7 +207,7 @@ func TestGatewaysAreInterchangeable(t *testing.T) {
 	}
 }
 
-// holds reports whether a value, or anything it leads to, has some bytes in it.
+// holds reports whether a value, or anything reachable from it, contains mark.
 func holds(v reflect.Value, mark string, seen map[any]bool) bool {
 	switch v.Kind() {
 	case reflect.Pointer, reflect.Interface:
@@ -250,8 +249,8 @@ func holds(v reflect.Value, mark string, seen map[any]bool) bool {
 	return false
 }
 
-// Output is kept by the result service and by nobody else, before and after it was
-// read, and while the result service is down.
+// Only the result service keeps output, before and after it was read, and while the
+// result service is down.
 func TestOutputIsTheResultServices(t *testing.T) {
 	spec.Covers(t, "T-56", "T-65")
 	w := wire(t)
@@ -291,7 +290,7 @@ func TestOutputIsTheResultServices(t *testing.T) {
 	}
 }
 
-// Results outlive every other service, and jobs those that only pass by.
+// Results survive all other services, and jobs survive the stateless ones.
 func TestResultsSurviveTheOthers(t *testing.T) {
 	spec.Covers(t, "T-60", "T-214")
 	d := startWith(t, 1, rpc.Dial)
@@ -328,7 +327,7 @@ func TestResultsSurviveTheOthers(t *testing.T) {
 	}
 }
 
-// The deadline of a client reaches the last service, and a slow one shows as
+// A client's deadline propagates to the last service, and a slow service shows as
 // DEADLINE_EXCEEDED.
 func TestDeadlinesPropagate(t *testing.T) {
 	spec.Covers(t, "T-216")
@@ -353,7 +352,7 @@ func TestDeadlinesPropagate(t *testing.T) {
 				t.Errorf("the service saw %v left", left)
 			}
 			return
-		default: // the call did not get so far in time
+		default: // the call did not get that far in time
 		}
 		if time.Now().After(limit) {
 			t.Fatal("the service was never reached")

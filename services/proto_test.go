@@ -18,7 +18,7 @@ import (
 
 var rewrite = flag.Bool("rewrite", false, "write the golden file anew: only after an entry in docs/change-control.md")
 
-// describe writes everything that is on the wire of a file: names, numbers and
+// describe lists everything in a file that affects the wire format: names, numbers and
 // types.
 func describe(file protoreflect.FileDescriptor) string {
 	var b strings.Builder
@@ -69,8 +69,8 @@ func typeOf(f protoreflect.FieldDescriptor) string {
 	return name
 }
 
-// The golden file was compared with the frozen document field by field. What is
-// on the wire never changes; additions need an entry in docs/change-control.md.
+// The golden file was compared with the frozen document field by field. The wire format
+// never changes; additions need an entry in docs/change-control.md.
 func TestProtoIsFrozen(t *testing.T) {
 	spec.Covers(t, "T-26", "T-27", "T-28", "T-29", "T-30", "T-31", "T-40", "T-105", "T-110", "T-111", "T-112", "T-113", "T-122", "T-123", "T-260", "T-261",
 		"T-127", "T-128", "T-129", "T-130", "T-132", "T-133", "T-134", "T-136", "T-137", "T-138", "T-139", "T-145", "T-146", "T-147", "T-148", "T-149", "T-256", "T-258",
@@ -92,7 +92,7 @@ func TestProtoIsFrozen(t *testing.T) {
 	}
 }
 
-// What holds of the schema as a whole.
+// Rules that hold for the whole schema.
 func TestProtoShape(t *testing.T) {
 	spec.Covers(t, "T-27", "T-29", "T-31", "T-71", "T-122", "T-124", "T-126", "T-133", "T-192", "T-193", "T-258", "T-262")
 	public, internal := publicpb.File_taskqueue_public_proto, internalpb.File_taskqueue_internal_proto
@@ -128,8 +128,8 @@ func TestProtoShape(t *testing.T) {
 	}
 }
 
-// Errors are told by codes alone: there is no message for them, of ours or of
-// somebody else, at whatever depth.
+// Errors are reported only by codes: no message contains error details, ours or a
+// library's, at any depth.
 func TestProtoHasNoErrorInfo(t *testing.T) {
 	spec.Covers(t, "T-257")
 	seen := make(map[protoreflect.FullName]bool)

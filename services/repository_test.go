@@ -49,7 +49,7 @@ func TestComposeA(t *testing.T) {
 			t.Errorf("%s runs %s", name, s.Image)
 		}
 		if len(s.Profiles) > 0 {
-			continue // the load generator is no node
+			continue // the load generator is not a node
 		}
 		nodes = append(nodes, name)
 		if !slices.Equal(s.Command[:2], []string{"svc", name}) {

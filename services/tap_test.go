@@ -23,15 +23,15 @@ import (
 	"github.com/gopherqueue/gq/services/result"
 )
 
-// tap connects services without a network, so that it works in synctest bubbles.
-// It records each call and can make it fail.
+// tap connects services without a network, so that it works in synctest bubbles. It
+// records each call and can make it fail.
 type tap struct {
 	mu    sync.Mutex // guards what follows
 	serve map[string]func(context.Context, any) (any, error)
 	calls []string
-	fail  map[string]error  // instead of the call
-	lose  map[string]error  // after the call: the answer is lost
-	hooks map[string]func() // before the call, once
+	fail  map[string]error  // returned instead of calling
+	lose  map[string]error  // returned after the call: the answer is lost
+	hooks map[string]func() // run before the next call, once
 }
 
 func newTap() *tap {
@@ -92,7 +92,7 @@ func (p *tap) setLost(method string, err error) {
 	p.lose[method] = err
 }
 
-// before runs something before the next call of a method.
+// before runs a function before the next call of a method.
 func (p *tap) before(method string, do func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -108,8 +108,8 @@ func (p *tap) taken() []string {
 	return calls
 }
 
-// wired is design A without worker and network, with a tap on what the gateway
-// calls and one on what the coordinator calls.
+// wired is design A without worker and network, with one tap on the gateway's calls and
+// one on the coordinator's.
 type wired struct {
 	t       *testing.T
 	journal taskqueuetest.Journal
@@ -123,10 +123,10 @@ type wired struct {
 	fromGateway, fromCoordinator *tap
 }
 
-// ticking lets the coordinator's clock go on, as tests in bubbles want it.
+// ticking gives the coordinator a running clock, for tests in bubbles.
 func ticking(c *coordinator.Config, _ *queue.Config) { c.Now = time.Now }
 
-// wire has a coordinator whose clock stands still: no worker times out.
+// wire returns a design whose coordinator's clock stands still: no worker times out.
 func wire(t *testing.T, adjust ...func(*coordinator.Config, *queue.Config)) *wired {
 	w := &wired{t: t, fromGateway: newTap(), fromCoordinator: newTap()}
 	now := time.Now()
@@ -184,7 +184,7 @@ func (w *wired) cancel(id string) *publicpb.CancelJobResponse {
 	return answer
 }
 
-// cancelInVain cancels while a service is down.
+// cancelInVain cancels a job while a service is down.
 func (w *wired) cancelInVain(id string) {
 	w.t.Helper()
 	if _, err := w.gateway.CancelJob(w.t.Context(), &publicpb.CancelJobRequest{JobId: id}); status.Code(err) != codes.Unavailable {
@@ -210,7 +210,7 @@ func (w *wired) fetch(worker string) *internalpb.FetchWorkResponse {
 	return answer
 }
 
-// given fetches and wants a certain job.
+// given fetches and requires a certain job.
 func (w *wired) given(worker, id string) {
 	w.t.Helper()
 	if answer := w.fetch(worker); !answer.GetAssigned() || answer.GetJobId() != id {
@@ -229,7 +229,7 @@ func (w *wired) report(worker, id string, outcome internalpb.JobOutcome) bool {
 	return answer.GetAccepted()
 }
 
-// stands wants a status of a job, and a result once it has ended.
+// stands requires a status of a job, and a result once it has ended.
 func (w *wired) stands(id string, want publicpb.JobStatus) *publicpb.GetJobStatusResponse {
 	w.t.Helper()
 	now, err := w.gateway.GetJobStatus(w.t.Context(), &publicpb.GetJobStatusRequest{JobId: id})
@@ -245,7 +245,7 @@ func (w *wired) stands(id string, want publicpb.JobStatus) *publicpb.GetJobStatu
 	return now
 }
 
-// logged wants a line about a job with an event, for anomalies of a kind.
+// logged requires a line about a job with an event and, for anomalies, a kind.
 func (w *wired) logged(event, kind, id string) {
 	w.t.Helper()
 	for _, l := range w.journal.Lines(w.t, event) {

@@ -1,11 +1,10 @@
-// Package coordinator is the service that owns which workers are alive and who
-// gets which job. It keeps neither specs nor results: those it reads from and
-// writes to their owners.
+// Package coordinator is the service that knows which workers are alive and assigns
+// jobs to them. It keeps neither specs nor results: it reads and writes them through
+// the services that own them.
 //
-// A job that was taken out of the queue is in exactly one place until it has
-// ended: with a worker, or in the list of jobs to hand out next. Both are in
-// memory only, so a coordinator that dies forgets them; what is then reported by
-// workers is accepted all the same.
+// A job taken from the queue is in exactly one place until it has ended: with a worker,
+// or in the list of jobs to dispatch next. Both are in memory only, so a restarted
+// coordinator has forgotten them; it accepts outcomes from workers all the same.
 package coordinator
 
 import (
@@ -23,7 +22,7 @@ import (
 	"github.com/gopherqueue/gq/internal/designs/rpc"
 )
 
-// The locked policy of heartbeats and idle workers.
+// The fixed policy of heartbeats and idle workers.
 const (
 	HeartbeatInterval = 1000 * time.Millisecond
 	WorkerTimeout     = 4000 * time.Millisecond
@@ -39,24 +38,24 @@ const (
 	maxIDBytes = 256
 )
 
-// Queue is what a coordinator may ask of the queue service.
+// Queue is the part of the queue service that a coordinator may call.
 type Queue interface {
 	DequeueJob(context.Context, *internalpb.DequeueJobRequest, ...grpc.CallOption) (*internalpb.DequeueJobResponse, error)
 	RemoveJobIfPresent(context.Context, *internalpb.RemoveJobIfPresentRequest, ...grpc.CallOption) (*internalpb.RemoveJobIfPresentResponse, error)
 }
 
-// Jobs is what a coordinator may ask of the job service.
+// Jobs is the part of the job service that a coordinator may call.
 type Jobs interface {
 	TransitionJobStatus(context.Context, *internalpb.TransitionJobStatusRequest, ...grpc.CallOption) (*internalpb.TransitionJobStatusResponse, error)
 	GetJobRecord(context.Context, *internalpb.GetJobRecordRequest, ...grpc.CallOption) (*internalpb.GetJobRecordResponse, error)
 }
 
-// Results is what a coordinator may ask of the result service.
+// Results is the part of the result service that a coordinator may call.
 type Results interface {
 	StoreResult(context.Context, *internalpb.StoreResultRequest, ...grpc.CallOption) (*internalpb.StoreResultResponse, error)
 }
 
-// Config is what a coordinator needs. Zero fields mean the default.
+// Config configures a coordinator. Zero fields mean the default.
 type Config struct {
 	Log     *rpc.Log
 	Now     func() time.Time // time.Now
@@ -64,9 +63,9 @@ type Config struct {
 	Jobs    Jobs
 	Results Results
 
-	IdleHint    time.Duration // 200 ms; brought into [50 ms, 1 s]
-	MaxAttempts int           // times a job is handed out before it is WORKER_LOST: 3
-	Grace       time.Duration // a worker may take longer than the work by this: 30 s
+	IdleHint    time.Duration // 200 ms; limited to [50 ms, 1 s]
+	MaxAttempts int           // dispatches of a job before it is WORKER_LOST: 3
+	Grace       time.Duration // how much longer than the work a worker may take: 30 s
 }
 
 func (c *Config) setDefaults() {
@@ -92,41 +91,40 @@ type Service struct {
 
 	mu      sync.Mutex // guards what follows
 	workers map[string]*worker
-	held    map[string]*handout // jobs with a worker, or on the way to one
-	pending []*handout          // to be handed out before anything from the queue
-	spent   []*handout          // handed out too often: to be ended
+	held    map[string]*handout // jobs with a worker, or in transit to one
+	pending []*handout          // to dispatch before anything from the queue
+	spent   []*handout          // dispatched too often: to be ended
 
-	term       string   // of this process, in the names of its dequeues
+	term       string   // of this process, part of its dequeue ids
 	dequeues   uint64   // so far
-	unanswered []string // dequeues that may have taken a job out: to be asked again
+	unanswered []string // ids of dequeues that may have taken a job: to be repeated
 }
 
-// worker is what is known of a worker.
+// worker is what the coordinator knows about a worker.
 type worker struct {
 	lastBeat  time.Time
 	available bool
 	slots     int         // 0 if unknown
-	idled     []time.Time // when its last fetches were answered with nothing, at most one per slot
+	idled     []time.Time // times of its last fetches that got no job, at most one per slot
 }
 
-// handout is a job outside the queue.
+// handout is a job taken from the queue.
 type handout struct {
 	jobID    string
 	worker   string    // empty unless a worker has it
-	attempts int       // times it was handed out
-	unsure   bool      // whether the job is RUNNING is not known
+	attempts int       // times it was dispatched
+	unsure   bool      // it is unknown whether the job is RUNNING
 	since    time.Time // when the worker got it
-	overdue  time.Time // when the worker should long have reported
+	overdue  time.Time // when its outcome is long overdue
 }
 
-// New returns a coordinator that knows no worker.
+// New returns a coordinator without workers.
 func New(c Config) *Service {
 	c.setDefaults()
 	return &Service{config: c, workers: make(map[string]*worker), held: make(map[string]*handout), term: rand.Text()}
 }
 
-// WorkerHeartbeat keeps a worker available, and tells it which of its jobs
-// should stop.
+// WorkerHeartbeat keeps a worker available, and returns which of its jobs should stop.
 func (s *Service) WorkerHeartbeat(ctx context.Context, r *internalpb.WorkerHeartbeatRequest) (*internalpb.WorkerHeartbeatResponse, error) {
 	id := r.GetWorkerId()
 	if err := checkWorker(id); err != nil {
@@ -153,21 +151,21 @@ func (s *Service) WorkerHeartbeat(ctx context.Context, r *internalpb.WorkerHeart
 	}, nil
 }
 
-// A heartbeat must be answered in time whatever the job service does.
+// A heartbeat must be answered in time, however slow the job service is.
 const (
 	stopLookup = 200 * time.Millisecond // for all lookups of a heartbeat together
 	stopAge    = 200 * time.Millisecond // younger runs are left to end by themselves
 	stopMost   = 64
 )
 
-// toStop lists the jobs of a worker whose cancellation was asked for.
+// toStop lists the jobs of a worker whose cancellation was requested.
 func (s *Service) toStop(ctx context.Context, workerID string) (ids []string) {
 	ctx, cancel := context.WithTimeout(ctx, stopLookup)
 	defer cancel()
 	for _, id := range s.heldBy(workerID) {
 		record, err := s.config.Jobs.GetJobRecord(ctx, &internalpb.GetJobRecordRequest{JobId: id})
 		if err != nil {
-			break // only a hint: the next heartbeat has another chance
+			break // only a hint: the next heartbeat tries again
 		}
 		if record.GetSummary().GetCancelRequested() {
 			ids = append(ids, id)
@@ -188,7 +186,7 @@ func (s *Service) heldBy(workerID string) (ids []string) {
 	return ids
 }
 
-// availableLocked judges a worker by now, whether or not a sweep has run.
+// availableLocked judges a worker at this moment, whether or not a sweep has run.
 func (s *Service) availableLocked(id string, now time.Time) bool {
 	w, ok := s.workers[id]
 	return ok && w.available && now.Sub(w.lastBeat) <= WorkerTimeout

@@ -14,16 +14,16 @@ import (
 	"github.com/gopherqueue/gq/internal/designs/rpc"
 )
 
-// tries bounds the jobs one call looks at that turn out to need no worker.
+// tries limits how many jobs that need no worker one call passes over.
 const tries = 16
 
-// FetchWork hands a job to a worker, or says when to ask again.
+// FetchWork gives a job to a worker, or says when to ask again.
 func (s *Service) FetchWork(ctx context.Context, r *internalpb.FetchWorkRequest) (*internalpb.FetchWorkResponse, error) {
 	if err := checkWorker(r.GetWorkerId()); err != nil {
 		return nil, err
 	}
 	if !s.arrive(ctx, r.GetWorkerId()) {
-		return s.hint(), nil // it must be heard of first
+		return s.hint(), nil // it must send a heartbeat first
 	}
 	for range tries {
 		h, err := s.next(ctx, r.GetWorkerId())
@@ -44,8 +44,8 @@ func (s *Service) FetchWork(ctx context.Context, r *internalpb.FetchWorkRequest)
 	return s.hint(), nil
 }
 
-// idle tells a worker to ask again later, and remembers it if somebody waits for
-// the answer.
+// idle tells a worker to ask again later, and notes the time unless the call was
+// abandoned.
 func (s *Service) idle(ctx context.Context, workerID string) *internalpb.FetchWorkResponse {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -59,8 +59,8 @@ func (s *Service) hint() *internalpb.FetchWorkResponse {
 	return &internalpb.FetchWorkResponse{RetryAfterMs: uint32(s.config.IdleHint.Milliseconds())}
 }
 
-// next takes a job that is to be handed out again, or one from the queue, and
-// holds it. It returns nil if there is none.
+// next takes a job to dispatch again, or one from the queue, and holds it. It returns
+// nil if there is none.
 func (s *Service) next(ctx context.Context, workerID string) (*handout, error) {
 	if h := s.takePending(); h != nil {
 		return h, nil
@@ -77,14 +77,14 @@ func (s *Service) next(ctx context.Context, workerID string) (*handout, error) {
 		if s.hold(h) {
 			return h, nil
 		}
-		// Queued twice, after an answer to the gateway was lost.
+		// It was queued twice, after an answer to the gateway was lost.
 		s.config.Log.Info(ctx, "FetchWork", "dispatch_race", "job from the queue is handed out already", rpc.JobID(h.jobID))
 	}
 	return nil, nil
 }
 
-// dequeue takes a job out of the queue. Where no answer comes a job may be out of it all
-// the same, so the next one asks the same question again.
+// dequeue takes a job from the queue. Without an answer a job may have been taken all
+// the same, so the next call repeats the same dequeue.
 func (s *Service) dequeue(ctx context.Context, workerID string) (*internalpb.DequeueJobResponse, error) {
 	id := s.dequeueID()
 	answer, err := s.config.Queue.DequeueJob(ctx, &internalpb.DequeueJobRequest{WorkerId: workerID, DequeueId: id})
@@ -97,7 +97,7 @@ func (s *Service) dequeue(ctx context.Context, workerID string) (*internalpb.Deq
 	return answer, nil
 }
 
-// dequeueID is the name of a dequeue: of one that was not answered, or a new one.
+// dequeueID returns the id of a dequeue that was not answered, or a new one.
 func (s *Service) dequeueID() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -135,14 +135,14 @@ func (s *Service) hold(h *handout) bool {
 	return true
 }
 
-// drop forgets a job that has ended or is not the coordinator's business.
+// drop forgets a job that has ended or that the job service does not know.
 func (s *Service) drop(jobID string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.held, jobID)
 }
 
-// keep puts a job back into the list of those to hand out next.
+// keep puts a job back into the list of jobs to dispatch next.
 func (s *Service) keep(h *handout) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -155,9 +155,8 @@ func (s *Service) keepLocked(h *handout) {
 	s.pending = append(s.pending, h)
 }
 
-// dispatch gives a held job to a worker. It returns no spec if the job needs no
-// worker any more. Whatever happens, the job is not forgotten before it is known
-// to have ended or to be unknown.
+// dispatch gives a held job to a worker. It returns no spec if the job needs no worker
+// any more. In any case it keeps the job until the job has ended or is unknown.
 func (s *Service) dispatch(ctx context.Context, h *handout, workerID string) (*publicpb.JobSpec, error) {
 	if h.unsure {
 		mine, err := s.start(ctx, h)
@@ -184,7 +183,7 @@ func (s *Service) dispatch(ctx context.Context, h *handout, workerID string) (*p
 		s.drop(h.jobID)
 		return nil, nil
 	}
-	if ctx.Err() != nil { // nobody waits for the answer
+	if ctx.Err() != nil { // the caller has given up
 		s.keep(h)
 		return nil, status.FromContextError(ctx.Err()).Err()
 	}
@@ -200,8 +199,8 @@ func (s *Service) assign(h *handout, workerID string, work time.Duration) {
 	h.attempts++
 }
 
-// start moves a job from QUEUED to RUNNING. It tells whether the job is to be
-// handed out.
+// start moves a job from QUEUED to RUNNING. It reports whether the job may be
+// dispatched.
 func (s *Service) start(ctx context.Context, h *handout) (mine bool, err error) {
 	change, err := s.config.Jobs.TransitionJobStatus(ctx, &internalpb.TransitionJobStatusRequest{
 		JobId: h.jobID, ExpectedFromStatus: publicpb.JobStatus_QUEUED, ToStatus: publicpb.JobStatus_RUNNING, Actor: actor,
@@ -209,8 +208,8 @@ func (s *Service) start(ctx context.Context, h *handout) (mine bool, err error) 
 	if err != nil {
 		return false, s.postpone(ctx, h, err)
 	}
-	// Nobody else starts jobs, and this one is with no worker: if it is RUNNING,
-	// it was started by an attempt whose answer was lost.
+	// Only the coordinator starts jobs, and no worker has this one: if it is RUNNING,
+	// an attempt whose answer was lost has started it.
 	if change.GetApplied() || change.GetCurrentStatus() == publicpb.JobStatus_RUNNING {
 		return true, nil
 	}
@@ -220,8 +219,8 @@ func (s *Service) start(ctx context.Context, h *handout) (mine bool, err error) 
 	return false, nil
 }
 
-// postpone keeps a job for which the job service did not answer. One that it
-// does not know is reported and dropped; that is not an error of the call.
+// postpone keeps a job if the job service did not answer. It reports and drops a job
+// that the service does not know, and returns no error then.
 func (s *Service) postpone(ctx context.Context, h *handout, err error) error {
 	if status.Code(err) == codes.NotFound {
 		s.config.Log.Anomaly(ctx, "FetchWork", "queued_but_unknown", h.jobID, "job from the queue is unknown to the job service")

@@ -7,18 +7,17 @@ import (
 	"time"
 )
 
-// settled is the age from which a job that a worker was given must have reached
-// it, if it ever will.
+// settled is the age by which a job must have reached its worker, if it ever will.
 const settled = time.Second
 
-// arrive tells whether a worker that asks for work is available. It takes back
-// the jobs that the worker cannot be running any more.
+// arrive reports whether a worker that asks for work is available. It takes back the
+// jobs that the worker cannot be running any more.
 //
-// A worker that died and came back under its name in less than the timeout is
-// never missed, and an answer that got lost on its way is not either. But a slot
-// runs one job, and a slot that was told to wait does not ask again before its
-// time. So this call and the recent calls that were told to wait come from as
-// many different slots, and the worker has no more jobs than it has other slots.
+// The timeout does not notice a worker that died and came back under its name in time,
+// nor an answer that was lost. But a slot runs one job, and an idle slot does not ask
+// again before its hint is over. So this call and the recent calls that got no job come
+// from different slots, and the worker can run at most one job in each of its other
+// slots.
 func (s *Service) arrive(ctx context.Context, workerID string) bool {
 	s.mu.Lock()
 	now := s.config.Now()

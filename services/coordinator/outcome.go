@@ -15,7 +15,7 @@ import (
 	"github.com/gopherqueue/gq/internal/taskwork"
 )
 
-// Limits of texts that workers send.
+// Limits of texts from workers.
 const (
 	maxReason  = 1 << 10
 	maxSummary = 4 << 10
@@ -27,9 +27,9 @@ var statusOf = map[internalpb.JobOutcome]publicpb.JobStatus{
 	internalpb.JobOutcome_CANCELED:  publicpb.JobStatus_CANCELED,
 }
 
-// ReportWorkOutcome ends a job: envelope first, then status. The first report
-// wins. It is accepted if the job ended as reported, or as CANCELED because that
-// was asked for before.
+// ReportWorkOutcome ends a job: first the envelope, then the status. The first report
+// wins. It is accepted if the job ended as reported, or as CANCELED because that was
+// requested before.
 func (s *Service) ReportWorkOutcome(ctx context.Context, r *internalpb.ReportWorkOutcomeRequest) (*internalpb.ReportWorkOutcomeResponse, error) {
 	const method = "ReportWorkOutcome"
 	if err := checkWorker(r.GetWorkerId()); err != nil {
@@ -75,8 +75,8 @@ func (s *Service) ReportWorkOutcome(ctx context.Context, r *internalpb.ReportWor
 	return &internalpb.ReportWorkOutcomeResponse{Accepted: accepted}, nil
 }
 
-// envelopeOf is the envelope of a report, and the reason that goes with the
-// status. Output that is too large makes it a failure without output.
+// envelopeOf returns the envelope of a report, and the reason for the status. Too large
+// an output makes it a failure without output.
 func (s *Service) envelopeOf(r *internalpb.ReportWorkOutcomeRequest, wanted publicpb.JobStatus) (*internalpb.StoreResultRequest, string) {
 	if len(r.GetOutputBytes()) > taskwork.MaxOutputBytes {
 		return &internalpb.StoreResultRequest{
@@ -110,8 +110,8 @@ func canceledEnvelope(jobID string, runtime uint32, reason string) *internalpb.S
 	}
 }
 
-// end stores an envelope, then moves the job from RUNNING to the status of the
-// envelope that stands. It returns the status the job has then.
+// end stores an envelope, then moves the job from RUNNING to the status of the envelope
+// that won. It returns the job's status then.
 func (s *Service) end(ctx context.Context, method string, envelope *internalpb.StoreResultRequest, reason string) (publicpb.JobStatus, error) {
 	stored, err := s.config.Results.StoreResult(ctx, envelope)
 	if err != nil {

@@ -11,13 +11,13 @@ import (
 	"github.com/gopherqueue/gq/internal/taskwork"
 )
 
-// WorkerLost is the failure reason of a job that was handed out too often
-// without an outcome.
+// WorkerLost is the failure reason of a job that was dispatched too often without an
+// outcome.
 const WorkerLost = "WORKER_LOST"
 
 const (
 	sweepInterval = 250 * time.Millisecond
-	forgetAfter   = 10 * time.Minute // of a worker that is gone
+	forgetAfter   = 10 * time.Minute // for a worker that is gone
 )
 
 // Run sweeps until ctx ends.
@@ -34,9 +34,8 @@ func (s *Service) Run(ctx context.Context) error {
 	}
 }
 
-// Sweep marks workers that are not heard of as unavailable, takes their jobs and
-// those that are long overdue back to be handed out again, and ends the jobs for
-// which that happened too often.
+// Sweep marks silent workers as unavailable, takes back their jobs and overdue ones for
+// another dispatch, and ends the jobs that were dispatched too often.
 func (s *Service) Sweep(ctx context.Context) {
 	gone, taken := s.takeBack(s.config.Now())
 	const method = "Sweep"
@@ -57,7 +56,7 @@ func (s *Service) Sweep(ctx context.Context) {
 	}
 }
 
-// A redelivery is a job that was taken back.
+// A redelivery is a job taken back from a worker.
 type redelivery struct{ jobID, workerID, why string }
 
 func (s *Service) takeBack(now time.Time) (gone []string, taken []redelivery) {
@@ -74,7 +73,7 @@ func (s *Service) takeBack(now time.Time) (gone []string, taken []redelivery) {
 	}
 	for _, h := range s.held {
 		switch {
-		case h.worker == "": // on its way
+		case h.worker == "": // in transit
 		case !s.availableLocked(h.worker, now):
 			taken = append(taken, s.takeBackLocked(h, "job is handed out again: its worker is unavailable"))
 		case now.After(h.overdue):

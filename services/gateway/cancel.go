@@ -13,22 +13,22 @@ import (
 	"github.com/gopherqueue/gq/internal/designs/rpc"
 )
 
-// A job that is QUEUED but not in the queue is usually about to change either,
-// so it is looked at again before it is called an anomaly.
+// A job that is QUEUED but not in the queue is usually about to change one of them, so
+// the gateway checks again before it reports an anomaly.
 const (
 	recheckInterval = 30 * time.Millisecond
 	rechecks        = 5
 )
 
-// What is done for jobs that may be out of the queue while it does not answer.
+// Limits for jobs that may be out of the queue while it does not answer.
 const (
-	maxPutBacks     = 1000 // jobs at a time
+	maxPutBacks     = 1000 // jobs at the same time
 	putBackInterval = time.Second
 	putBackFor      = 10 * time.Minute
 )
 
-// CancelJob ends a queued job. A running one is flagged, and ends as CANCELED
-// unless its outcome is reported first.
+// CancelJob ends a queued job. It flags a running one, which ends as CANCELED unless
+// its outcome is reported first.
 func (s *Service) CancelJob(ctx context.Context, r *publicpb.CancelJobRequest) (*publicpb.CancelJobResponse, error) {
 	record, err := s.record(ctx, r.GetJobId())
 	if err != nil {
@@ -42,7 +42,7 @@ func (s *Service) CancelJob(ctx context.Context, r *publicpb.CancelJobRequest) (
 	}
 	for n := 0; ; n++ {
 		removal, err := s.Queue.RemoveJobIfPresent(ctx, &internalpb.RemoveJobIfPresentRequest{JobId: r.GetJobId()})
-		if err != nil { // it may be out of the queue all the same, or be taken out yet
+		if err != nil { // the queue may have removed it, or may do so later
 			s.putBack(ctx, r)
 			return nil, rpc.Downstream("queue", err)
 		}
@@ -62,7 +62,7 @@ func (s *Service) CancelJob(ctx context.Context, r *publicpb.CancelJobRequest) (
 	}
 }
 
-// flag asks for cancellation on the running path.
+// flag requests the cancellation of a running job.
 func (s *Service) flag(ctx context.Context, r *publicpb.CancelJobRequest) (*publicpb.CancelJobResponse, error) {
 	set, err := s.Jobs.SetCancelRequested(ctx, &internalpb.SetCancelRequestedRequest{JobId: r.GetJobId(), CancelRequested: true, Reason: rpc.Clip(r.GetReason(), maxReason)})
 	if err != nil {
@@ -71,8 +71,8 @@ func (s *Service) flag(ctx context.Context, r *publicpb.CancelJobRequest) (*publ
 	return accepted(r, set.GetCurrentStatus()), nil
 }
 
-// cancelRemoved ends a job that was just taken out of the queue: envelope first,
-// then status.
+// cancelRemoved ends a job that was just removed from the queue: first the envelope,
+// then the status.
 func (s *Service) cancelRemoved(ctx context.Context, r *publicpb.CancelJobRequest) (*publicpb.CancelJobResponse, error) {
 	_, err := s.Results.StoreResult(ctx, &internalpb.StoreResultRequest{
 		JobId: r.GetJobId(), TerminalStatus: publicpb.JobStatus_CANCELED, OutputSummary: summaryOf(r.GetReason()),
@@ -84,12 +84,12 @@ func (s *Service) cancelRemoved(ctx context.Context, r *publicpb.CancelJobReques
 	return s.markCanceled(ctx, r)
 }
 
-// putBack undoes the removal of a job that could not be ended, or of which nothing is
-// known. The flag goes first, so that the job ends as CANCELED when its
-// turn comes. A queue that does not answer is asked again, while the client is told that
-// it failed: it may be paused, and take the job out when it goes on.
+// putBack undoes the removal of a job that could not be ended or may have been removed.
+// It sets the flag first, so that the job ends as CANCELED when its turn comes. If the
+// queue does not answer, the client gets an error and putBack keeps trying: a paused
+// queue may remove the job when it resumes.
 func (s *Service) putBack(ctx context.Context, r *publicpb.CancelJobRequest) {
-	ctx = context.WithoutCancel(ctx) // however little time the client left
+	ctx = context.WithoutCancel(ctx) // the client's deadline may be near
 	err := s.tryPutBack(ctx, r)
 	if err == nil {
 		return
@@ -104,7 +104,7 @@ func (s *Service) putBack(ctx context.Context, r *publicpb.CancelJobRequest) {
 	go func() {
 		defer func() { <-s.putBacks }()
 		for end := s.Now().Add(putBackFor); err != nil; err = s.tryPutBack(ctx, r) {
-			if status.Code(err) == codes.Canceled || s.Now().After(end) { // Canceled: the gateway ends
+			if status.Code(err) == codes.Canceled || s.Now().After(end) { // Canceled: the gateway is stopping
 				s.notPutBack(ctx, r)
 				return
 			}
@@ -116,7 +116,7 @@ func (s *Service) putBack(ctx context.Context, r *publicpb.CancelJobRequest) {
 func (s *Service) tryPutBack(ctx context.Context, r *publicpb.CancelJobRequest) error {
 	flagged, flagErr := s.flag(ctx, r)
 	if status.Code(flagErr) == codes.NotFound || terminal(flagged.GetCurrentStatus()) {
-		return nil // it needs no place any more
+		return nil // it need not be queued any more
 	}
 	_, err := s.Queue.EnqueueJob(ctx, &internalpb.EnqueueJobRequest{JobId: r.GetJobId(), EnqueuedAtMs: s.Now().UnixMilli()})
 	if err == nil && flagErr != nil {
@@ -136,7 +136,7 @@ func (s *Service) markCanceled(ctx context.Context, r *publicpb.CancelJobRequest
 	})
 	switch {
 	case err != nil:
-		s.putBack(ctx, r) // whoever runs it next finds the envelope, and ends it as that says
+		s.putBack(ctx, r) // the coordinator then finds the envelope and ends the job accordingly
 		return nil, rpc.Downstream("job", err)
 	case change.GetCurrentStatus() == publicpb.JobStatus_RUNNING:
 		return s.flag(ctx, r)
@@ -145,8 +145,8 @@ func (s *Service) markCanceled(ctx context.Context, r *publicpb.CancelJobRequest
 }
 
 // cancelAbsent handles a job that stays QUEUED without being in the queue. If an
-// earlier cancellation got as far as its envelope it is completed; otherwise
-// this is an anomaly that v1 reports and leaves alone.
+// earlier cancellation has stored its envelope, cancelAbsent completes it; otherwise
+// this is an anomaly that v1 reports but does not repair.
 func (s *Service) cancelAbsent(ctx context.Context, r *publicpb.CancelJobRequest, answer *publicpb.CancelJobResponse) (*publicpb.CancelJobResponse, error) {
 	envelope, err := s.Results.GetResult(ctx, &internalpb.GetResultRequest{JobId: r.GetJobId()})
 	if err == nil && envelope.GetFound() && envelope.GetTerminalStatus() == publicpb.JobStatus_CANCELED {
@@ -160,7 +160,7 @@ func accepted(r *publicpb.CancelJobRequest, current publicpb.JobStatus) *publicp
 	return &publicpb.CancelJobResponse{JobId: r.GetJobId(), Accepted: true, CurrentStatus: current}
 }
 
-// maxReason bounds what is kept of a reason.
+// maxReason limits how much of a reason is kept.
 const maxReason = 1 << 10
 
 func summaryOf(reason string) string {

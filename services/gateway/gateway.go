@@ -1,6 +1,6 @@
-// Package gateway is the service that clients talk to. It owns the public API
-// and the order of the calls behind it, and no state of any job: any number of
-// gateways may stand before the same services.
+// Package gateway is the service that clients call. It owns the public API and the
+// order of the calls behind it, but no state of jobs: any number of gateways may share
+// the same services.
 package gateway
 
 import (
@@ -17,24 +17,24 @@ import (
 	"github.com/gopherqueue/gq/internal/taskwork"
 )
 
-// actor is how the gateway signs its transitions.
+// actor names the gateway in its transitions.
 const actor = "gateway"
 
-// Jobs is what a gateway may ask of the job service: everything, but transitions
-// from QUEUED to CANCELED only.
+// Jobs is the part of the job service that a gateway may call: everything, but only
+// transitions from QUEUED to CANCELED.
 type Jobs = internalpb.JobInternalServiceClient
 
-// Queue is what a gateway may ask of the queue service.
+// Queue is the part of the queue service that a gateway may call.
 type Queue interface {
 	EnqueueJob(context.Context, *internalpb.EnqueueJobRequest, ...grpc.CallOption) (*internalpb.EnqueueJobResponse, error)
 	RemoveJobIfPresent(context.Context, *internalpb.RemoveJobIfPresentRequest, ...grpc.CallOption) (*internalpb.RemoveJobIfPresentResponse, error)
 }
 
-// Results is what a gateway may ask of the result service: it stores nothing but
-// the envelopes of jobs canceled while queued.
+// Results is the part of the result service that a gateway may call: it stores only the
+// envelopes of jobs canceled while queued.
 type Results = internalpb.ResultInternalServiceClient
 
-// Config is what a gateway needs.
+// Config configures a gateway.
 type Config struct {
 	Log     *rpc.Log
 	Now     func() time.Time // nil is time.Now
@@ -59,7 +59,7 @@ func New(c Config) *Service {
 	return &Service{Config: c, putBacks: make(chan struct{}, maxPutBacks)}
 }
 
-// GetJobStatus reads where a job stands.
+// GetJobStatus reads a job's status.
 func (s *Service) GetJobStatus(ctx context.Context, r *publicpb.GetJobStatusRequest) (*publicpb.GetJobStatusResponse, error) {
 	record, err := s.record(ctx, r.GetJobId())
 	if err != nil {
@@ -76,8 +76,8 @@ func (s *Service) GetJobStatus(ctx context.Context, r *publicpb.GetJobStatusRequ
 	return answer, nil
 }
 
-// GetJobResult reads what a job left. A job that ended without leaving anything
-// is an anomaly, and UNAVAILABLE.
+// GetJobResult reads a job's result. A job that ended without one is an anomaly, and
+// the answer is UNAVAILABLE.
 func (s *Service) GetJobResult(ctx context.Context, r *publicpb.GetJobResultRequest) (*publicpb.GetJobResultResponse, error) {
 	record, err := s.record(ctx, r.GetJobId())
 	if err != nil {

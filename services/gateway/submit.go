@@ -12,16 +12,16 @@ import (
 	"github.com/gopherqueue/gq/internal/designs/rpc"
 )
 
-// SubmitJob creates a job, then queues it. It is accepted once it is queued; if
-// queueing fails the job is taken back.
+// SubmitJob creates a job, then queues it. The job is accepted once it is queued; if
+// queueing fails, it is deleted.
 func (s *Service) SubmitJob(ctx context.Context, r *publicpb.SubmitJobRequest) (*publicpb.SubmitJobResponse, error) {
 	key := r.GetClientRequestId()
 	if r.GetSpec().GetJobType() == "" {
 		return nil, status.Error(codes.InvalidArgument, "spec.job_type is empty")
 	}
 	if key != "" {
-		// A repeat that arrives while the first submit may still be taken back
-		// must wait for its fate.
+		// While the first submit may still be undone, a repeat must wait for its
+		// outcome.
 		unlock, err := s.keys.lock(ctx, key)
 		if err != nil {
 			return nil, err
@@ -33,13 +33,13 @@ func (s *Service) SubmitJob(ctx context.Context, r *publicpb.SubmitJobRequest) (
 		return nil, rpc.Downstream("job", err)
 	}
 	accepted := s.Now().UnixMilli()
-	if created.GetStatus() == publicpb.JobStatus_QUEUED { // else the job of an earlier submit has moved on
+	if created.GetStatus() == publicpb.JobStatus_QUEUED { // otherwise the job of an earlier submit has moved on
 		if err := s.enqueue(ctx, created, accepted); err != nil {
 			return nil, err
 		}
 	}
 	if key != "" {
-		// Repeats answer with the time of the first submit.
+		// Repeats return the time of the first submit.
 		record, err := s.record(ctx, created.GetJobId())
 		if err != nil {
 			return nil, err
@@ -49,8 +49,8 @@ func (s *Service) SubmitJob(ctx context.Context, r *publicpb.SubmitJobRequest) (
 	return &publicpb.SubmitJobResponse{JobId: created.GetJobId(), InitialStatus: publicpb.JobStatus_QUEUED, AcceptedAtMs: accepted}, nil
 }
 
-// enqueue queues a job or takes it back. One that an earlier submit made may have
-// been accepted then, so it is left as it is.
+// enqueue queues a job or deletes it. A job of an earlier submit may have been accepted
+// then, so it stays as it is.
 func (s *Service) enqueue(ctx context.Context, created *internalpb.CreateJobResponse, now int64) error {
 	id := created.GetJobId()
 	answer, err := s.Queue.EnqueueJob(ctx, &internalpb.EnqueueJobRequest{JobId: id, EnqueuedAtMs: now})
@@ -66,14 +66,14 @@ func (s *Service) enqueue(ctx context.Context, created *internalpb.CreateJobResp
 		refusal = err
 	}
 
-	undo := context.WithoutCancel(ctx) // however little time the client left
+	undo := context.WithoutCancel(ctx) // the client's deadline may be near
 	deleted, err := s.Jobs.DeleteJobIfStatus(undo, &internalpb.DeleteJobIfStatusRequest{JobId: id, ExpectedStatus: publicpb.JobStatus_QUEUED})
 	switch current := deleted.GetCurrentStatus(); {
 	case err != nil:
 		s.Log.Anomaly(ctx, "SubmitJob", "queued_not_in_queue", id, "job could neither be queued nor taken back: "+status.Convert(err).Message())
-	case deleted.GetDeleted(), current == publicpb.JobStatus_JOB_STATUS_UNSPECIFIED: // now, or by an attempt whose answer was lost
+	case deleted.GetDeleted(), current == publicpb.JobStatus_JOB_STATUS_UNSPECIFIED: // deleted now, or by an attempt whose answer was lost
 	case current != publicpb.JobStatus_QUEUED:
-		return nil // it was queued after all: somebody has dequeued it
+		return nil // it was queued after all, and has been dequeued
 	default:
 		s.Log.Anomaly(ctx, "SubmitJob", "queued_not_in_queue", id, "job could not be queued and was not taken back")
 	}
@@ -87,8 +87,8 @@ type keyLocks struct {
 }
 
 type keyLock struct {
-	token chan struct{} // holds one element while nobody has the lock
-	users int           // holder and those who wait; guarded by keyLocks.mu
+	token chan struct{} // holds one element while the lock is free
+	users int           // holder and waiters; guarded by keyLocks.mu
 }
 
 func (k *keyLocks) lock(ctx context.Context, key string) (unlock func(), err error) {

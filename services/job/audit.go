@@ -8,7 +8,7 @@ import (
 	publicpb "github.com/gopherqueue/gq/api/taskqueue/v1"
 )
 
-// auditInterval is how often Run looks for jobs that nobody seems to hold.
+// auditInterval is how often Run looks for jobs that seem lost.
 const auditInterval = 5 * time.Second
 
 // Run audits until ctx ends.
@@ -25,10 +25,9 @@ func (s *Service) Run(ctx context.Context) error {
 	}
 }
 
-// Audit reports, once each, jobs that seem lost to the services around this one,
-// judged by what this service knows alone: running much longer than their work
-// takes, or still queued although much younger jobs have started. It repairs
-// nothing.
+// Audit reports, once each, jobs that the other services seem to have lost, judged only
+// by what this service knows: running much longer than their work takes, or still
+// queued although much younger jobs have started. It repairs nothing.
 func (s *Service) Audit(ctx context.Context) {
 	const method = "Audit"
 	for _, r := range s.table.suspects() {

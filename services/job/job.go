@@ -1,5 +1,5 @@
-// Package job is the service that owns the canonical record of every job: spec,
-// times, status, cancellation flag, and the keys of submits.
+// Package job is the service that owns the record of every job: spec, times, status,
+// cancellation flag, and the keys of submits.
 //
 // Records live in memory only. A full table forgets the jobs that ended first;
 // if nothing has ended, it refuses new jobs with RESOURCE_EXHAUSTED.
@@ -25,17 +25,17 @@ const (
 	maxKeyBytes  = 1 << 10
 )
 
-// Config is what a job service needs. Zero fields mean the default.
+// Config configures a job service. Zero fields mean the default.
 type Config struct {
 	Log   *rpc.Log
 	Now   func() time.Time // time.Now
-	NewID func() string    // a random UUIDv4; design B draws ids that hash to the node
+	NewID func() string    // a random UUIDv4; design B draws ids that hash to its node
 
-	MaxJobs  int // records kept: 100 000 live or ended
-	MaxBytes int // specs kept: 256 MiB
+	MaxJobs  int // records kept, live or ended: 100 000
+	MaxBytes int // bytes of specs kept: 256 MiB
 
-	Overdue   time.Duration // a run longer than its work by this much is reported: 60 s
-	Overtaken time.Duration // a queued job overtaken by jobs younger by this much is reported: 30 s
+	Overdue   time.Duration // report a run that takes this much longer than its work: 60 s
+	Overtaken time.Duration // report a queued job if jobs younger by this much have started: 30 s
 }
 
 func (c *Config) setDefaults() {
@@ -72,7 +72,7 @@ func New(c Config) *Service {
 	return &Service{config: c, table: newTable(c)}
 }
 
-// CreateJob makes a job in QUEUED, or answers the job its key made before.
+// CreateJob creates a QUEUED job, or returns the job that its key created before.
 func (s *Service) CreateJob(_ context.Context, r *internalpb.CreateJobRequest) (*internalpb.CreateJobResponse, error) {
 	switch size := proto.Size(r.GetSpec()); {
 	case r.GetSpec().GetJobType() == "":
@@ -82,10 +82,10 @@ func (s *Service) CreateJob(_ context.Context, r *internalpb.CreateJobRequest) (
 	case len(r.GetClientRequestId()) > maxKeyBytes:
 		return nil, status.Errorf(codes.InvalidArgument, "client_request_id has %d bytes, more than %d", len(r.GetClientRequestId()), maxKeyBytes)
 	}
-	return s.table.create(proto.CloneOf(r.GetSpec()), r.GetClientRequestId()) // callers in the same process may change theirs
+	return s.table.create(proto.CloneOf(r.GetSpec()), r.GetClientRequestId()) // a copy: callers in the same process may change theirs
 }
 
-// DeleteJobIfStatus takes back a job that was never accepted, and its key.
+// DeleteJobIfStatus deletes a job that was never accepted, and its key.
 func (s *Service) DeleteJobIfStatus(_ context.Context, r *internalpb.DeleteJobIfStatusRequest) (*internalpb.DeleteJobIfStatusResponse, error) {
 	if err := needID(r); err != nil {
 		return nil, err
@@ -119,7 +119,7 @@ func (s *Service) ListJobRecords(_ context.Context, r *internalpb.ListJobRecords
 	return &internalpb.ListJobRecordsResponse{Jobs: jobs, Page: &publicpb.PageResponse{NextPageToken: next}}, nil
 }
 
-// TransitionJobStatus moves a job from an expected status to another one.
+// TransitionJobStatus moves a job from an expected status to another.
 func (s *Service) TransitionJobStatus(ctx context.Context, r *internalpb.TransitionJobStatusRequest) (*internalpb.TransitionJobStatusResponse, error) {
 	from, to := r.GetExpectedFromStatus(), r.GetToStatus()
 	if err := needID(r); err != nil {
@@ -154,7 +154,7 @@ func (s *Service) TransitionJobStatus(ctx context.Context, r *internalpb.Transit
 	return &internalpb.TransitionJobStatusResponse{Applied: verdict == applied, CurrentStatus: current}, nil
 }
 
-// SetCancelRequested flags a live job. On one that ended it changes nothing.
+// SetCancelRequested flags a live job. It does not change an ended one.
 func (s *Service) SetCancelRequested(_ context.Context, r *internalpb.SetCancelRequestedRequest) (*internalpb.SetCancelRequestedResponse, error) {
 	if err := needID(r); err != nil {
 		return nil, err

@@ -31,7 +31,7 @@ const (
 
 var statuses = []publicpb.JobStatus{queued, running, done, failed, canceled}
 
-// fixture is a service with a clock that stands still.
+// fixture is a service whose clock stands still.
 type fixture struct {
 	*testing.T
 	*job.Service
@@ -67,7 +67,7 @@ func (f *fixture) move(id string, from, to publicpb.JobStatus, actor string) (bo
 	return answer.GetApplied(), answer.GetCurrentStatus()
 }
 
-// bring makes a job that stands at a status.
+// bring creates a job and moves it to a status.
 func (f *fixture) bring(to publicpb.JobStatus) string {
 	f.Helper()
 	id := f.create("")
@@ -194,7 +194,7 @@ func TestRecordsKeepTheirStory(t *testing.T) {
 	spec.Covers(t, "T-125", "T-146", "T-167", "T-237", "T-258")
 	f := open(t, nil)
 	id := f.create("")
-	f.now = f.now.Add(-time.Hour) // clocks may be set back; times do not
+	f.now = f.now.Add(-time.Hour) // clocks may be set back; times never decrease
 	f.move(id, queued, running, "coordinator")
 	f.now = f.now.Add(2 * time.Hour)
 	f.move(id, running, failed, "coordinator")
@@ -211,8 +211,8 @@ func TestRecordsKeepTheirStory(t *testing.T) {
 	}
 }
 
-// The job service keeps all that is known of a job: its spec, when it was made,
-// where it stands and whether somebody wants it canceled.
+// The job service keeps everything about a job: its spec, when it was created, its
+// status and whether its cancellation was requested.
 func TestRecordsAreWhole(t *testing.T) {
 	spec.Covers(t, "T-51", "T-135", "T-167")
 	f := open(t, nil)
@@ -223,7 +223,7 @@ func TestRecordsAreWhole(t *testing.T) {
 		t.Fatal(err)
 	}
 	id := answer.GetJobId()
-	given.JobType, given.Labels["a"] = "changed", "changed" // by whoever made the request
+	given.JobType, given.Labels["a"] = "changed", "changed" // by the sender of the request
 	created := f.now.UnixMilli()
 	summary := &publicpb.JobSummary{JobId: id, Status: queued, JobType: "render", CreatedAtMs: created}
 	check := func(when string) {
@@ -232,7 +232,7 @@ func TestRecordsAreWhole(t *testing.T) {
 		if !proto.Equal(got.GetSpec(), want) || !proto.Equal(got.GetSummary(), summary) {
 			t.Errorf("%s: %v, want %v and %v", when, got, want, summary)
 		}
-		got.Spec.JobType, got.Summary.Status, got.Spec.Labels["a"] = "scribbled", done, "scribbled" // by whoever has read it
+		got.Spec.JobType, got.Summary.Status, got.Spec.Labels["a"] = "scribbled", done, "scribbled" // by a reader
 	}
 	check("created")
 	check("read again")
@@ -323,7 +323,7 @@ func TestKeys(t *testing.T) {
 	if job.MaxDedupKeys != 10000 {
 		t.Errorf("%d keys", job.MaxDedupKeys)
 	}
-	if open(t, nil).create("key-0") == evicted { // a new process knows nothing
+	if open(t, nil).create("key-0") == evicted { // a new process remembers nothing
 		t.Error("keys outlive the service")
 	}
 }
@@ -341,7 +341,7 @@ func TestCreateRefuses(t *testing.T) {
 	}
 }
 
-// A full table forgets what ended first, and refuses jobs if nothing has.
+// A full table forgets the jobs that ended first, and rejects jobs if none has ended.
 func TestMemoryIsBounded(t *testing.T) {
 	spec.Covers(t, "T-213")
 	f := open(t, func(c *job.Config) { c.MaxJobs = 5000 })

@@ -9,22 +9,22 @@ import (
 	publicpb "github.com/gopherqueue/gq/api/taskqueue/v1"
 )
 
-// MaxDedupKeys is how many keys of submits are remembered. The oldest goes
+// MaxDedupKeys is how many keys of submits are remembered. The oldest are forgotten
 // first.
 const MaxDedupKeys = 10000
 
-// fingerprint tells payloads apart.
+// fingerprint identifies a spec.
 type fingerprint [sha256.Size]byte
 
-// fingerprintOf depends on the fields of a spec that this version knows, and not
-// on the order of the labels.
+// fingerprintOf depends on the fields of a spec that this version knows, and not on the
+// order of the labels.
 func fingerprintOf(spec *publicpb.JobSpec) fingerprint {
 	canonical, err := proto.MarshalOptions{Deterministic: true}.Marshal(&publicpb.JobSpec{
 		JobType: spec.GetJobType(), WorkDurationMs: spec.GetWorkDurationMs(),
 		PayloadSizeBytes: spec.GetPayloadSizeBytes(), Labels: spec.GetLabels(),
 	})
 	if err != nil {
-		panic(err) // only invalid UTF-8 fails, and gRPC refused that already
+		panic(err) // only invalid UTF-8 fails, and gRPC has already rejected that
 	}
 	return sha256.Sum256(canonical)
 }
@@ -38,7 +38,7 @@ type keyEntry struct {
 type keyCache struct {
 	most    int
 	entries map[string]*list.Element
-	age     *list.List // of namedEntry, oldest first
+	age     *list.List // namedEntry values, oldest first
 }
 
 type namedEntry struct {
@@ -65,7 +65,7 @@ func (c *keyCache) put(key string, entry keyEntry) {
 	c.entries[key] = c.age.PushBack(namedEntry{key, entry})
 }
 
-// dropIf forgets a key that belongs to a job.
+// dropIf forgets a key if it belongs to a job.
 func (c *keyCache) dropIf(key string, job *record) {
 	if e, ok := c.entries[key]; ok && e.Value.(namedEntry).job == job {
 		c.remove(e)

@@ -51,8 +51,8 @@ func parsePage(r *internalpb.ListJobRecordsRequest) (p page, err error) {
 	return p, err
 }
 
-// parseToken reads an offset: decimal digits and nothing else. One that is
-// larger than any list counts as the largest.
+// parseToken reads an offset: decimal digits and nothing else. An offset that is out of
+// range counts as the largest.
 func parseToken(token string) (int, error) {
 	if token == "" {
 		return 0, nil
@@ -63,7 +63,7 @@ func parseToken(token string) (int, error) {
 		}
 	}
 	n, err := strconv.Atoi(token)
-	if err != nil { // only the range is left to be wrong
+	if err != nil { // it can only be out of range
 		return math.MaxInt, nil //nolint:nilerr // past the end of every list
 	}
 	return n, nil

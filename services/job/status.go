@@ -7,8 +7,8 @@ import (
 // move is a change of status.
 type move struct{ from, to publicpb.JobStatus }
 
-// legal is the whole life of a job, and who may change what. Other actors than
-// these two are not judged.
+// legal lists all legal moves, and who may make them. Actors other than these two are
+// not restricted.
 var legal = map[move]map[string]bool{
 	{publicpb.JobStatus_QUEUED, publicpb.JobStatus_RUNNING}:   {"coordinator": true},
 	{publicpb.JobStatus_QUEUED, publicpb.JobStatus_CANCELED}:  {"gateway": true},
@@ -17,19 +17,19 @@ var legal = map[move]map[string]bool{
 	{publicpb.JobStatus_RUNNING, publicpb.JobStatus_CANCELED}: {"coordinator": true},
 }
 
-// verdict is what became of a transition.
+// verdict is the result of judging a transition.
 type verdict uint8
 
 const (
 	applied      verdict = iota + 1
 	missing              // no such job
-	illegal              // not in the table
-	notAllowed           // in the table, but not for this actor
-	mismatch             // the job is elsewhere
-	lateTerminal         // the job ended already, and this would end it again
+	illegal              // no such move
+	notAllowed           // not for this actor
+	mismatch             // the job has another status
+	lateTerminal         // the job has already ended, and this would end it again
 )
 
-// judge says what becomes of a transition of a job that stands at current.
+// judge decides about a transition of a job whose status is current.
 func judge(m move, actor string, current publicpb.JobStatus) verdict {
 	actors, ok := legal[m]
 	switch {

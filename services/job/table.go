@@ -14,8 +14,7 @@ import (
 	internalpb "github.com/gopherqueue/gq/api/taskqueueinternal/v1"
 )
 
-// record is one job. The spec is the table's own and is never changed after
-// creation.
+// record is one job. The table owns the spec, which never changes after creation.
 type record struct {
 	id       string
 	spec     *publicpb.JobSpec
@@ -25,9 +24,9 @@ type record struct {
 	started  int64
 	finished int64
 	cancel   bool
-	reason   string // why it failed, or why its cancellation was asked for
+	reason   string // why it failed, or why its cancellation was requested
 	bytes    int
-	reported bool // by the audit
+	reported bool // by Audit
 	deleted  bool
 }
 
@@ -43,14 +42,14 @@ type table struct {
 	config Config
 
 	mu    sync.Mutex // guards everything below
-	clock int64      // newest time given out, so that times never run backwards
+	clock int64      // newest time used, so that times never decrease
 	jobs  map[string]*record
 	bytes int
 	keys  *keyCache
 
-	order   []*record // by creation; deleted ones are skipped and dropped in bulk
+	order   []*record // by creation; deleted ones are skipped and removed in bulk
 	dropped int       // deleted records in order
-	ended   []*record // by end, from endedAt on
+	ended   []*record // in the order of their end, starting at endedAt
 	endedAt int
 
 	frontier int64 // creation time of the youngest job that ever started
@@ -96,7 +95,7 @@ func (t *table) create(spec *publicpb.JobSpec, key string) (*internalpb.CreateJo
 	return &internalpb.CreateJobResponse{JobId: r.id, Status: r.status}, nil
 }
 
-// forgetLocked drops the job that ended first. It returns false if none has.
+// forgetLocked removes the job that ended first. It returns false if none has ended.
 func (t *table) forgetLocked() bool {
 	for t.endedAt < len(t.ended) {
 		r := t.ended[t.endedAt]
@@ -194,13 +193,13 @@ func (t *table) setCancel(id string, on bool, reason string) (set bool, current 
 		return false, r.status, true
 	}
 	if on != r.cancel {
-		r.cancel, r.reason = on, reason // the first reason stands
+		r.cancel, r.reason = on, reason // the first reason is kept
 	}
 	return true, r.status, true
 }
 
-// list walks the jobs in the wanted order. Jobs are in creation order already;
-// only those of the same millisecond have to be sorted by id.
+// list walks the jobs in the requested order. They are already in creation order; only
+// those of the same millisecond must be sorted by id.
 func (t *table) list(p page) (jobs []*publicpb.JobSummary, next string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

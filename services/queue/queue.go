@@ -1,6 +1,6 @@
-// Package queue is the service that owns which jobs wait, and in which order:
-// first in, first out. It knows ids and nothing else of a job, keeps them in
-// memory only, and refuses more than it may hold with RESOURCE_EXHAUSTED.
+// Package queue is the service that owns the order of the waiting jobs: first in, first
+// out. It knows only their ids, keeps them in memory, and rejects more than it may hold
+// with RESOURCE_EXHAUSTED.
 package queue
 
 import (
@@ -16,13 +16,13 @@ import (
 
 const (
 	maxIDBytes = 128
-	maxAnswers = 50_000 // answers to dequeues that are remembered, the last ones
+	maxAnswers = 50_000 // remembered answers to dequeues
 )
 
-// Config is what a queue service needs. Zero fields mean the default.
+// Config configures a queue service. Zero fields mean the default.
 type Config struct {
 	MaxJobs int    // ids held: 1 000 000
-	Wake    func() // called after a job was added; nil where nobody can be woken
+	Wake    func() // called after a job was added; may be nil
 }
 
 // Service serves QueueInternalService.
@@ -31,10 +31,10 @@ type Service struct {
 	config Config
 
 	mu      sync.Mutex // guards what follows
-	waiting *list.List // of ids, oldest first
+	waiting *list.List // ids, oldest first
 	members map[string]*list.Element
-	answers map[string]string // by dequeue_id: the job that was taken out, empty for none
-	asked   []string          // the dequeue_ids of these, from oldest on in a ring
+	answers map[string]string // by dequeue_id: the job taken, empty for none
+	asked   []string          // the dequeue_ids of answers, a ring that starts at oldest
 	oldest  int
 }
 
@@ -46,8 +46,8 @@ func New(c Config) *Service {
 	return &Service{config: c, waiting: list.New(), members: make(map[string]*list.Element), answers: make(map[string]string)}
 }
 
-// EnqueueJob adds a job at the end. One that waits already keeps its place, and
-// the answer is the same, so that a lost answer can be asked for again.
+// EnqueueJob adds a job at the end. A job that already waits keeps its place, with the
+// same answer, so that the call can be repeated after a lost answer.
 func (s *Service) EnqueueJob(_ context.Context, r *internalpb.EnqueueJobRequest) (*internalpb.EnqueueJobResponse, error) {
 	if err := checkID(r.GetJobId()); err != nil {
 		return nil, err
@@ -74,9 +74,8 @@ func (s *Service) add(id string) bool {
 	return true
 }
 
-// DequeueJob takes the oldest job out. A call that has the dequeue_id of an earlier one
-// gets its answer, whether or not that one arrived: a job whose taker never learns of it
-// would be lost.
+// DequeueJob removes the oldest job. A repeat with the same dequeue_id gets the same
+// answer, since a job whose answer was lost would be lost too.
 func (s *Service) DequeueJob(_ context.Context, r *internalpb.DequeueJobRequest) (*internalpb.DequeueJobResponse, error) {
 	key := r.GetDequeueId()
 	if len(key) > maxIDBytes {
@@ -94,8 +93,8 @@ func (s *Service) DequeueJob(_ context.Context, r *internalpb.DequeueJobRequest)
 	return &internalpb.DequeueJobResponse{Found: id != "", JobId: id}, nil
 }
 
-// rememberLocked keeps an answer until many others have been given. That there was
-// nothing is one too: the call may come a second time, late, when nobody waits for it.
+// rememberLocked keeps an answer until maxAnswers later ones. An empty answer is kept
+// too: a late duplicate of the call must not take a job.
 func (s *Service) rememberLocked(key, id string) {
 	if key == "" {
 		return
@@ -110,10 +109,9 @@ func (s *Service) rememberLocked(key, id string) {
 	s.oldest = (s.oldest + 1) % maxAnswers
 }
 
-// RemoveJobIfPresent takes a job out wherever it waits, unless nobody waits for the
-// answer any more: a caller that has given up puts the job back, and a removal must not
-// come after that. On one connection it cannot: the end of a call is read before any
-// later call.
+// RemoveJobIfPresent removes a waiting job unless the call was abandoned: a caller that
+// gave up puts the job back, and a removal must not follow that. On one connection it
+// cannot, since the end of a call is read before any later call.
 func (s *Service) RemoveJobIfPresent(ctx context.Context, r *internalpb.RemoveJobIfPresentRequest) (*internalpb.RemoveJobIfPresentResponse, error) {
 	if err := checkID(r.GetJobId()); err != nil {
 		return nil, err

@@ -47,8 +47,8 @@ func (f fixture) remove(id string) bool {
 	return answer.GetRemoved()
 }
 
-// A dequeue whose answer was lost can be asked for again, and is answered as it was,
-// also where there was nothing: it may arrive a second time, late.
+// A dequeue whose answer was lost can be repeated and gets the same answer, even an
+// empty one: a late duplicate must not take a job.
 func TestDequeueAgain(t *testing.T) {
 	spec.Covers(t, "T-46")
 	f := fixture{t, queue.New(queue.Config{})}
@@ -73,7 +73,7 @@ func TestDequeueAgain(t *testing.T) {
 	}
 	f.enqueue("d")
 	ask("later-0", "c")
-	ask("one", "d") // long forgotten
+	ask("one", "d") // forgotten long ago
 	if _, err := f.DequeueJob(t.Context(), &internalpb.DequeueJobRequest{DequeueId: strings.Repeat("x", 129)}); status.Code(err) != codes.InvalidArgument {
 		t.Errorf("a long name: %v", err)
 	}
@@ -123,8 +123,8 @@ func TestRemove(t *testing.T) {
 	}
 }
 
-// A removal that its caller has given up changes nothing: the caller puts the job back,
-// and that must not be undone by a call that comes late.
+// An abandoned removal changes nothing: the caller puts the job back, and a late call
+// must not undo that.
 func TestRemoveForNobody(t *testing.T) {
 	spec.Covers(t, "T-46")
 	f := fixture{t, queue.New(queue.Config{})}
@@ -144,7 +144,7 @@ func TestRefusals(t *testing.T) {
 	f := fixture{t, queue.New(queue.Config{MaxJobs: 2})}
 	f.enqueue("a")
 	f.enqueue("b")
-	f.enqueue("b") // waits already
+	f.enqueue("b") // already waits
 	if _, err := f.EnqueueJob(t.Context(), &internalpb.EnqueueJobRequest{JobId: "c"}); status.Code(err) != codes.ResourceExhausted {
 		t.Errorf("a full queue: %v", err)
 	}
@@ -158,7 +158,7 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// However dequeues and removals meet, each job leaves once.
+// However dequeues and removals interleave, each job leaves once.
 func TestEachJobLeavesOnce(t *testing.T) {
 	spec.Covers(t, "T-46")
 	f := fixture{t, queue.New(queue.Config{})}

@@ -1,10 +1,10 @@
-// Package result is the service that owns the terminal result envelopes: what a
-// job left when it ended. The first envelope of a job is the one that counts.
+// Package result is the service that owns the result envelopes of ended jobs. The first
+// envelope of a job counts.
 //
-// Envelopes live in memory only. When there are too many, or too many bytes of
-// output, the oldest are forgotten. By their number they outlast the records of
-// their jobs; those that go because of their bytes may not, so each of these
-// leaves a line in the log.
+// Envelopes are in memory only. When there are too many, or too many bytes of output,
+// the oldest are forgotten. The limit on their number lets them outlast their job
+// records; the limit on bytes may not, so the service logs each envelope that this
+// limit removes.
 package result
 
 import (
@@ -26,11 +26,11 @@ const (
 	maxSummaryBytes = 8 << 10
 )
 
-// Config is what a result service needs. Zero fields mean the default.
+// Config configures a result service. Zero fields mean the default.
 type Config struct {
 	Log        *rpc.Log
-	MaxResults int // envelopes kept: 120 000, more than a job service keeps jobs
-	MaxBytes   int // of output and summaries: 512 MiB
+	MaxResults int // envelopes kept: 120 000, more than the job service keeps jobs
+	MaxBytes   int // bytes of output and summaries: 512 MiB
 }
 
 // Service serves ResultInternalService.
@@ -41,7 +41,7 @@ type Service struct {
 	mu        sync.Mutex // guards what follows
 	envelopes map[string]*internalpb.GetResultResponse
 	bytes     int
-	age       []string // ids, oldest first, from first on
+	age       []string // ids, oldest first, starting at first
 	first     int
 }
 
@@ -56,8 +56,8 @@ func New(c Config) *Service {
 	return &Service{config: c, envelopes: make(map[string]*internalpb.GetResultResponse)}
 }
 
-// StoreResult keeps an envelope unless the job has one. An equal repeat is
-// confirmed; a different one is refused with the status that stands.
+// StoreResult stores an envelope unless the job has one. An equal repeat is confirmed;
+// a different one is rejected with the status of the stored one.
 func (s *Service) StoreResult(ctx context.Context, r *internalpb.StoreResultRequest) (*internalpb.StoreResultResponse, error) {
 	e, err := envelopeOf(r)
 	if err != nil {
@@ -86,7 +86,7 @@ func (s *Service) GetResult(_ context.Context, r *internalpb.GetResultRequest) (
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if e, ok := s.envelopes[r.GetJobId()]; ok {
-		return e, nil // never changed after it was kept
+		return e, nil // never changed after it was stored
 	}
 	return &internalpb.GetResultResponse{JobId: r.GetJobId()}, nil
 }
@@ -117,7 +117,7 @@ func envelopeOf(r *internalpb.StoreResultRequest) (*internalpb.GetResultResponse
 	}, nil
 }
 
-// keep returns the envelope that stands and the ids that had to go early.
+// keep returns the job's envelope and the ids removed by the limit on bytes.
 func (s *Service) keep(e *internalpb.GetResultResponse) (stands *internalpb.GetResultResponse, forgotten []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -1,6 +1,6 @@
-// Package worker is the service that runs jobs. It serves nothing: it asks the
-// coordinator for work, one loop per slot, tells it that it is alive, and reports
-// what became of each job. It runs nothing it was not given.
+// Package worker is the service that runs jobs. It serves no API: it asks the
+// coordinator for work in one loop per slot, sends heartbeats, and reports the outcome
+// of each job. It runs only jobs it was given.
 package worker
 
 import (
@@ -20,25 +20,25 @@ import (
 	"github.com/gopherqueue/gq/internal/taskwork"
 )
 
-// HeartbeatInterval is how often a worker is heard of.
+// HeartbeatInterval is how often a worker sends a heartbeat.
 const HeartbeatInterval = 1000 * time.Millisecond
 
-// DefaultSlots is the whole budget of a design.
+// DefaultSlots is the number of slots of a whole design.
 const DefaultSlots = 6
 
-// Coordinator is all that a worker may call.
+// Coordinator is the only service that a worker may call.
 type Coordinator = internalpb.CoordinatorInternalServiceClient
 
-// Config is what a worker needs.
+// Config configures a worker.
 type Config struct {
 	ID          string
-	Slots       int // jobs at the same time
+	Slots       int // jobs that run at the same time
 	Log         *rpc.Log
 	Coordinator Coordinator
 
-	// Wake cuts waiting for work short, where the queue is in the same process.
-	// A worker that is woken may ask sooner than it was told to, so it does not
-	// tell the coordinator how many slots it has.
+	// Wake ends the wait for work early, if the queue is in the same process. A woken
+	// worker may ask before its hint is over, so it does not tell the coordinator its
+	// number of slots.
 	Wake <-chan struct{}
 }
 
@@ -50,17 +50,16 @@ type Worker struct {
 	running map[string]context.CancelFunc // guarded by mu
 }
 
-// New returns a worker that does nothing yet.
+// New returns a worker that does nothing until Run.
 func New(c Config) *Worker {
 	return &Worker{Config: c, running: make(map[string]context.CancelFunc)}
 }
 
-// Run works until ctx ends. Jobs that run then are left to the coordinator to
-// hand out again.
+// Run works until ctx ends. The coordinator dispatches the jobs that run then again.
 func (w *Worker) Run(ctx context.Context) error {
 	var loops sync.WaitGroup
 	defer loops.Wait()
-	ready := make(chan struct{}) // closed by the first heartbeat that was heard
+	ready := make(chan struct{}) // closed by the first heartbeat that was answered
 	loops.Go(func() { w.beat(ctx, sync.OnceFunc(func() { close(ready) })) })
 	select {
 	case <-ready:
@@ -130,8 +129,7 @@ func (w *Worker) slot(ctx context.Context) {
 	}
 }
 
-// minIdle is how long a slot waits before it asks again, even if the coordinator
-// says less.
+// minIdle is the least time a slot waits before it asks again.
 const minIdle = 50 * time.Millisecond
 
 func (w *Worker) idle(ctx context.Context, d time.Duration) {
@@ -144,7 +142,7 @@ func (w *Worker) idle(ctx context.Context, d time.Duration) {
 	}
 }
 
-// execute runs a job and reports it.
+// execute runs a job and reports its outcome.
 func (w *Worker) execute(ctx context.Context, id string, spec *publicpb.JobSpec) {
 	report := w.perform(ctx, id, spec)
 	if report == nil {
@@ -157,14 +155,14 @@ func (w *Worker) execute(ctx context.Context, id string, spec *publicpb.JobSpec)
 			return
 		case codes.InvalidArgument:
 			w.Log.Anomaly(ctx, "ReportWorkOutcome", "outcome_refused", id, status.Convert(err).Message(), rpc.WorkerID(w.ID))
-			return // the coordinator hands the job out again
+			return // the coordinator dispatches the job again
 		default:
 			rpc.Wait(ctx, rpc.RetryDelay(failures, rand.Float64()))
 		}
 	}
 }
 
-// perform does the work. It returns nil if the worker is to stop.
+// perform does the work. It returns nil if the worker must stop.
 func (w *Worker) perform(ctx context.Context, id string, spec *publicpb.JobSpec) *internalpb.ReportWorkOutcomeRequest {
 	running, cancel := context.WithCancel(ctx)
 	w.mu.Lock()

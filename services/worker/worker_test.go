@@ -20,13 +20,13 @@ import (
 	"github.com/gopherqueue/gq/services/worker"
 )
 
-// boss hands out what it is given and records what it is told.
+// boss is a coordinator that gives out its jobs and records its calls.
 type boss struct {
 	mu      sync.Mutex // guards what follows
 	jobs    []*internalpb.FetchWorkResponse
 	cancel  []string
 	hint    uint32 // milliseconds, if there is no job
-	broken  error  // of reports
+	broken  error  // error of reports
 	beats   []time.Time
 	fetches []time.Time
 	workers map[string]bool
@@ -76,7 +76,7 @@ func work(id string, ms, size uint32) *internalpb.FetchWorkResponse {
 	return &internalpb.FetchWorkResponse{Assigned: true, JobId: id, Spec: &publicpb.JobSpec{JobType: "t", WorkDurationMs: ms, PayloadSizeBytes: size}}
 }
 
-// during runs a worker for a while of virtual time.
+// during runs a worker for some virtual time.
 func during(t *testing.T, b *boss, slots int, d time.Duration, meanwhile func()) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), d)
@@ -145,7 +145,7 @@ func TestWorkerBeatsOnceASecond(t *testing.T) {
 func TestIdleWorkerDoesNotSpin(t *testing.T) {
 	spec.Covers(t, "T-258", "T-259")
 	const slots, seconds = 6, 4
-	for hint, each := range map[uint32]int{0: 20, 1: 20, 50: 20, 200: 5, 1000: 1} { // fetches a second; no hint makes more than 20
+	for hint, each := range map[uint32]int{0: 20, 1: 20, 50: 20, 200: 5, 1000: 1} { // fetches per second; no hint makes more than 20
 		synctest.Test(t, func(t *testing.T) {
 			b := &boss{hint: hint}
 			during(t, b, slots, seconds*time.Second-time.Millisecond, nil)
@@ -166,8 +166,8 @@ func TestWorkerStopsEarly(t *testing.T) {
 	})
 }
 
-// A worker holds on to an outcome until somebody takes it, and fetches nothing
-// with that slot before.
+// A worker reports an outcome until it is accepted, and its slot fetches nothing
+// before.
 func TestWorkerReportsUntilHeard(t *testing.T) {
 	spec.Covers(t, "T-46")
 	synctest.Test(t, func(t *testing.T) {
