@@ -139,8 +139,8 @@ func (f *compareFlags) run(ctx context.Context, p process, c *cobra.Command) err
 	return clean()
 }
 
-// launcher returns how designs are brought up, in words too, and what removes
-// the traces of it.
+// launcher returns how to start designs, a description of that, and a function that
+// cleans up.
 func (f *compareFlags) launcher(plan *compare.Plan) (launch compare.Launcher, how string, clean func() error, err error) {
 	if f.compose != "" {
 		plan.Floor, plan.Relaunch = 0, false // starting containers takes long
@@ -158,7 +158,7 @@ func (f *compareFlags) launcher(plan *compare.Plan) (launch compare.Launcher, ho
 	return compare.Processes(place), "processes of one machine", func() error { return os.RemoveAll(logs) }, nil
 }
 
-// composeCommand is what runs Compose, GQ_COMPOSE if it is set.
+// composeCommand returns the command that runs Compose, GQ_COMPOSE if it is set.
 func composeCommand() []string {
 	if words := strings.Fields(os.Getenv("GQ_COMPOSE")); len(words) > 0 {
 		return words
@@ -166,7 +166,7 @@ func composeCommand() []string {
 	return []string{"docker", "compose"}
 }
 
-// commandLine is what somebody has to type to do it again.
+// commandLine returns the command that repeats the run.
 func commandLine(c *cobra.Command) string {
 	line := c.CommandPath()
 	c.Flags().Visit(func(f *pflag.Flag) {

@@ -34,7 +34,7 @@ func gqlab(ctx context.Context, args ...string) outcome {
 	return outcome{status, stdout.String(), stderr.String()}
 }
 
-// waitFor waits until something is so.
+// waitFor waits for a condition.
 func waitFor(t *testing.T, what string, so func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(time.Minute); !so(); time.Sleep(10 * time.Millisecond) { //nolint:forbidigo // another goroutine's doing
@@ -88,7 +88,7 @@ func TestTaskQueueUsage(t *testing.T) {
 
 // running is a command in progress.
 type running struct {
-	line   string // first on standard output
+	line   string // first line on standard output
 	stderr *taskqueuetest.Journal
 	end    func() int
 }
@@ -123,8 +123,8 @@ func (r running) addr(t *testing.T) string {
 	return m[1]
 }
 
-// loadUntilNot runs a load, longer each time until something is not so: a machine
-// may be busy with something else for the whole of a short one.
+// loadUntilNot repeats a load, longer each time, until a condition is false: a machine
+// may be busy for all of a short one.
 func loadUntilNot(t *testing.T, so func(stdout string) bool, flags ...string) outcome {
 	t.Helper()
 	for length := 300 * time.Millisecond; ; length *= 5 {
@@ -138,7 +138,7 @@ func loadUntilNot(t *testing.T, so func(stdout string) bool, flags ...string) ou
 	}
 }
 
-// All six services, wired by flags and environment, run a job.
+// All six services, connected by flags and environment, run a job.
 func TestServicesByHand(t *testing.T) {
 	spec.Covers(t, "T-05", "T-39", "T-197", "T-198", "T-260")
 	job, queue, result := begin(t, nil, "svc", "job"), begin(t, nil, "svc", "queue"), begin(t, nil, "svc", "result")
@@ -213,7 +213,7 @@ func TestLoadOfNobody(t *testing.T) {
 	}
 }
 
-// gqlab load tells what failed, and that it did.
+// gqlab load prints what failed, and exits with an error.
 func TestLoadTellsFailures(t *testing.T) {
 	r := &load.Report{Errors: map[string]int{"UNAUTHENTICATED": 3}, ErrorExamples: map[string]string{"UNAUTHENTICATED": "a valid token is required"}}
 	if err := failures(r); err == nil || err.Error() != "3 requests failed\n  3 UNAUTHENTICATED, such as: a valid token is required" {

@@ -108,7 +108,7 @@ func runLoad(ctx context.Context, p process, s load.Settings, asJSON bool) error
 	return errors.Join(verdict(report), failures(report))
 }
 
-// failures is an error if requests failed.
+// failures returns an error if requests failed.
 func failures(r *load.Report) error {
 	if len(r.Errors) == 0 {
 		return nil
@@ -122,8 +122,8 @@ func failures(r *load.Report) error {
 	return errors.New(strings.Join(lines, "\n  "))
 }
 
-// loadCredentials are those of the environment, as for every client. A token only
-// goes to this machine without encryption.
+// loadCredentials reads the credentials from the environment, as every client does.
+// Without encryption it sends a token only to this machine.
 func loadCredentials(p process, s *load.Settings) (err error) {
 	if s.TLS, err = cli.ClientTLS(p.getenv); err != nil {
 		return err
@@ -140,7 +140,7 @@ func loadCredentials(p process, s *load.Settings) (err error) {
 	return nil
 }
 
-// verdict is an error if an answer was wrong or a job is not accounted for.
+// verdict returns an error if an answer was wrong or a job is unaccounted for.
 func verdict(r *load.Report) error {
 	if r.Correct() {
 		return nil
@@ -175,7 +175,7 @@ func printLoad(p process, r *load.Report) error {
 	return nil
 }
 
-// figure marks a lower bound.
+// figure formats a latency and marks a lower bound.
 func figure(l load.Latency, v float64) string {
 	if l.Bound(v) {
 		return fmt.Sprintf(">=%.2f", v)

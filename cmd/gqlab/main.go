@@ -1,5 +1,5 @@
-// Command gqlab is the laboratory beside GopherQueue: designs A and B of the task
-// queue, the load generator, and the comparison of all designs. gq needs none of it.
+// Command gqlab is the laboratory of GopherQueue: designs A and B of the task queue,
+// the load generator, and the comparison of all designs. gq works without it.
 package main
 
 import (
@@ -13,17 +13,17 @@ import (
 )
 
 func main() {
-	cli.TuneMemory(os.Getenv, os.DirFS("/")) // as gq does, which design C is
+	cli.TuneMemory(os.Getenv, os.DirFS("/")) // as gq does: design C is gq
 	os.Exit(run(context.Background(), os.Args[1:], os.Getenv, os.Stdout, os.Stderr))
 }
 
-// process is what commands may use of the process they run in.
+// process is the part of the process that commands may use.
 type process struct {
 	getenv         func(string) string
 	stdout, stderr io.Writer
 }
 
-// run is the program. It returns the exit status.
+// run runs the program and returns the exit status.
 func run(ctx context.Context, args []string, getenv func(string) string, stdout, stderr io.Writer) int {
 	return cli.Run(ctx, newRoot(process{getenv, stdout, stderr}), args, stderr)
 }

@@ -36,7 +36,7 @@ func newNode(p process) *cobra.Command {
 			if config.Log, err = f.log(p, fmt.Sprintf("node-%d", config.Index)); err != nil {
 				return err
 			}
-			if len(config.Peers) == 0 { // a node of its own
+			if len(config.Peers) == 0 { // a single node
 				config.Peers = []string{f.listen}
 			}
 			for i, peer := range config.Peers {

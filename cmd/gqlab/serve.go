@@ -13,7 +13,7 @@ import (
 )
 
 // newServe is design C: the server of gq serve, with the flags that the comparison
-// starts it with. Its configuration comes from the environment too.
+// uses. Its configuration also comes from the environment.
 func newServe(p process) *cobra.Command {
 	keys := map[string]*string{}
 	c := &cobra.Command{

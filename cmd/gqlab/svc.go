@@ -67,7 +67,7 @@ func (f *nodeFlags) log(p process, service string) (*rpc.Log, error) {
 	return rpc.NewLog(p.stderr, service, level), nil
 }
 
-// fromEnvironment sets the flags that were not given on the command line.
+// fromEnvironment sets the flags that are not on the command line.
 func fromEnvironment(flags *pflag.FlagSet, getenv func(string) string) error {
 	var faults []error
 	flags.VisitAll(func(f *pflag.Flag) {
@@ -83,7 +83,7 @@ func fromEnvironment(flags *pflag.FlagSet, getenv func(string) string) error {
 	return errors.Join(faults...)
 }
 
-// peers are the services that a service may have to call.
+// peers are the addresses of the services that a service may call.
 type peers struct{ job, queue, result, coordinator string }
 
 func (p *peers) flags(flags *pflag.FlagSet, names ...string) {
@@ -93,7 +93,7 @@ func (p *peers) flags(flags *pflag.FlagSet, names ...string) {
 	}
 }
 
-// links collects connections and the faults of making them.
+// links collects connections, and the errors of making them.
 type links struct {
 	caller string
 	conns  []io.Closer
@@ -116,7 +116,7 @@ func (d *links) dial(name, addr string) *grpc.ClientConn {
 
 func (d *links) close() {
 	for _, c := range d.conns {
-		_ = c.Close() // nothing depends on it any more
+		_ = c.Close() // no longer needed
 	}
 }
 
@@ -160,10 +160,10 @@ func newSvc(p process) *cobra.Command {
 	return c
 }
 
-// part is what a process consists of besides its server.
+// part is what a process runs in addition to its server.
 type part struct {
 	register func(grpc.ServiceRegistrar)
-	run      func(context.Context) error // nil if the service only answers
+	run      func(context.Context) error // nil if the service only answers calls
 }
 
 func newService(p process, name, short string, calls []string, build func(*rpc.Log, *links, peers) part) *cobra.Command {
@@ -258,7 +258,7 @@ func newSvcWorker(p process) *cobra.Command {
 	return c
 }
 
-// workerID is the name of a worker: given, or that of its host.
+// workerID returns the name of a worker: as configured, or its host's.
 func workerID(getenv func(string) string) (string, error) {
 	host, err := os.Hostname()
 	if id := cmp.Or(getenv("WORKER_ID"), host); id != "" {
