@@ -8,8 +8,8 @@ import (
 	"github.com/gopherqueue/gq/internal/testing/spec"
 )
 
-// named are the requirements that tests name in their sources. That those tests
-// ran is for the report to see.
+// named returns the requirements that tests name in their sources. The report checks
+// that those tests ran.
 func named(t *testing.T) map[string]bool {
 	t.Helper()
 	sources := os.DirFS("../..")
@@ -28,8 +28,8 @@ func named(t *testing.T) map[string]bool {
 	return ids
 }
 
-// TestTheJobModelIsBoundToChecks looks for every rule of the job model in the
-// sources of the tests.
+// TestTheJobModelIsBoundToChecks looks for every rule of the job model in the sources
+// of the tests.
 func TestTheJobModelIsBoundToChecks(t *testing.T) {
 	spec.Covers(t, "J-02")
 	tested := named(t)
@@ -40,8 +40,7 @@ func TestTheJobModelIsBoundToChecks(t *testing.T) {
 	}
 }
 
-// TestEveryMustOfMatchingIsTested looks for what the document on matching says
-// with MUST.
+// TestEveryMustOfMatchingIsTested looks for every MUST of the document on matching.
 func TestEveryMustOfMatchingIsTested(t *testing.T) {
 	spec.Covers(t, "M-02")
 	must := strings.Fields(`M-15 M-19 M-21 M-40 M-47 M-59 M-60 M-63 M-70 M-71 M-72 M-73 M-74 M-77 M-83 M-89 M-90 M-98 M-99 M-109 M-119 M-120`)

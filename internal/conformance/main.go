@@ -8,13 +8,11 @@
 //	go run ./internal/conformance -dir DIR -check   # compare with it instead
 //	go run ./internal/conformance -check            # compare it with the sources
 //
-// The last one needs no run: it sees within a second that a test was added,
-// renamed or removed and the document was not renewed, or that the document was
-// edited by hand into something no run would write.
+// The last one needs no run: within a second it detects that a test was added, renamed
+// or removed without renewing the document, or that the document was edited by hand.
 //
-// It refuses to report on a run in which a requirement that the sources name
-// did not run or did not pass, so the document cannot claim more than was seen.
-// Equal runs give equal bytes.
+// It fails if a requirement that the sources name did not run or did not pass, so the
+// document cannot claim more than was tested. Equal runs give equal bytes.
 package main
 
 import (
@@ -32,8 +30,8 @@ import (
 
 func main() { os.Exit(run(os.Args[1:], os.Stderr)) }
 
-// run answers 0 when the document was written or is up to date, 1 when it is
-// not or the run was not good enough, 2 on wrong usage.
+// run returns 0 if the document was written or is up to date, 1 if it is outdated or
+// the run was incomplete, 2 on a usage error.
 func run(args []string, stderr io.Writer) int {
 	flags := flag.NewFlagSet("conformance", flag.ContinueOnError)
 	flags.SetOutput(stderr)
@@ -99,7 +97,7 @@ func report(root, dir, output string, check bool) error {
 	return compare(output, string(committed), text, records)
 }
 
-// compare shows what differs: enough to see whether a test was added, lost or
+// compare shows the differences: enough to see whether a test was added, lost or
 // skipped on this machine.
 func compare(name, committed, fresh string, records []spec.Record) error {
 	if committed == fresh {
@@ -118,8 +116,8 @@ func compare(name, committed, fresh string, records []spec.Record) error {
 	return errors.New(why.String())
 }
 
-// compareSources shows where a document and the tests that the sources name do
-// not agree. What only a run can tell, as which subtests there are, it leaves.
+// compareSources shows where a document and the tests named in the sources disagree. It
+// ignores what only a run can show, such as the subtests.
 func compareSources(name string, mentions []mention, records []spec.Record) error {
 	var why strings.Builder
 	for _, m := range mentions {
@@ -138,7 +136,7 @@ func compareSources(name string, mentions []mention, records []spec.Record) erro
 	return fmt.Errorf("%s is out of date; run `make generate` and commit the result%s", name, why.String())
 }
 
-// writeExtra shows the first lines that the other document lacks.
+// writeExtra writes the first lines that the other document lacks.
 func writeExtra(why *strings.Builder, sign string, lines, other []string) {
 	const limit = 10
 	known := make(map[string]bool, len(other))

@@ -20,8 +20,8 @@ Requirements without a test are [open](#open). ` + "`make generate`" + ` renews 
 and ` + "`make test`" + ` fails when it is out of date.
 `
 
-// render writes the document. It depends on nothing but its arguments, and not
-// on the order of the records.
+// render writes the document. It depends only on its arguments, and not on the order of
+// the records.
 func render(requirements []spec.Requirement, records []spec.Record, module string) string {
 	tests := passingTests(records, module)
 	var doc strings.Builder
@@ -119,7 +119,7 @@ func passingTests(records []spec.Record, module string) map[string][]string {
 	return tests
 }
 
-// displayName is the test's name with its package, without the parts that may
+// displayName returns the test's name with its package, without the parts that may
 // differ between equal runs.
 func displayName(r spec.Record, module string) string {
 	pkg := strings.TrimPrefix(strings.TrimPrefix(r.Package, module), "/")
@@ -129,7 +129,7 @@ func displayName(r spec.Record, module string) string {
 	return pkg + "." + stableName(r.Test)
 }
 
-// listed reads back from a document which tests it says have passed.
+// listed reads from a document which tests it lists as passed.
 func listed(document, module string) []spec.Record {
 	var records []spec.Record
 	for line := range strings.Lines(document) {
@@ -158,9 +158,8 @@ var (
 	seedValue       = regexp.MustCompile(`(?i)(seed)[=:_-]?(0x)?[0-9a-f]*[0-9][0-9a-f]*`)
 )
 
-// stableName drops what package testing or a random run adds to a name: the
-// corpus entries of a fuzz target, #01 after a repeated name, the value of a
-// seed.
+// stableName drops what package testing or a random run adds to a name: the corpus
+// entries of a fuzz target, #01 after a repeated name, the value of a seed.
 func stableName(test string) string {
 	parts := strings.Split(test, "/")
 	if strings.HasPrefix(parts[0], "Fuzz") {
@@ -172,5 +171,5 @@ func stableName(test string) string {
 	return strings.Join(parts, "/")
 }
 
-// cell makes a text safe inside a table.
+// cell escapes a text for a table.
 func cell(text string) string { return strings.ReplaceAll(text, "|", `\|`) }

@@ -21,9 +21,9 @@ import (
 type mention struct {
 	id       string
 	position string // file:line
-	// pkg and test narrow down who must have recorded the id. They are empty
-	// where the source does not tell: a suite runs in the packages that import
-	// it, and a helper or a table is used by any test of its package.
+	// pkg and test restrict which test must have recorded the id. They are empty if the
+	// source does not say: a suite runs in the packages that import it, and any test of
+	// a package may use its helpers and tables.
 	pkg  string
 	test string
 }
@@ -49,9 +49,9 @@ func modulePath(sources fs.FS) (string, error) {
 	return "", errors.New("find module: go.mod has no module line")
 }
 
-// scan finds the literal ids in calls of spec.Covers and in fields named Covers
-// of composite literals, which is how table-driven suites name them. It looks
-// at every package of the module with a file that imports package spec.
+// scan finds the literal ids in calls of spec.Covers and in fields named Covers of
+// composite literals, which table-driven suites use. It reads every package of the
+// module with a file that imports package spec.
 func scan(sources fs.FS, module string) ([]mention, error) {
 	packages, err := parsePackages(sources)
 	if err != nil {
@@ -135,8 +135,8 @@ func skipped(sources fs.FS, dir string) bool {
 	return err == nil
 }
 
-// specName is the name by which the file refers to package spec, "" if it does
-// not import it.
+// specName returns the name by which the file refers to package spec, "" if it does not
+// import it.
 func (f file) specName(module string) string {
 	for _, imported := range f.syntax.Imports {
 		if imported.Path.Value != strconv.Quote(module+"/internal/testing/spec") {
@@ -192,8 +192,8 @@ func (f file) position(n ast.Node) string {
 	return fmt.Sprintf("%s:%d", p.Filename, p.Line)
 }
 
-// testName is the name of a top-level test, benchmark or fuzz target, "" for
-// any other declaration.
+// testName returns the name of a top-level test, benchmark or fuzz target, "" for any
+// other declaration.
 func testName(declaration ast.Decl) string {
 	function, ok := declaration.(*ast.FuncDecl)
 	if !ok || function.Recv != nil {

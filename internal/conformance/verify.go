@@ -9,10 +9,9 @@ import (
 	"github.com/gopherqueue/gq/internal/testing/spec"
 )
 
-// verify holds the sources against the run, in both directions: what is named
-// must have run and passed, and what was recorded must be named by a literal,
-// because a name the scan cannot see could stop running unnoticed. It reports
-// every fault.
+// verify compares the sources with the run in both directions: every named requirement
+// must have run and passed, and every recorded one must be named by a literal, because
+// a name that the scan cannot see could stop running unnoticed. It reports every fault.
 func verify(mentions []mention, records []spec.Record) error {
 	if len(records) == 0 {
 		return errors.New("no records: run the tests with " + spec.DirVariable + " set and -count=1")
