@@ -11,8 +11,8 @@ import (
 	"github.com/gopherqueue/gq/internal/testing/pgtest"
 )
 
-// serverSettings are those of the one server, beside the ones of pgtest. They are
-// the same for all sides; README.md repeats them.
+// serverSettings are the server's settings in addition to those of pgtest. They are the
+// same for all sides; README.md repeats them.
 var serverSettings = []string{
 	"shared_buffers=2GB",
 	"max_wal_size=8GB",
@@ -25,7 +25,7 @@ var serverSettings = []string{
 	"track_io_timing=off",
 }
 
-// execute runs statements on a connection of its own.
+// execute runs statements on a new connection.
 func execute(ctx context.Context, url string, statements ...string) error {
 	conn, err := pgx.Connect(ctx, url)
 	if err != nil {
@@ -40,33 +40,33 @@ func execute(ctx context.Context, url string, statements ...string) error {
 	return nil
 }
 
-// settle brings a database that was filled into the state of one that was filled
-// a while ago.
+// settle brings a freshly filled database into the state of one that was filled a while
+// ago.
 func settle(ctx context.Context, url string) error {
 	err := execute(ctx, url, "VACUUM ANALYZE", "CHECKPOINT")
 	time.Sleep(time.Second)
 	return err
 }
 
-// hold opens a snapshot, so that nothing that is deleted or changed from here on
-// can be vacuumed, until it is released.
+// hold opens a snapshot. Until it is released, rows that are deleted or changed cannot
+// be vacuumed.
 func hold(ctx context.Context, url string) (release func(), err error) {
 	conn, err := pgx.Connect(ctx, url)
 	if err != nil {
 		return nil, err
 	}
 	_, err = conn.Exec(ctx, "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM pg_class", pgx.QueryExecModeSimpleProtocol)
-	return func() { _ = conn.Close(context.WithoutCancel(ctx)) }, err // closing is a rollback
+	return func() { _ = conn.Close(context.WithoutCancel(ctx)) }, err // closing rolls back
 }
 
-// withDatabase gives a function a new database and drops it afterwards.
+// withDatabase calls a function with a new database and drops it afterwards.
 func withDatabase(ctx context.Context, c *pgtest.Cluster, name string, use func(url string) error) error {
 	root := c.TCP("postgres")
 	if err := execute(ctx, root, "CREATE DATABASE "+name+" TEMPLATE template0"); err != nil {
 		return err
 	}
 	err := use(c.TCP(name))
-	// A checkpoint here keeps one side's writes out of the next one's time.
+	// The checkpoint keeps one side's writes out of the next one's time.
 	drop := execute(context.WithoutCancel(ctx), root, "DROP DATABASE "+name+" WITH (FORCE)", "CHECKPOINT")
 	if err == nil {
 		err = drop
@@ -74,8 +74,8 @@ func withDatabase(ctx context.Context, c *pgtest.Cluster, name string, use func(
 	return err
 }
 
-// countQueries counts the statements that a database gets while the side is idle,
-// after a rest that it needs to become so.
+// countQueries counts the statements that a database gets while the side is idle, after
+// a rest in which it becomes idle.
 func countQueries(ctx context.Context, c *pgtest.Cluster, name string, rest, length time.Duration) (perSecond float64, err error) {
 	select {
 	case <-time.After(rest):
@@ -101,7 +101,7 @@ func countQueries(ctx context.Context, c *pgtest.Cluster, name string, rest, len
 	return n / time.Since(start).Seconds(), err
 }
 
-// showStatements prints the statements that took longest since it was called last.
+// showStatements prints the statements that took longest since its last call.
 func showStatements(ctx context.Context, url string, w io.Writer) error {
 	conn, err := pgx.Connect(ctx, url)
 	if err != nil {

@@ -17,13 +17,13 @@ import (
 )
 
 // gopherQueue is the queue of this repository: store/postgres through engine and
-// worker, as a user has it. Audit events and fencing cannot be turned off.
+// worker, as users run it. Audit events and fencing cannot be turned off.
 type gopherQueue struct{ slots int }
 
 func (gopherQueue) name() string    { return "GopherQueue" }
 func (gopherQueue) can(string) bool { return true }
 
-// timed is a store whose claims are timed, if they got anything.
+// timed is a store that times its non-empty claims.
 type timed struct {
 	*postgres.Store
 	claims *times
@@ -42,7 +42,7 @@ func (s timed) Claim(ctx context.Context, claims []store.Claim) ([]store.Claimed
 	return out, err
 }
 
-// node is an engine over a database.
+// node is an engine on a database.
 type node struct {
 	*engine.Engine
 	store  timed

@@ -8,16 +8,16 @@ import (
 	"strconv"
 )
 
-// reading is CPU time in ticks: of the machine, and of this process with all that
-// it has started, server and peers.
+// reading is CPU time in ticks: of the machine, and of this process with everything it
+// has started, server and peers.
 type reading struct{ total, used, own, server int64 }
 
-// busyAbove is the share of the CPU, in percent, that others may have before a
-// row is to be distrusted. It is that of gq bench.
+// busyAbove is the share of the CPU, in percent, above which others make a row
+// doubtful. gq bench uses the same.
 const busyAbove = 10
 
 func read(server int) (r reading) {
-	stat, _ := os.ReadFile("/proc/stat") // not there: nothing is known, and others are 0
+	stat, _ := os.ReadFile("/proc/stat") // if missing, nothing is known and others are 0
 	line, _, _ := bytes.Cut(stat, []byte("\n"))
 	for i, f := range bytes.Fields(line) {
 		n, err := strconv.ParseInt(string(f), 10, 64)
@@ -34,8 +34,8 @@ func read(server int) (r reading) {
 	return r
 }
 
-// families sums the CPU time of processes and of their descendants, also of those
-// that have ended and were waited for.
+// families sums the CPU time of processes and their descendants, including those that
+// have ended and were waited for.
 func families(roots ...int) []int64 {
 	parents, used := make(map[int]int), make(map[int]int64)
 	files, _ := filepath.Glob("/proc/[0-9]*/stat")
@@ -50,7 +50,7 @@ func families(roots ...int) []int64 {
 			continue
 		}
 		parents[pid], _ = strconv.Atoi(string(fields[1]))
-		for _, f := range fields[11:15] { // user, system, and both of children
+		for _, f := range fields[11:15] { // user and system time, own and of children
 			n, _ := strconv.ParseInt(string(f), 10, 64)
 			used[pid] += n
 		}
@@ -69,7 +69,7 @@ func families(roots ...int) []int64 {
 // tick is the unit of /proc, in seconds.
 const tick = 0.01
 
-// others is the share of the CPU between two readings that somebody else had.
+// others returns the share of the CPU that other processes used between two readings.
 func (r reading) others(end reading) float64 {
 	if end.total == r.total {
 		return 0

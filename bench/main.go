@@ -1,7 +1,6 @@
-// Command bench measures GopherQueue on PostgreSQL beside River, graphile-worker
-// and pg-boss: one server, one side after the other, the same jobs, and prints
-// what each of them reached and how GopherQueue stands to them. README.md says
-// what is measured and how.
+// Command bench compares GopherQueue on PostgreSQL with River, graphile-worker and
+// pg-boss: one server, one side after the other, the same jobs. It prints what each of
+// them reached and how GopherQueue compares. README.md says what is measured and how.
 package main
 
 import (
@@ -24,7 +23,7 @@ import (
 
 func main() {
 	if os.Getenv("GOGC") == "" {
-		debug.SetGCPercent(400) // as gq has it; River gets the same
+		debug.SetGCPercent(400) // as in gq; River gets the same
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	err := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
@@ -35,17 +34,17 @@ func main() {
 	}
 }
 
-// sizes are how much of everything there is.
+// sizes are the sizes of all measurements.
 type sizes struct {
 	Drain, Backlog, Step int
 	Bulk, Batch          int
 	Callers              int
 	Single               float64 // seconds
 	Latency              int     // jobs
-	Rest, Idle           float64 // seconds until a side is idle, and seconds in which its queries are counted
-	Calm, Pinned         float64 // seconds that count, and that a snapshot is held open
-	Rate                 int     // jobs a second while it is
-	Slots                int     // handlers of GopherQueue and River at once
+	Rest, Idle           float64 // seconds until a side is idle, and seconds for which its queries are counted
+	Calm, Pinned         float64 // seconds that count, and seconds for which a snapshot is held open
+	Rate                 int     // jobs per second while it is
+	Slots                int     // concurrent handlers of GopherQueue and River
 }
 
 var (
@@ -59,7 +58,7 @@ var (
 	}
 )
 
-// rows are what is measured, in the order in which it is.
+// rows are the measurements in their order.
 var rows = []string{"bulk", "single", "drain", "backlog", "latency", "idle", "pinned"}
 
 func (s sizes) task(row string) task {
@@ -207,11 +206,11 @@ func sidesOf(ctx context.Context, which, scratch string, size sizes, progress io
 	return sides, err
 }
 
-// nodeRows leaves out the claims under a pinned snapshot: neither of the two shows
-// its claims.
+// nodeRows omits the claims under a pinned snapshot: neither of the two exposes its
+// claims.
 var nodeRows = map[string]bool{"bulk": true, "single": true, "drain": true, "backlog": true, "latency": true, "idle": true}
 
-// longest is how long one measurement may take before the run is given up.
+// longest is how long one measurement may take before the run is aborted.
 const longest = 10 * time.Minute
 
 // measure runs a task in a new database.

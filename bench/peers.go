@@ -20,7 +20,7 @@ import (
 //go:embed peers/*.mjs peers/package.json peers/package-lock.json
 var scripts embed.FS
 
-// install puts the scripts and their packages, Node among them, into a scratch
+// install puts the scripts and their packages, including Node, into a scratch
 // directory.
 func install(ctx context.Context, dir string, progress io.Writer) error {
 	names, err := fs.Glob(scripts, "peers/*")
@@ -44,7 +44,7 @@ func install(ctx context.Context, dir string, progress io.Writer) error {
 	return nil
 }
 
-// nodeQueue is a queue that a script drives.
+// nodeQueue is a queue driven by a script.
 type nodeQueue struct {
 	title, script, dir string
 	rows               map[string]bool
@@ -53,8 +53,8 @@ type nodeQueue struct {
 func (q nodeQueue) name() string        { return q.title }
 func (q nodeQueue) can(row string) bool { return q.rows[row] }
 
-// run hands a task to the script, which says when the clock starts and then
-// answers in a line.
+// run passes a task to the script, which reports when the clock starts and then answers
+// in one line.
 func (q nodeQueue) run(ctx context.Context, t task) (out outcome, err error) {
 	text, err := json.Marshal(t)
 	if err != nil {

@@ -16,7 +16,7 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// report is what a run found.
+// report is the result of a run.
 type report struct {
 	Time     time.Time                     `json:"time"`
 	Quick    bool                          `json:"quick,omitempty"`
@@ -28,20 +28,20 @@ type report struct {
 	Goals    []goal                        `json:"goals"`
 	Busy     bool                          `json:"busy"`
 
-	runs map[string][]outcome // by row and side, of those that are repeated
+	runs map[string][]outcome // repetitions, by row and side
 }
 
-// goal is a number that was aimed at.
+// goal is a target number.
 type goal struct {
 	Text    string  `json:"text"`
 	Aim     float64 `json:"aim"`
-	Most    bool    `json:"most,omitempty"` // the aim is an upper bound
+	Most    bool    `json:"most,omitempty"` // the target is an upper bound
 	Reached float64 `json:"reached"`
 	Met     bool    `json:"met"`
 	Detail  string  `json:"detail"` // the two numbers of a ratio
 }
 
-// describe notes on what the run takes place.
+// describe records the environment of the run.
 func (r *report) describe(ctx context.Context, url string) error {
 	r.Time = time.Now().UTC()
 	r.Machine = fmt.Sprintf("%s/%s, %d CPUs, %s", runtime.GOOS, runtime.GOARCH, runtime.NumCPU(), runtime.Version())
@@ -75,7 +75,7 @@ func (r *report) describe(ctx context.Context, url string) error {
 	return err
 }
 
-// add takes down a measurement; of several the one with the median rate counts.
+// add records a measurement; of several the one with the median rate counts.
 func (r *report) add(row, side string, o outcome) {
 	if r.runs == nil {
 		r.runs = make(map[string][]outcome)
@@ -91,7 +91,7 @@ func (r *report) add(row, side string, o outcome) {
 	r.Busy = r.Busy || o.Others > busyAbove
 }
 
-// finish judges the goals, as far as both of their numbers were measured.
+// finish evaluates the goals for which both numbers were measured.
 func (r *report) finish() {
 	const us = "GopherQueue"
 	ratio := func(text, row, peer string, aim float64) {
@@ -140,7 +140,7 @@ var titles = map[string]string{
 	"pinned":  "claim p99, calm → snapshot held, ms",
 }
 
-// text is an outcome in the form of its row.
+// text formats an outcome for its row.
 func (o outcome) text(row string) string {
 	switch row {
 	case "backlog":
@@ -155,7 +155,7 @@ func (o outcome) text(row string) string {
 	return count(o.rate())
 }
 
-// count writes a rate with commas.
+// count formats a rate with commas.
 func count(n float64) string {
 	digits := fmt.Sprintf("%.0f", n)
 	for i := len(digits) - 3; i > 0; i -= 3 {

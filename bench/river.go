@@ -15,7 +15,7 @@ import (
 	"github.com/riverqueue/river/rivermigrate"
 )
 
-// riverQueue is River with the settings under which it was fastest.
+// riverQueue is River with its fastest settings.
 type riverQueue struct{ workers int }
 
 func (riverQueue) name() string    { return "River" }
@@ -42,7 +42,7 @@ func (w *riverWorker) Work(_ context.Context, j *river.Job[riverArgs]) error {
 	return nil
 }
 
-// claimTracer times River's claims, which it does not show otherwise.
+// claimTracer times River's claims, which River does not expose otherwise.
 type claimTracer struct{ claims *times }
 
 type traceKey struct{}

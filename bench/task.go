@@ -9,39 +9,39 @@ import (
 	"time"
 )
 
-// task is one thing that a side is asked to do, in a database of its own. The
-// Node sides get it as JSON.
+// task is one measurement of a side, in its own database. The Node sides get it as
+// JSON.
 type task struct {
 	Row       string  `json:"row"`
 	URL       string  `json:"url"`
 	Jobs      int     `json:"jobs"`      // of bulk, drain, backlog and latency
 	Step      int     `json:"step"`      // first and last part of a backlog
-	Batch     int     `json:"batch"`     // jobs of one bulk insert
-	Inserters int     `json:"inserters"` // bulk inserts at once
+	Batch     int     `json:"batch"`     // jobs per bulk insert
+	Inserters int     `json:"inserters"` // concurrent bulk inserts
 	Callers   int     `json:"callers"`   // of single
 	Seconds   float64 `json:"seconds"`   // of single and idle, and of each half of pinned
 	Pinned    float64 `json:"pinned"`    // seconds for which a snapshot is held open
-	Rate      int     `json:"rate"`      // jobs a second of pinned
+	Rate      int     `json:"rate"`      // jobs per second of pinned
 	Every     float64 `json:"every"`     // milliseconds between the jobs of latency
 
 	begin func() // called when the clock starts
-	end   func() // called when it stops, if that is before the return
+	end   func() // called when it stops, if that is before run returns
 }
 
-// outcome is what a side has measured. What a row does not measure is zero.
+// outcome is what a side has measured. Values that a row does not measure are zero.
 type outcome struct {
 	Jobs    int     `json:"jobs,omitempty"`
 	Seconds float64 `json:"seconds,omitempty"`
-	First   float64 `json:"first,omitempty"` // jobs a second of the first step of a backlog
-	Last    float64 `json:"last,omitempty"`  // and of the last
+	First   float64 `json:"first,omitempty"` // jobs per second in the first step of a backlog
+	Last    float64 `json:"last,omitempty"`  // and in the last
 	P50     float64 `json:"p50,omitempty"`   // milliseconds
 	P99     float64 `json:"p99,omitempty"`
-	Before  float64 `json:"before,omitempty"` // p99 of claims, undisturbed
+	Before  float64 `json:"before,omitempty"` // p99 of claims without a snapshot
 	Under   float64 `json:"under,omitempty"`  // and at the end of the time with a snapshot held open
 	Queries float64 `json:"queries,omitempty"`
-	CPU     float64 `json:"cpu,omitempty"`    // seconds of client and server together
-	Server  float64 `json:"server,omitempty"` // of them the server's
-	Others  float64 `json:"others"`           // percent of the CPU that others had meanwhile
+	CPU     float64 `json:"cpu,omitempty"`    // seconds, client and server together
+	Server  float64 `json:"server,omitempty"` // seconds of these that the server used
+	Others  float64 `json:"others"`           // percent of the CPU that other processes used meanwhile
 }
 
 func (o outcome) rate() float64 {
@@ -51,8 +51,8 @@ func (o outcome) rate() float64 {
 	return float64(o.Jobs) / o.Seconds
 }
 
-// effort is the CPU time of a job, client and server together, in microseconds. It
-// says more than a rate where others use the machine too.
+// effort returns the CPU time per job, client and server together, in microseconds. It
+// says more than a rate if others use the machine too.
 func (o outcome) effort() float64 {
 	if o.Jobs == 0 {
 		return 0
@@ -67,7 +67,7 @@ type side interface {
 	run(ctx context.Context, t task) (outcome, error)
 }
 
-// meter counts jobs that were run and remembers when each step was complete.
+// meter counts the jobs that ran and records when each step was complete.
 type meter struct {
 	total, step int64
 	n           atomic.Int64
@@ -95,7 +95,7 @@ func (m *meter) hit() {
 	}
 }
 
-// wait waits until all jobs were run.
+// wait waits until all jobs have run.
 func (m *meter) wait(ctx context.Context) error {
 	select {
 	case <-m.done:
@@ -105,7 +105,7 @@ func (m *meter) wait(ctx context.Context) error {
 	}
 }
 
-// ends are the rates of the first and of the last step.
+// ends returns the rates of the first and the last step.
 func (m *meter) ends() (first, last float64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -117,7 +117,7 @@ func (m *meter) ends() (first, last float64) {
 	return float64(m.step) / m.marks[0].Seconds(), float64(m.step) / (m.marks[k-1] - m.marks[k-2]).Seconds()
 }
 
-// times are durations that many goroutines note.
+// times collects durations from many goroutines.
 type times struct {
 	mu  sync.Mutex
 	all []time.Duration
@@ -129,7 +129,7 @@ func (t *times) add(d time.Duration) {
 	t.all = append(t.all, d)
 }
 
-// cut returns what was noted so far and begins again.
+// cut returns the durations so far and starts anew.
 func (t *times) cut() []time.Duration {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -138,7 +138,7 @@ func (t *times) cut() []time.Duration {
 	return all
 }
 
-// percentile is in milliseconds.
+// percentile returns milliseconds.
 func percentile(all []time.Duration, p float64) float64 {
 	if len(all) == 0 {
 		return 0
@@ -163,7 +163,7 @@ func together(n int, f func(i int) error) error {
 	return first
 }
 
-// inBatches calls insert for each batch of a task, from as many goroutines as it
+// inBatches calls insert for each batch of a task, from as many goroutines as the task
 // says.
 func (t task) inBatches(insert func(from, n int) error) error {
 	var next atomic.Int64
@@ -180,8 +180,8 @@ func (t task) inBatches(insert func(from, n int) error) error {
 	})
 }
 
-// singles lets callers insert one job after the other until the time is over. Each
-// has inserted one before, so that connections are open and plans made.
+// singles lets callers insert one job after the other until time is up. Each has
+// inserted one before, so that connections are open and plans are cached.
 func (t task) singles(insert func(i int) error) (outcome, error) {
 	if err := together(t.Callers, insert); err != nil {
 		return outcome{}, err
@@ -201,8 +201,8 @@ func (t task) singles(insert func(i int) error) (outcome, error) {
 	return outcome{Jobs: int(n.Load()), Seconds: time.Since(start).Seconds()}, err
 }
 
-// latencies submits jobs at a steady pace and notes how long after the beginning
-// of the call each one starts.
+// latencies submits jobs at a steady pace and measures how long after the start of the
+// call each one starts.
 type latencies struct {
 	begun []time.Time
 	took  times
@@ -240,10 +240,10 @@ func newLatencies(n int) *latencies {
 	return l
 }
 
-// steady submits jobs at a rate, first undisturbed, then with a snapshot held
-// open. The claims that count are those of the first part's second half, when
-// plans and caches are warm, and those of the end of the second part, when most
-// that is dead cannot be removed.
+// steady submits jobs at a rate, first undisturbed, then with a snapshot held open. The
+// claims that count are those of the first part's second half, when plans and caches
+// are warm, and those at the end of the second part, when most dead rows cannot be
+// removed.
 func (t task) steady(ctx context.Context, claims *times, submit func(n int) error) (outcome, error) {
 	const ticks = 50 // a second
 	running, stop := context.WithCancel(ctx)
