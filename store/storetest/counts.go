@@ -56,7 +56,7 @@ func countSteps(e *env) {
 		step++
 		e.recount(fmt.Sprintf("after step %d", step))
 	}
-	e.counts() // of an empty store
+	e.counts() // an empty store
 	e.insert(e.specs(3)...)
 	then()
 	parent := e.add(inQueue("b"))
@@ -76,7 +76,7 @@ func countSteps(e *env) {
 	then()
 	e.complete(jobs[0])
 	then()
-	e.complete(jobs[0]) // again: no second effect
+	e.complete(jobs[0]) // a repeat has no second effect
 	then()
 	e.fail(jobs[1], temporary)
 	then()

@@ -127,7 +127,7 @@ func dependFailure(e *env) {
 			parent, other := e.add(), e.add(inQueue("other"))
 			child := e.add(inQueue("c"), depends(kind, other.ID, parent.ID))
 			grandchild := e.add(inQueue("c"), depends(kind, child.ID))
-			great := e.add(inQueue("c"), depends(gq.DependencyFanIn, grandchild.ID)) // does not mind
+			great := e.add(inQueue("c"), depends(gq.DependencyFanIn, grandchild.ID)) // a fan-in accepts any end
 			e.end(parent.ID, end)
 			e.release()
 			for _, id := range []gq.JobID{child.ID, grandchild.ID} {

@@ -194,7 +194,7 @@ func (e *env) insert(specs ...gq.Spec) []gq.State {
 	return states
 }
 
-// each submits jobs one by one, in one call.
+// each submits jobs in one call, each in its own group.
 func (e *env) each(specs ...gq.Spec) []gq.State {
 	e.Helper()
 	groups := make([]store.Group, len(specs))

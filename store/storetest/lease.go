@@ -416,8 +416,8 @@ func leaseOwnBackoff(e *env) {
 	}
 	e.add(own("forever"))
 	job := e.add(own("never mind"))
-	e.add(own("unknown")) // waits as if it were exponential
-	e.add(own("broken"))  // likewise
+	e.add(own("unknown")) // waits as for exponential
+	e.add(own("broken"))  // so does this one
 	held := e.claim(4)
 	if len(held) != 4 {
 		e.Fatalf("claimed %d jobs, want 4", len(held))

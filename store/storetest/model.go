@@ -90,11 +90,11 @@ type model struct {
 	now      time.Time   // of the store's clock
 	times    []time.Time // every time that now has had
 	jobs     map[gq.JobID]*modelJob
-	leases   map[gq.LeaseID]*modelJob // of jobs that exist
+	leases   map[gq.LeaseID]*modelJob // of existing jobs
 	issued   map[gq.LeaseID]bool
 	keys     map[[2]string]*modelJob // by scope and name: the current or last owner
 	queues   map[string]gq.Queue
-	sequence uint64                  // largest so far
+	sequence uint64                  // the largest so far
 	docs     map[[2]string]store.Doc // by kind and name
 	version  uint64                  // of the newest document
 
@@ -296,7 +296,7 @@ func (m *model) configure(r *rapid.T) {
 	m.configured(q)
 }
 
-// tally counts what happened over all stories of a run.
+// tally counts events over all stories of a run.
 type tally struct {
 	mu    sync.Mutex
 	times map[string]int // guarded by mu while stories run

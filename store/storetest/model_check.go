@@ -50,7 +50,7 @@ func sameState(model, got gq.State) bool {
 	return same && a == b
 }
 
-// equalTo compares what two pointers point to.
+// equalTo compares the targets of two pointers.
 func equalTo[T comparable](a, b *T) bool {
 	return a == b || a != nil && b != nil && *a == *b
 }

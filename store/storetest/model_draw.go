@@ -101,7 +101,7 @@ func (m *model) spec(r *rapid.T, members []gq.JobID, earlier int) gq.Spec {
 	for range pick(r, "dependencies", 0, 0, 1, 2, 3) {
 		d := gq.Dependency{Kind: pick(r, "kind", gq.DependencyAfter, gq.DependencyAfter, gq.DependencyAfterAny, gq.DependencyChain, gq.DependencyFanOut, gq.DependencyFanIn)}
 		if len(members) > 1 && rapid.Bool().Draw(r, "inside") {
-			d.Job = pick(r, "member", members...) // also itself, also in a circle
+			d.Job = pick(r, "member", members...) // also itself or in a cycle
 			if earlier > 0 && !chance(r, "anywhere", 3) {
 				d.Job = members[earlier-1]
 			}
@@ -224,7 +224,7 @@ func (m *model) drawChange(r *rapid.T) (c drawnChange) {
 	}).Draw(r, "wanted")
 	j := m.anyJob(r, "job", wanted)
 	c.verb = m.drawVerb(r, j)
-	if chance(r, "the same again", 8) { // as after a lost reply
+	if chance(r, "the same again", 8) { // as after a lost answer
 		settled := func(j *modelJob) bool { return m.settling[j.spec.ID].name != "" }
 		if again := m.anyJob(r, "settled job", settled); again != nil {
 			j, c.verb = again, m.settling[again.spec.ID]

@@ -109,7 +109,7 @@ func (j *modelJob) proceed(now time.Time) {
 
 // waits counts the dependencies that a PENDING job still waits for.
 func (j *modelJob) waits() (open int, anyOpen bool) {
-	group, told := false, false // of AFTER_ANY
+	group, told := false, false // about AFTER_ANY dependencies
 	for _, e := range j.edges {
 		switch {
 		case e.kind == gq.DependencyAfterAny:
@@ -274,7 +274,7 @@ func (j *modelJob) retry(delay time.Duration, now time.Time) *gq.Event {
 	return &j.events[at]
 }
 
-// delay is the backoff before retry n, without jitter.
+// delay returns the backoff before retry n, without jitter.
 func (j *modelJob) delay(n int) time.Duration {
 	b := j.spec.Policy.Backoff
 	d := b.Initial
@@ -283,7 +283,7 @@ func (j *modelJob) delay(n int) time.Duration {
 		case gq.StrategyLinear:
 			d += b.Initial
 		case gq.StrategyExponential:
-			d *= time.Duration(b.Multiplier) // whole in this test
+			d *= time.Duration(b.Multiplier) // an integer in this test
 		default: // constant
 		}
 	}

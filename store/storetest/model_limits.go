@@ -20,7 +20,7 @@ type tallied struct {
 	running map[string]int
 	key     map[[2]string]int // by queue and limit key
 	pool    map[string]int64
-	due     map[string]time.Time // of rates, by queue
+	due     map[string]time.Time // state of the rates, by queue
 }
 
 func newTallied() tallied {
@@ -67,7 +67,7 @@ func (m *model) rate(t tallied, queue string) (at time.Time, ok bool) {
 	if r.Count == 0 {
 		return at, true
 	}
-	gap := r.Per / time.Duration(r.Count) // whole in this test
+	gap := r.Per / time.Duration(r.Count) // an integer in this test
 	owed := max(0, t.due[queue].Sub(m.now))
 	if t.due[queue].IsZero() {
 		owed = 0

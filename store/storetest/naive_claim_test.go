@@ -38,7 +38,7 @@ func (n *naive) Claim(ctx context.Context, claims []store.Claim) ([]store.Claime
 			answers[i].RetryAt = l.retry
 		}
 		n.data.due = l.due
-		if n.bug == claimsRace { // decides outside the lock it writes under
+		if n.bug == claimsRace { // decides before it takes the lock for the write
 			for _, j := range chosen {
 				s := j.state
 				defer func() { j.state = s }()
@@ -67,7 +67,7 @@ func (n *naive) draw() machine.Draw {
 	return n.cfg.Draw(0)
 }
 
-// sweep records what is due in some queues.
+// sweep records what is due in the given queues.
 func (n *naive) sweep(queues []string, now time.Time) {
 	for _, j := range n.sorted() {
 		if slices.Contains(queues, j.spec.Queue) {
@@ -77,7 +77,7 @@ func (n *naive) sweep(queues []string, now time.Time) {
 	}
 }
 
-// ripe is a state as a claim at an instant must see it.
+// ripe returns a state as a claim at an instant must see it.
 func (n *naive) ripe(s gq.State, now time.Time) gq.State {
 	if s.Status.Held() && s.Lease.Expired(now) && n.bug != expiryNeedsSweep {
 		s, _, _ = machine.Advance(s, n.draw(), now)
@@ -85,7 +85,7 @@ func (n *naive) ripe(s gq.State, now time.Time) gq.State {
 	return s
 }
 
-// candidate is a job that a claim could take, and as what.
+// candidate is a job that a claim could take, and its state then.
 type candidate struct {
 	job  *naiveJob
 	ripe gq.State
@@ -287,7 +287,7 @@ func (n *naive) Due(ctx context.Context, limit int) (due store.Due, err error) {
 	return due, nil
 }
 
-// sorted is all jobs by submission.
+// sorted returns all jobs in order of submission.
 func (n *naive) sorted() []*naiveJob {
 	all := make([]*naiveJob, 0, len(n.data.jobs))
 	for _, j := range n.data.jobs {

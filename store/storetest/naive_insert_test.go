@@ -33,7 +33,7 @@ func (n *naive) insert(g store.Group, now time.Time) (answer store.Inserted) {
 		n.insert(store.One(g.Jobs[0]), now)
 		return store.Inserted{Err: err}
 	}
-	// Who has the key of each member: an earlier job, or an earlier member.
+	// The owner of each member's key: an earlier job, or an earlier member.
 	owner := make([]gq.JobID, len(g.Jobs))
 	placed := make([]store.Placed, len(g.Jobs))
 	mine := make(map[gq.IdempotencyKey]int)
@@ -101,7 +101,7 @@ func (n *naive) keyOf(s gq.Spec) gq.IdempotencyKey {
 	return key
 }
 
-// create inserts jobs that have no key or a free one.
+// create inserts jobs whose key is free, or that have none.
 func (n *naive) create(specs []gq.Spec, now time.Time) ([]gq.State, error) {
 	for _, s := range specs {
 		taken, ok := n.data.jobs[s.ID]
@@ -190,7 +190,7 @@ func (n *naive) create(specs []gq.Spec, now time.Time) ([]gq.State, error) {
 	return states, nil
 }
 
-// depend notes that a job waits for another, or that it must be told at once.
+// depend notes that a job waits for another, or must be updated at once.
 func (n *naive) depend(child gq.JobID, d gq.Dependency) {
 	parent, ok := n.data.jobs[d.Job]
 	if !ok {
@@ -218,7 +218,7 @@ func (n *naive) payload(p gq.Payload) []byte {
 	return slices.Clone(p.Data)
 }
 
-// room refuses what is too much for a queue.
+// room returns an error if a queue would exceed its limit.
 func (n *naive) room(specs []gq.Spec) error {
 	added := make(map[string]int)
 	for _, s := range specs {

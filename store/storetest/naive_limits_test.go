@@ -20,13 +20,13 @@ type limits struct {
 	key     map[[2]string]int    // held, by queue and limit key
 	running map[string]int       // held, by queue
 	pool    map[string]int64     // occupied
-	due     map[string]time.Time // of rates, by queue
+	due     map[string]time.Time // state of the rates, by queue
 	retry   time.Time
-	into    gq.Status // of what is claimed
+	into    gq.Status // status of the claimed jobs
 	peeking bool
 }
 
-// limits counts what occupies places at an instant.
+// limits counts what occupies capacity at an instant.
 func (n *naive) limits(now time.Time) *limits {
 	l := &limits{
 		n: n, now: now, into: gq.StatusRunning, key: make(map[[2]string]int), running: make(map[string]int),
@@ -64,12 +64,12 @@ func (l *limits) occupy(j *naiveJob, s gq.Status) {
 	}
 }
 
-// counts tells whether a job in a status occupies capacity of its pool.
+// counts reports whether a job in a status occupies capacity of its pool.
 func (l *limits) counts(j *naiveJob, s gq.Status) bool {
 	return machine.CountsInPool(l.n.data.pools[l.n.data.queues[j.spec.Queue].Pool], s)
 }
 
-// start refuses a move into a status for which the pool has no room.
+// start returns an error if the pool has no room for a move into a status.
 func (n *naive) start(j *naiveJob, to gq.Status, now time.Time) error {
 	q := n.data.queues[j.spec.Queue]
 	pool, ok := n.data.pools[q.Pool]
@@ -80,7 +80,7 @@ func (n *naive) start(j *naiveJob, to gq.Status, now time.Time) error {
 	return machine.AdmitToPool(pool, j.spec.CostUnits)
 }
 
-// verdict is whether a claim goes on behind a job.
+// verdict is whether a claim takes a job, and whether it continues after it.
 type verdict int
 
 const (
@@ -89,7 +89,7 @@ const (
 	stop
 )
 
-// ask asks whether a claim may have a job, which takes up its place then.
+// ask decides whether a claim may have a job, and if so counts it.
 func (l *limits) ask(j *naiveJob) verdict {
 	n, q := l.n, l.n.data.queues[j.spec.Queue]
 	if l.peeking && n.bug == peekSeesAll {
@@ -134,7 +134,7 @@ func (l *limits) ask(j *naiveJob) verdict {
 	return take
 }
 
-// turn is the turn of a job that joins a queue, or another level of it.
+// turn returns the turn of a job that joins a queue or changes its level.
 func (n *naive) turn(s *gq.Spec, level gq.Priority) uint64 {
 	if !n.data.queues[s.Queue].Fair || n.bug == ignoresFair {
 		return 0
@@ -148,7 +148,7 @@ func (n *naive) turn(s *gq.Spec, level gq.Priority) uint64 {
 	return n.data.newest[key]
 }
 
-// waiting tells whether a key has another job that nobody holds.
+// waiting reports whether a key has another job that is not held.
 func (n *naive) waiting(s *gq.Spec) bool {
 	for _, j := range n.data.jobs {
 		if j.spec.ID != s.ID && j.spec.Queue == s.Queue && j.spec.FairKey == s.FairKey && j.state.Live() && !j.state.Status.Held() {
@@ -158,20 +158,20 @@ func (n *naive) waiting(s *gq.Spec) bool {
 	return false
 }
 
-// naiveTurn is a key of a fair queue, or where a level of one stands.
+// naiveTurn names a key of a fair queue, or one of its levels.
 type naiveTurn struct {
 	queue string
 	level gq.Priority
 	key   string
 }
 
-// serve moves a level of a fair queue on.
+// serve advances a level of a fair queue.
 func (n *naive) serve(j *naiveJob) {
 	at := naiveTurn{j.spec.Queue, j.state.Priority(), ""}
 	n.data.turn[at] = max(n.data.turn[at], j.state.Turn)
 }
 
-// rearrange gives the live jobs of a queue their turns anew.
+// rearrange assigns new turns to the live jobs of a queue.
 func (n *naive) rearrange(queue string) {
 	for _, m := range []map[naiveTurn]uint64{n.data.newest, n.data.turn} {
 		for key := range m {
@@ -205,7 +205,7 @@ func (n *naive) PutQueue(ctx context.Context, q gq.Queue) error {
 	}
 	changed := n.data.queues[q.Name].Fair != q.Fair
 	if n.bug != tellsJobsOnly {
-		n.announce(q.Name) // whose pool it may leave
+		n.announce(q.Name) // the pool it may leave
 		defer n.announce(q.Name)
 	}
 	n.data.queues[q.Name] = q
@@ -251,8 +251,8 @@ func (n *naive) Pools(ctx context.Context) (pools []gq.Pool, err error) {
 	return pools, nil
 }
 
-// spawn inserts the children of an update. The job is what it will be while they
-// are looked at, and what it was if they are refused.
+// spawn inserts the children of an update. They are checked with the job in its new
+// state; if they are refused, the job gets its old state back.
 func (n *naive) spawn(j *naiveJob, next gq.State, specs []gq.Spec, now time.Time) ([]store.Placed, error) {
 	if len(specs) == 0 || n.bug == losesChildren {
 		return nil, nil

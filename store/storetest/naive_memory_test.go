@@ -8,7 +8,7 @@ import (
 	"github.com/gopherqueue/gq/store"
 )
 
-// lent are the types of memory that bugs leave to the callers.
+// lent are the types of memory that bugs share with callers.
 var lent = map[bug]reflect.Type{
 	lendsLeases:   reflect.TypeFor[*gq.Lease](),
 	lendsPolicies: reflect.TypeFor[*gq.Policy](),
@@ -18,7 +18,7 @@ var lent = map[bug]reflect.Type{
 	lendsLists:    reflect.TypeFor[[]string](),
 }
 
-// own is an answer as a caller gets it: a copy of what the store has.
+// own returns an answer as callers get it: a copy.
 func own[T any](n *naive, answer T) T {
 	if t := lent[n.bug]; t != nil {
 		return scribble.CopyBut(answer, t)

@@ -15,7 +15,7 @@ import (
 	"github.com/gopherqueue/gq/store"
 )
 
-// view is a state as this store shows it.
+// view returns a state as this store shows it.
 func (n *naive) view(s gq.State, now time.Time) gq.State {
 	if n.habit&readsNow != 0 {
 		return s.At(now)
@@ -264,7 +264,7 @@ func (n *naive) remove(j *naiveJob) {
 	})
 }
 
-// forget removes a job, and leaves the events.
+// forget removes a job, but not its events.
 func (n *naive) forget(j *naiveJob) {
 	delete(n.data.jobs, j.spec.ID)
 	for lease, id := range n.data.leases {

@@ -16,9 +16,8 @@ import (
 	"github.com/gopherqueue/gq/store"
 )
 
-// naive is the simplest store that keeps the contract: maps under one lock. It
-// shows that the suite can be passed, and with a bug planted in it, that the
-// suite cannot be fooled.
+// naive is the simplest store that meets the contract: maps under one lock. It shows
+// that the suite can be passed and, with a planted bug, that the suite detects the bug.
 type naive struct {
 	bug   bug
 	habit habit
@@ -34,27 +33,27 @@ type naive struct {
 type habit uint8
 
 const (
-	tellsInTheSameCommit habit = 1 << iota // dependents are told in the commit that ends their dependency
-	readsNow                               // reads show a job as time has made it
+	tellsInTheSameCommit habit = 1 << iota // dependents are updated in the commit that ends their dependency
+	readsNow                               // reads show a job as time has changed it
 	sweepsFirst                            // claims record everything that is due in their queues
 )
 
 type naiveData struct {
 	jobs     map[gq.JobID]*naiveJob
 	leases   map[gq.LeaseID]gq.JobID
-	keys     map[gq.IdempotencyKey]naiveKey // without fingerprint
+	keys     map[gq.IdempotencyKey]naiveKey // key without fingerprint
 	queues   map[string]gq.Queue
 	pools    map[string]gq.Pool
-	due      map[string]time.Time    // of rates, by queue
+	due      map[string]time.Time    // state of the rates, by queue
 	turn     map[naiveTurn]uint64    // being served, by queue and level
-	newest   map[naiveTurn]uint64    // of each key
+	newest   map[naiveTurn]uint64    // newest turn of each key
 	docs     map[[2]string]store.Doc // by kind and name
 	version  uint64                  // of the newest document
 	events   []gq.Event
-	telling  []telling // dependents that have not been told yet
+	telling  []telling // dependents that have not been updated yet
 	sequence uint64
 	seq      uint64
-	removed  uint64 // number of the newest event that was collected
+	removed  uint64 // number of the newest collected event
 	tokens   uint64
 	last     time.Time // of the newest commit
 }
@@ -65,7 +64,7 @@ type naiveJob struct {
 	metadata   gq.Metadata
 	result     []byte
 	checkpoint []byte
-	waiting    []telling // who waits for it
+	waiting    []telling // its waiting dependents
 }
 
 type telling struct {
@@ -107,7 +106,7 @@ func naiveBackend(b bug, h habit) Backend {
 	}
 }
 
-// reopened is what is left of the data after a restart: all of it, but for bugs.
+// reopened returns the data after a restart: all of it, except for bugs.
 func (d *naiveData) reopened(b bug) *naiveData {
 	switch b {
 	case forgetsKeys:
@@ -154,8 +153,8 @@ func (d *naiveData) reopened(b bug) *naiveData {
 	return d
 }
 
-// begin takes the lock, for one call at one instant. The caller unlocks where
-// there is no error.
+// begin takes the lock for one call at one instant. The caller unlocks unless there is
+// an error.
 func (n *naive) begin(ctx context.Context, write bool) (now time.Time, err error) {
 	if err := ctx.Err(); err != nil {
 		return now, err
@@ -198,7 +197,7 @@ func (n *naive) Notify(_ bool, f func(store.News)) (stop func()) {
 	return func() {}
 }
 
-// announce passes word of a queue on, and of those that share its pool.
+// announce reports a queue, and those that share its pool.
 func (n *naive) announce(queue string) {
 	news := store.News{Queues: []string{queue}, Event: n.data.seq}
 	pool := n.data.queues[queue].Pool
@@ -212,7 +211,7 @@ func (n *naive) announce(queue string) {
 	}
 }
 
-// write stores what a verb returned, with its events.
+// write stores the result of a verb, with its events.
 func (n *naive) write(j *naiveJob, next gq.State, events []gq.Event, now time.Time) {
 	n.announce(j.spec.Queue)
 	before := j.state
@@ -256,7 +255,7 @@ func (n *naive) write(j *naiveJob, next gq.State, events []gq.Event, now time.Ti
 	}
 }
 
-// tell tells up to limit dependents.
+// tell updates up to limit dependents.
 func (n *naive) tell(limit int, now time.Time) (told int) {
 	for told < limit && len(n.data.telling) > 0 {
 		w := n.data.telling[0]
@@ -332,7 +331,7 @@ func (n *naive) Update(ctx context.Context, updates []store.Update) ([]store.Upd
 
 func (n *naive) apply(j *naiveJob, u store.Update, now time.Time) store.Updated {
 	before := j.state
-	if n.bug == losesUpdates { // decides outside the lock it writes under
+	if n.bug == losesUpdates { // decides before it takes the lock for the write
 		n.mu.Unlock()
 		runtime.Gosched()
 		n.mu.Lock()

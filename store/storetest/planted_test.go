@@ -181,8 +181,7 @@ const (
 	acceptsAnyQueue  bug = "queues are not validated"
 )
 
-// planted lists every bug with the cases that must find it, by the beginning of
-// their names.
+// planted lists every bug with the cases that must find it, by prefixes of their names.
 var planted = map[bug][]string{
 	halfGroups:          {"Insert/GroupAtomic"},
 	overwrites:          {"Insert/Duplicate"},
@@ -342,8 +341,8 @@ var planted = map[bug][]string{
 	acceptsAnyQueue:  {"Queues/Invalid"},
 }
 
-// The suite is worth something only if it fails a store that breaks the
-// contract: each planted bug must be found by the cases that are about it.
+// The suite must fail a store that breaks the contract: the cases about a planted bug
+// must find it.
 func TestPlantedBugs(t *testing.T) {
 	t.Parallel()
 	for i, b := range slices.Sorted(maps.Keys(planted)) {
@@ -354,7 +353,7 @@ func TestPlantedBugs(t *testing.T) {
 		t.Run(strings.ReplaceAll(string(b), " ", "_"), func(t *testing.T) {
 			t.Parallel()
 			backend := naiveBackend(b, 0)
-			backend.Patience = 5 * time.Second // what a bug keeps back never comes
+			backend.Patience = 5 * time.Second // a notification that a bug suppresses never comes
 			failures := Failures(t, backend, cases...)
 			for _, name := range cases {
 				if !slices.ContainsFunc(failures, func(f Failure) bool { return strings.HasPrefix(f.Case, name) }) {
@@ -370,27 +369,27 @@ func TestPlantedBugs(t *testing.T) {
 	}
 }
 
-// beyondModel are the bugs that random stories do not show: they need many
-// callers, a store that is closed, or something that stories do not do.
+// beyondModel are the bugs that random stories do not find: they need many callers, a
+// closed store, or something that stories do not do.
 var beyondModel = []bug{
-	borrowsMemory, lendsLeases, lendsPolicies, lendsFailures, lendsBytes, lendsMaps, lendsLists, // the model writes to nothing that it was given
+	borrowsMemory, lendsLeases, lendsPolicies, lendsFailures, lendsBytes, lendsMaps, lendsLists, // the model does not write to what it was given
 	trimsPayload, keysOutlive, answersLate, losesUpdates, pagesByOffset, worksClosed, closesOnce, acceptsAnyQueue,
-	forgetsSequence, // which takes hundreds of them
-	forgetsBackoffs, // stories have no backoff of their own
+	forgetsSequence, // takes hundreds of them
+	forgetsBackoffs, // stories have no custom backoffs
 	acceptsAnyDoc, borrowsDoc, acceptsAnyPool, lastWins,
 	halfChanges, changesBlindly, insertsBlindly, docsAnyway, // stories do not change documents and jobs together
 	spawnsAnyway, spawnsAgain, orphanless, losesChildren, // nor do they spawn
 	holdsOccupy, startsAnyway, poolsTellNothing, // stories have no pool that is occupied at the start
-	tellsOneQueue, tellsJobsOnly, // nobody listens in them
-	promisesTooLate, // no run time lies so late in them
+	tellsOneQueue, tellsJobsOnly, // stories do not use notifications
+	promisesTooLate, // stories have no run times that late
 	blobsAnyway,     // blobs come with the verbs that save them
 }
 
-// plantAll has the model look for every bug. A run finds each sooner or later, but
-// takes ten minutes of a core for all of them: make test-planted.
+// plantAll makes the model look for every bug. It finds all of them eventually, but
+// takes ten minutes of one core: make test-planted.
 var plantAll = flag.Bool("plant-all", false, "look for every planted bug with the model, not for one in six")
 
-// The model must find what the cases find, and by itself.
+// The model must find the planted bugs by itself.
 func TestPlantedBugsModel(t *testing.T) {
 	if testing.Short() {
 		t.Skip("needs up to 500 stories for each bug, and -short tells a fifth of them")

@@ -168,7 +168,7 @@ func poolChanged(e *env) {
 	e.claimed("in the pool that was left", 20, r[:4], from("r"))
 	e.inPool("q", "")
 	e.claimed("in no pool", 20, ids[5:])
-	e.inPool("q", "p") // with more in use than there is
+	e.inPool("q", "p") // with more in use than its capacity
 	e.add(costing(2))
 	e.none("back in the pool", from("q", "r"))
 }

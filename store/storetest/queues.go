@@ -89,7 +89,7 @@ func queueQuery(e *env) {
 	e.put("a", func(q *gq.Queue) { q.Pool, q.Policy = "p", gq.PresetAI.Policy() })
 	e.put("e", func(q *gq.Queue) { q.Policy = gq.PresetScheduler.Policy() })
 	e.put("f", func(*gq.Queue) {})
-	e.insert(e.spec(inQueue("d")), e.spec(inQueue("B")), e.spec(inQueue("c"))) // some that nobody has configured
+	e.insert(e.spec(inQueue("d")), e.spec(inQueue("B")), e.spec(inQueue("c"))) // queues that were never configured
 	_, all := e.queues()
 	for _, c := range []struct {
 		query store.QueueQuery

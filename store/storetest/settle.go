@@ -378,7 +378,7 @@ func settleRepeat(e *env) {
 		u.Ref = byID(id)
 		first := e.updated(u)
 		before := e.snapshot(id)
-		e.clock.Advance(time.Hour) // well after the lease would have ended
+		e.clock.Advance(time.Hour) // well after the lease would have expired
 		for _, u.Ref = range []store.Ref{byID(id), byLease(ref.ID)} {
 			e.equal("the answer to the repeated "+name, e.updated(u), first)
 			e.unchanged("the repeated "+name, before, id)

@@ -15,8 +15,7 @@ import (
 
 func TestMain(m *testing.M) { leaktest.Main(m) }
 
-// The suite can be passed, whichever of the choices that the contract leaves a
-// store makes.
+// A store can pass the suite with any of the choices that the contract allows.
 func TestRun(t *testing.T) {
 	for name, h := range map[string]habit{
 		"Plain": 0, "Otherwise": tellsInTheSameCommit | readsNow | sweepsFirst,
@@ -49,8 +48,8 @@ func TestCases(t *testing.T) {
 	}
 }
 
-// A case that needs more than it says would fail on a store that is not
-// finished; one that says more than it needs would not be run.
+// A case that needs more than it declares would fail on an unfinished store; one that
+// declares more than it needs would be skipped.
 func TestNeeds(t *testing.T) {
 	for _, c := range Cases() {
 		var calls recordedCalls
@@ -70,7 +69,7 @@ func TestNeeds(t *testing.T) {
 			t.Errorf("%s: %s", c.Name, output)
 		}
 		got, want := calls.sorted(), slices.Sorted(slices.Values(c.Needs))
-		if strings.HasPrefix(c.Name, "Move/") { // a capability that the naive store does not have
+		if strings.HasPrefix(c.Name, "Move/") { // a capability that the naive store lacks
 			got = want
 		}
 		if !slices.Equal(got, want) {
@@ -98,7 +97,7 @@ func (r *recordedCalls) sorted() []string {
 	return slices.Sorted(slices.Values(r.names))
 }
 
-// recordingStore notes which methods are called.
+// recordingStore records which methods are called.
 type recordingStore struct {
 	store.Store
 	calls *recordedCalls

@@ -88,19 +88,18 @@ func (e *env) updated(u store.Update) gq.State {
 	return answer.State
 }
 
-// complete ends a claimed job with success.
+// complete completes a claimed job.
 func (e *env) complete(j gq.Job) gq.State {
 	e.Helper()
 	return e.update(j.State.ID, completing(j.State.Lease.Ref(), nil))
 }
 
-// fail ends the attempt of a claimed job.
+// fail fails the attempt of a claimed job.
 func (e *env) fail(j gq.Job, f gq.Failure) gq.State {
 	e.Helper()
 	return e.update(j.State.ID, failing(j.State.Lease.Ref(), f))
 }
 
-// cancel cancels a job.
 func (e *env) cancel(id gq.JobID) gq.State {
 	e.Helper()
 	return e.update(id, cancelling("no longer wanted"))
