@@ -12,7 +12,7 @@ import (
 
 // A job's record is its state and what the store needs in addition:
 //
-//	uvarint  the newest event record that tells of the job
+//	uvarint  the job's newest event record
 //	uvarint  bucket
 //	uvarint  cost
 //	byte     flags
@@ -161,7 +161,7 @@ func decodeKeyRecord(b []byte) (k keyRecord, err error) {
 //	byte     1: about the same job as the one before; 0: the next three follow
 //	16       job id
 //	uvarint  queue
-//	uvarint  the event record that tells of the job before this one, 0 for none
+//	uvarint  the job's previous event record, 0 for none
 //	         gq.Event
 const eventsVersion = 1
 
