@@ -16,10 +16,10 @@ import (
 	"github.com/gopherqueue/gq/internal/wire"
 )
 
-// Call is one request and the writer of its answer.
+// Call is one request together with its response writer.
 type Call struct {
 	Request *http.Request
-	ID      string // of the request, for its log entries
+	ID      string // request id, used in log entries
 
 	w     http.ResponseWriter
 	api   *API
@@ -29,45 +29,45 @@ type Call struct {
 
 type callKey struct{}
 
-// CallOf is the call of a handler's context.
+// CallOf returns the call that a handler's context belongs to, or nil.
 func CallOf(ctx context.Context) *Call {
 	c, _ := ctx.Value(callKey{}).(*Call)
 	return c
 }
 
-// Header is that of the answer.
+// Header returns the response headers.
 func (c *Call) Header() http.Header { return c.w.Header() }
 
-// Write writes a part of the answer.
+// Write writes a part of the response body.
 func (c *Call) Write(b []byte) (int, error) {
 	c.wrote = true
 	return c.w.Write(b)
 }
 
-// WriteHeader begins the answer.
+// WriteHeader starts the response with a status.
 func (c *Call) WriteHeader(status int) {
 	c.wrote = true
 	c.w.WriteHeader(status)
 }
 
-// Unwrap is for [http.ResponseController].
+// Unwrap lets [http.ResponseController] reach the underlying writer.
 func (c *Call) Unwrap() http.ResponseWriter { return c.w }
 
-// AnswerAfter gives the client time to take an answer that may come after so long.
+// AnswerAfter extends the write deadline for a response that may take this long to start.
 func (c *Call) AnswerAfter(wait time.Duration) {
-	_ = http.NewResponseController(c.w).SetWriteDeadline(time.Now().Add(wait + c.api.options.WriteTimeout)) // recorders have none
+	_ = http.NewResponseController(c.w).SetWriteDeadline(time.Now().Add(wait + c.api.options.WriteTimeout)) // test recorders have no deadline
 }
 
-// Told is [API.Told].
+// Told calls [API.Told] for this call.
 func (c *Call) Told(err error) error { return c.api.Told(c, err) }
 
-// Limits of bodies.
+// Body size limits.
 const (
-	smallBody  = 256 << 10 // of a route that takes no payload
-	maxDiscard = 64 << 20  // how much of a body that is too large is read and dropped
+	smallBody  = 256 << 10 // for routes that take no payload
+	maxDiscard = 64 << 20  // how much of an oversized body is read and discarded
 )
 
-// body reads the body of a request. It is nil where there is none and need not be.
+// body reads the request body. An absent body is nil if the route allows that.
 func (c *Call) body() ([]byte, error) {
 	if encoding := c.Request.Header.Get("Content-Encoding"); encoding != "" && !strings.EqualFold(encoding, "identity") {
 		return nil, wire.NewProblem(http.StatusUnsupportedMediaType, "unsupported_encoding",
@@ -87,27 +87,27 @@ func (c *Call) body() ([]byte, error) {
 	return data, checkContentType(c.Request.Header.Get("Content-Type"))
 }
 
-// readAll reads a body, in time and up to a size.
+// readAll reads a body of at most the given size before the body deadline.
 func (c *Call) readAll(most int64) ([]byte, error) {
 	in := c.Request.Body
 	if in == nil || in == http.NoBody {
 		return nil, nil
 	}
 	controller := http.NewResponseController(c.w)
-	_ = controller.SetReadDeadline(time.Now().Add(c.api.options.BodyTimeout)) // recorders have none
+	_ = controller.SetReadDeadline(time.Now().Add(c.api.options.BodyTimeout)) // test recorders have no deadline
 	var body bytes.Buffer
 	if n := c.Request.ContentLength; n > 0 && n <= most {
 		body.Grow(int(min(n, 1<<20)) + bytes.MinRead)
 	}
 	_, err := io.Copy(&body, io.LimitReader(in, most+1))
 	if err == nil && int64(body.Len()) <= most {
-		_ = controller.SetReadDeadline(time.Time{}) // or a long wait would end with it
+		_ = controller.SetReadDeadline(time.Time{}) // else it would cut off a long wait
 		return body.Bytes(), nil
 	}
 	c.Header().Set("Connection", "close")
 	switch {
 	case err == nil:
-		_, _ = io.CopyN(io.Discard, in, maxDiscard) // many clients read no answer before they have sent everything
+		_, _ = io.CopyN(io.Discard, in, maxDiscard) // many clients do not read the response before they have sent the whole body
 		return nil, wire.NewProblem(http.StatusRequestEntityTooLarge, "body_too_large", fmt.Sprintf("the body is larger than %d bytes", most))
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		return nil, wire.NewProblem(http.StatusRequestTimeout, "body_incomplete", fmt.Sprintf("the body did not come within %v", c.api.options.BodyTimeout))
@@ -116,8 +116,8 @@ func (c *Call) readAll(most int64) ([]byte, error) {
 	}
 }
 
-// checkContentType refuses what says that it is something else than JSON. What curl
-// says by default is taken for JSON.
+// checkContentType rejects content types other than JSON. It accepts curl's default,
+// application/x-www-form-urlencoded, as JSON.
 func checkContentType(text string) error {
 	if text == "" || text == "application/json" {
 		return nil
@@ -134,7 +134,7 @@ func checkContentType(text string) error {
 		fmt.Sprintf("%.100q is not taken here; send application/json in UTF-8", text))
 }
 
-// answer writes a value as JSON.
+// answer writes a JSON response.
 func (c *Call) answer(status int, body any) error {
 	var b bytes.Buffer
 	if err := wire.EncodeJSON(&b, body); err != nil {
@@ -143,7 +143,7 @@ func (c *Call) answer(status int, body any) error {
 	c.Header().Set("Content-Type", "application/json")
 	c.WriteHeader(status)
 	if c.Request.Method != http.MethodHead {
-		_, _ = c.Write(b.Bytes()) // the client has left
+		_, _ = c.Write(b.Bytes()) // an error means that the client has gone
 	}
 	return nil
 }

@@ -1,11 +1,10 @@
-// Package httpx is what all HTTP APIs have in common: a table of routes that it both
-// serves and describes in OpenAPI, request ids, limits, content types, errors, and
-// protection against pages of other sites. APIs differ in how they encode a refusal
-// and in nothing else.
+// Package httpx has what all HTTP APIs share: a route table that it serves and describes
+// in OpenAPI, request ids, limits, content types, errors, and cross-origin protection.
+// APIs differ only in how they encode errors.
 //
-// Every path has one spelling: a trailing or a double slash is a path that does not
-// exist, never a redirect. HEAD is answered like GET without a body, and OPTIONS with
-// the methods of the path. Nothing is unpacked, so that nothing small becomes large.
+// Each path has exactly one spelling: a trailing or double slash gives 404, never a
+// redirect. HEAD works like GET without a body, and OPTIONS lists the path's methods.
+// Compressed bodies are rejected, so a small request cannot expand into a large one.
 package httpx
 
 import (
@@ -26,36 +25,36 @@ import (
 	"github.com/gopherqueue/gq/internal/wire"
 )
 
-// Options are the settings of an API. The zero value of each is its default.
+// Options configure an API. The zero value of each field selects its default.
 type Options struct {
-	Info         Info // of the description
+	Info         Info // for the OpenAPI document
 	Tags         []Tag
-	Schemas      *Schemas      // of the description; nil is a new set
+	Schemas      *Schemas      // for the OpenAPI document; nil creates a new set
 	Base         string        // prefix of every path
 	Log          *slog.Logger  // nil discards
 	MaxBody      int64         // largest body in bytes; 0 is 16 MiB
-	BodyTimeout  time.Duration // in which a body must arrive; 0 is 30 s
-	WriteTimeout time.Duration // in which the client must take its answer; 0 is 1 min
+	BodyTimeout  time.Duration // deadline for receiving a body; 0 is 30 s
+	WriteTimeout time.Duration // deadline for the client to read the response; 0 is 1 min
 
-	// Identify finds out who calls and puts that into the context of the request.
-	// nil asks nobody.
+	// Identify authenticates the caller and stores the identity in the request context.
+	// nil turns authentication off.
 	Identify func(*http.Request) (context.Context, error)
 
-	// Failed is told once that the store has failed for good.
+	// Failed is called once, when the store has failed permanently.
 	Failed func(error)
 
-	// Encode is how the API tells of an error; nil is [Problem].
+	// Encode converts an error to its response; nil uses [Problem].
 	Encode func(err error, requestID string) Refusal
 }
 
-// Refusal is an error as a client gets it.
+// Refusal is an error response.
 type Refusal struct {
 	Status      int
 	ContentType string
 	Body        any
 }
 
-// Problem encodes an error as RFC 9457 says.
+// Problem encodes an error as an RFC 9457 problem.
 func Problem(err error, requestID string) Refusal {
 	p, ok := errors.AsType[*wire.Problem](err)
 	if !ok {
@@ -88,7 +87,7 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// API serves routes. It is an [http.Handler].
+// API serves routes as an [http.Handler].
 type API struct {
 	options  Options
 	mux      *http.ServeMux
@@ -98,13 +97,13 @@ type API struct {
 	reported sync.Once
 }
 
-// New makes an API of routes. It serves its description too, at /openapi.json.
+// New creates an API from routes. It also serves the OpenAPI document at /openapi.json.
 func New(o Options, routes []Route) *API {
 	a := &API{options: o.withDefaults(), mux: http.NewServeMux()}
 	a.document, a.openapi = describe(&a.options, routes)
 	routes = append(routes[:len(routes):len(routes)], Plain(http.MethodGet, "/openapi.json", func(c *Call) error {
 		c.Header().Set("Content-Type", "application/json")
-		_, _ = c.Write(a.openapi) // the client has left
+		_, _ = c.Write(a.openapi) // an error means that the client has gone
 		return nil
 	}))
 	for _, r := range routes {
@@ -133,13 +132,13 @@ func (a *API) call(c *Call) error {
 	return c.route.do(c)
 }
 
-// OpenAPI is the description of the API, as JSON.
+// OpenAPI returns the OpenAPI document as JSON.
 func (a *API) OpenAPI() []byte { return a.openapi }
 
-// Document is the description of the API.
+// Document returns the OpenAPI document.
 func (a *API) Document() *Document { return a.document }
 
-// ServeHTTP answers a request.
+// ServeHTTP implements [http.Handler].
 func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	c := &Call{w: w, api: a, ID: NameRequest(w, r)}
 	c.Request = r.WithContext(context.WithValue(r.Context(), callKey{}, c))
@@ -151,14 +150,14 @@ func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	a.handler.ServeHTTP(c, c.Request)
 }
 
-// recover answers for a handler that panicked.
+// recover responds in place of a handler that panicked.
 func (a *API) recover(c *Call) {
 	p := recover()
 	if p == nil {
 		return
 	}
 	if err, ok := p.(error); ok && errors.Is(err, http.ErrAbortHandler) {
-		panic(p) // the server's own way to end a request
+		panic(p) // net/http's own way to abort a request
 	}
 	a.options.Log.Error("panic in an HTTP handler", "request_id", c.ID, "method", c.Request.Method, "path", c.Request.URL.Path,
 		"panic", fmt.Sprint(p), "stack", string(debug.Stack()))
@@ -167,7 +166,8 @@ func (a *API) recover(c *Call) {
 	}
 }
 
-// find calls the route of a request, or answers why there is none.
+// find authenticates the caller and serves the matching route, or responds with 404 or
+// 405.
 func (a *API) find(_ http.ResponseWriter, r *http.Request) {
 	c := CallOf(r.Context())
 	if a.options.Identify != nil {
@@ -180,7 +180,7 @@ func (a *API) find(_ http.ResponseWriter, r *http.Request) {
 		c.Request = r
 	}
 	handler, pattern := a.mux.Handler(r)
-	if at := r.URL.EscapedPath(); pattern != "" && at == path.Clean(at) { // otherwise it would redirect
+	if at := r.URL.EscapedPath(); pattern != "" && at == path.Clean(at) { // else the mux would redirect
 		a.mux.ServeHTTP(c, r)
 		return
 	}
@@ -200,7 +200,7 @@ func (a *API) find(_ http.ResponseWriter, r *http.Request) {
 	a.refuse(c, wire.NewProblem(http.StatusMethodNotAllowed, "method_not_allowed", fmt.Sprintf("%.200q takes %s", r.URL.Path, allow)))
 }
 
-// discard takes an answer that nobody sees.
+// discard is a response writer that keeps only status and headers.
 type discard struct {
 	header http.Header
 	status int
@@ -210,15 +210,15 @@ func (d *discard) Header() http.Header         { return d.header }
 func (d *discard) Write(b []byte) (int, error) { return len(b), nil }
 func (d *discard) WriteHeader(status int)      { d.status = status }
 
-// Told is an error as a client may be told of it. It logs what stays inside, and
-// reports a store that has failed.
+// Told returns the error that the client may see. It logs internal errors and reports a
+// failed store to [Options.Failed].
 func (a *API) Told(c *Call, err error) error {
 	if errs.KindOf(err) == gq.KindInternal && !told(err) {
 		switch {
 		case errors.Is(err, context.DeadlineExceeded):
 			err = fmt.Errorf("%w: %w", gq.ErrTimeout, err)
 		case errors.Is(err, context.Canceled):
-			err = fmt.Errorf("%w: %w", gq.ErrClosed, err) // the client has left, or the server stops
+			err = fmt.Errorf("%w: %w", gq.ErrClosed, err) // the client has gone, or the server is stopping
 		default:
 			a.options.Log.Error("internal error", "request_id", c.ID, "method", c.Request.Method, "path", c.Request.URL.Path, "error", err)
 		}
@@ -229,7 +229,8 @@ func (a *API) Told(c *Call, err error) error {
 	return err
 }
 
-// told reports whether an error is written for clients: it knows its status.
+// told reports whether an error has its own HTTP status and so is safe to show to
+// clients.
 func told(err error) bool {
 	_, ok := errors.AsType[interface {
 		error
@@ -238,7 +239,7 @@ func told(err error) bool {
 	return ok
 }
 
-// refuse answers with an error.
+// refuse responds with an error.
 func (a *API) refuse(c *Call, err error) {
 	err = a.Told(c, err)
 	wire.AskLater(c.Header(), err)
@@ -252,12 +253,12 @@ func (a *API) write(c *Call, r Refusal) {
 	c.Header().Set("Content-Type", r.ContentType)
 	c.WriteHeader(r.Status)
 	if c.Request.Method != http.MethodHead {
-		_ = wire.EncodeJSON(c, r.Body) // the client has left
+		_ = wire.EncodeJSON(c, r.Body) // an error means that the client has gone
 	}
 }
 
-// NameRequest gives a request its id: the client's own where it is harmless, or a
-// random one.
+// NameRequest sets the request's id: the client's own if it has only safe characters, or
+// else a random one.
 func NameRequest(w http.ResponseWriter, r *http.Request) string {
 	id := r.Header.Get("X-Request-Id")
 	if id == "" || len(id) > 64 || strings.Trim(id, harmless) != "" {

@@ -43,7 +43,7 @@ type (
 	}
 )
 
-// shop is an API with a route of each sort.
+// shop is an API with one route of each sort.
 func shop(o Options) *API {
 	o.Base = "/shop"
 	return New(o, []Route{
@@ -94,11 +94,11 @@ func TestRequests(t *testing.T) {
 	failed := 0
 	api := shop(Options{MaxBody: 1000, Log: slog.New(slog.NewTextHandler(&log, nil)), Failed: func(error) { failed++ }})
 	for _, test := range []struct {
-		request string // method, path, and headers
+		request string // method, path and headers
 		body    string
 		status  int
-		want    string // a part of the body
-		header  string // of the answer, with a part of its value
+		want    string // substring of the body
+		header  string // a response header with a part of its value
 	}{
 		{"PUT /shop/items/a%2Fb?limit=5&tag=x,y&tag=z&word=v Item-Key:k", `{"name":"n","size":3}`, 201, `{"given":{"ID":"a/b","Limit":"5","Key":"k","Tags":["x,y","z"],"Words":["v"]},"body":{"size":3,"name":"n"}}`, "Content-Type: application/json"},
 		{"PUT /shop/items/a?limit=1&limit=2&x=1&y=2", `{}`, 400, "limit: is given twice; x: is not a parameter of this operation; it takes limit, tag, word; y:", ""},
@@ -176,7 +176,7 @@ func TestRequests(t *testing.T) {
 	}
 }
 
-// A handler may end a request without an answer.
+// A handler may abort a request without a response.
 func TestAbort(t *testing.T) {
 	defer func() {
 		if p := recover(); p != http.ErrAbortHandler { //nolint:errorlint // it is this very value
@@ -186,7 +186,7 @@ func TestAbort(t *testing.T) {
 	shop(Options{}).ServeHTTP(httptest.NewRecorder(), httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/shop/items/abort", http.NoBody))
 }
 
-// Who calls is asked before anything else, and told to every handler.
+// The caller is identified before anything else, and every handler sees the identity.
 func TestIdentify(t *testing.T) {
 	api := shop(Options{Identify: func(r *http.Request) (context.Context, error) {
 		if r.Header.Get("Authorization") == "" {
@@ -206,7 +206,7 @@ func TestIdentify(t *testing.T) {
 	}
 }
 
-// An API's own form of refusals is used for every refusal.
+// An API's own encoding applies to every error response.
 func TestEncode(t *testing.T) {
 	type own struct {
 		Text string `json:"text"`

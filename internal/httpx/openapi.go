@@ -12,33 +12,33 @@ import (
 	"github.com/gopherqueue/gq/internal/wire"
 )
 
-// The parts of OpenAPI 3.1 that descriptions use.
+// The parts of OpenAPI 3.1 that we use.
 type (
-	// Document is the description of an API.
+	// Document is an OpenAPI document.
 	Document struct {
 		Components Components                       `json:"components"`
 		Info       Info                             `json:"info"`
 		OpenAPI    string                           `json:"openapi"`
-		Paths      map[string]map[string]*Operation `json:"paths"` // by path and method in lower case
+		Paths      map[string]map[string]*Operation `json:"paths"` // by path, then by method in lower case
 		Security   []map[string][]string            `json:"security"`
 		Servers    []Server                         `json:"servers"`
 		Tags       []Tag                            `json:"tags,omitempty"`
 	}
 
-	// Components are what the rest of a document refers to.
+	// Components are the reusable parts that the document refers to.
 	Components struct {
 		Schemas         map[string]*Schema        `json:"schemas"`
 		SecuritySchemes map[string]SecurityScheme `json:"securitySchemes"`
 	}
 
-	// SecurityScheme is a way for callers to identify themselves.
+	// SecurityScheme is an authentication method.
 	SecurityScheme struct {
 		Description string `json:"description"`
 		Scheme      string `json:"scheme"`
 		Type        string `json:"type"`
 	}
 
-	// Info is what an API is called.
+	// Info is the API's title, version and license.
 	Info struct {
 		Description string  `json:"description"`
 		License     License `json:"license"`
@@ -46,13 +46,13 @@ type (
 		Version     string  `json:"version"` // "" is "development"
 	}
 
-	// License is that of the program.
+	// License is the program's license.
 	License struct {
 		Identifier string `json:"identifier"`
 		Name       string `json:"name"`
 	}
 
-	// Server is where an API is served.
+	// Server is a base URL of the API.
 	Server struct {
 		Description string `json:"description"`
 		URL         string `json:"url"`
@@ -64,19 +64,19 @@ type (
 		Name        string `json:"name"`
 	}
 
-	// Operation is one route.
+	// Operation describes one route.
 	Operation struct {
 		Description string                `json:"description,omitempty"`
 		ID          string                `json:"operationId"`
 		Parameters  []*Parameter          `json:"parameters,omitempty"`
 		Body        *RequestBody          `json:"requestBody,omitempty"`
 		Responses   map[string]*Response  `json:"responses"`
-		Security    []map[string][]string `json:"security,omitzero"` // empty needs no token
+		Security    []map[string][]string `json:"security,omitzero"` // an empty list needs no token
 		Summary     string                `json:"summary"`
 		Tags        []string              `json:"tags"`
 	}
 
-	// Parameter is one of a path, a query or a header.
+	// Parameter describes a path, query or header parameter.
 	Parameter struct {
 		Description string  `json:"description,omitempty"`
 		Explode     *bool   `json:"explode,omitempty"`
@@ -86,28 +86,28 @@ type (
 		Schema      *Schema `json:"schema"`
 	}
 
-	// RequestBody is what an operation takes.
+	// RequestBody describes an operation's request body.
 	RequestBody struct {
 		Content  Content `json:"content"`
 		Required bool    `json:"required,omitempty"`
 	}
 
-	// Response is what an operation answers.
+	// Response describes one response of an operation.
 	Response struct {
 		Content     Content            `json:"content,omitempty"`
 		Description string             `json:"description"`
 		Headers     map[string]*Header `json:"headers,omitempty"`
 	}
 
-	// Content is by content type.
+	// Content maps content types to their schemas.
 	Content map[string]MediaType
 
-	// MediaType is a form of a body.
+	// MediaType describes a body of one content type.
 	MediaType struct {
 		Schema *Schema `json:"schema"`
 	}
 
-	// Header is one of an answer.
+	// Header describes a response header.
 	Header struct {
 		Description string  `json:"description"`
 		Schema      *Schema `json:"schema"`
@@ -117,7 +117,7 @@ type (
 // tokenScheme is the name of the security scheme.
 const tokenScheme = "token"
 
-// describe writes the description of an API.
+// describe builds the OpenAPI document of an API.
 func describe(o *Options, routes []Route) (*Document, []byte) {
 	info := o.Info
 	info.Version = cmp.Or(info.Version, "development")
@@ -144,7 +144,7 @@ func describe(o *Options, routes []Route) (*Document, []byte) {
 	}
 	var b bytes.Buffer
 	if err := wire.EncodeJSONIndented(&b, d); err != nil {
-		panic("httpx: describe the API: " + err.Error()) // a defect, found by any test
+		panic("httpx: describe the API: " + err.Error()) // a bug that any test finds
 	}
 	return d, b.Bytes()
 }
@@ -192,7 +192,7 @@ func (r *Route) describeSuccesses(s *Schemas, op *Operation) {
 	}
 }
 
-// AnyRefusals are the refusals of an operation that names none.
+// AnyRefusals returns the error responses of an operation that lists none.
 func AnyRefusals() map[string]string {
 	return map[string]string{
 		"400":     "The request is wrong in itself; faults names every field.",
@@ -224,11 +224,11 @@ func (p *parameter) describe(s *Schemas) *Parameter {
 	return out
 }
 
-// JSON is the content of a body in JSON.
+// JSON returns the content of a JSON body.
 func JSON(s *Schema) Content { return Content{"application/json": {s}} }
 
-// Lines describes a text of many JSON values, one a line, for which OpenAPI 3.1 has
-// no form of its own: generated clients get the text, and people the schema of a line.
+// Lines describes newline-delimited JSON, which OpenAPI 3.1 cannot express: generated
+// clients get plain text, and people read the schema of one line.
 func Lines(description string, line *Schema) *Schema {
 	return &Schema{Type: "string", Description: description, ContentMediaType: "application/json", ContentSchema: line}
 }

@@ -15,24 +15,24 @@ import (
 	"github.com/gopherqueue/gq/internal/wire"
 )
 
-// Route is an operation of an API. [Handle], [Stream] and [Plain] make one.
+// Route is one operation of an API, made by [Handle], [Stream] or [Plain].
 type Route struct {
 	Method, Path string // the path without the API's base
-	ID           string // of the operation; "" leaves it out of the description
+	ID           string // operation id; "" leaves the route out of the OpenAPI document
 	Tag          string
 	Summary      string
 	Description  string
-	Status       int               // of a success; 0 is 200
-	Also         map[int]string    // further successes, with the same answer unless 204
-	Headers      map[string]string // of a success, with what they say
-	Large        bool              // the body may carry payloads; otherwise 256 KiB are the most
+	Status       int               // on success; 0 is 200
+	Also         map[int]string    // more success statuses, with the same body unless 204
+	Headers      map[string]string // response headers on success, with descriptions
+	Large        bool              // the body may carry payloads; otherwise the limit is 256 KiB
 	Optional     bool              // the body may be missing
 	Open         bool              // needs no token
-	Refusals     map[string]string // statuses of refusals with their meaning; nil is those of any API
+	Refusals     map[string]string // error statuses with their meaning; nil is [AnyRefusals]
 	Responses    map[string]*Response
-	Body         *Schema // of the body, where its type does not tell
+	Body         *Schema // overrides the schema of the body's type
 
-	// Allow refuses callers who may not do this, before the body is read. nil allows.
+	// Allow rejects unauthorized callers before the body is read. nil allows everyone.
 	Allow func(*Call) error
 
 	do         func(*Call) error
@@ -44,20 +44,20 @@ type Route struct {
 // None stands for no parameters, no body or no answer.
 type None struct{}
 
-// Text is a body that the handler decodes itself. A missing one is {}.
+// Text is a body that the handler decodes itself. An empty body is {}.
 type Text []byte
 
-// Answer is what a handler answers with.
+// Answer is a handler's response.
 type Answer[T any] struct {
-	Status int // 0 is that of the route; 204 has no body
+	Status int // 0 is the route's own; 204 has no body
 	Body   T
 }
 
-// OK is an answer with the route's own status.
+// OK returns a response with the route's own status.
 func OK[T any](body T) *Answer[T] { return &Answer[T]{Body: body} }
 
-// Handle makes a route of a function: I has the parameters as fields with a path, query
-// or header tag, B is the body and T the answer.
+// Handle makes a route from a function. I's fields are the parameters, tagged path, query
+// or header; B is the request body and T the response body.
 func Handle[I, B, T any](r Route, do func(ctx context.Context, in *I, body *B) (*Answer[T], error)) Route {
 	r.parameters = parametersOf(reflect.TypeFor[I]())
 	r.body, r.answer = some(reflect.TypeFor[B]()), some(reflect.TypeFor[T]())
@@ -96,7 +96,7 @@ func some(t reflect.Type) reflect.Type {
 	return t
 }
 
-// Stream makes a route of a function that writes its answer itself.
+// Stream makes a route from a function that writes the response itself.
 func Stream[I any](r Route, do func(c *Call, in *I) error) Route {
 	r.parameters = parametersOf(reflect.TypeFor[I]())
 	r.do = func(c *Call) error {
@@ -109,12 +109,12 @@ func Stream[I any](r Route, do func(c *Call, in *I) error) Route {
 	return r
 }
 
-// Plain makes a route that is not described and takes any query.
+// Plain makes a route that is left out of the OpenAPI document and accepts any query.
 func Plain(method, path string, do func(*Call) error) Route {
 	return Route{Method: method, Path: path, do: do}
 }
 
-// decode reads the body of a request.
+// decode parses the request body.
 func (c *Call) decode(into any) error {
 	data, err := c.body()
 	if err != nil {
@@ -132,11 +132,11 @@ func (c *Call) decode(into any) error {
 	return wire.DecodeJSON(data, into)
 }
 
-// parameter is a field of a struct of parameters.
+// parameter describes one field of a parameter struct.
 type parameter struct {
 	in, name string // path, query or header
 	list     bool   // may be repeated
-	explode  bool   // may only be repeated, commas do not separate
+	explode  bool   // repetition only; a comma does not separate values
 	field    reflect.StructField
 }
 
@@ -152,7 +152,7 @@ func parametersOf(t reflect.Type) (all []parameter) {
 	return all
 }
 
-// bind fills in the parameters of a call and reports everything wrong with its query.
+// bind sets the call's parameters and reports every fault in its query.
 func bind(c *Call, in any) error {
 	query, err := url.ParseQuery(c.Request.URL.RawQuery)
 	var faults []gq.Fault
@@ -197,7 +197,7 @@ func among(known []string) string {
 	return "it takes " + strings.Join(known, ", ")
 }
 
-// set puts text into a field: a string, a pointer to one, or a list of them.
+// set assigns text to a field: a string, a pointer to one, or a list of them.
 func set(field reflect.Value, given []string) {
 	switch field.Kind() {
 	case reflect.Slice:

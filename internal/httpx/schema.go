@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// Schema describes a value in JSON.
+// Schema is a JSON schema.
 type Schema struct {
 	Ref                  string             `json:"$ref,omitempty"`
 	AdditionalProperties any                `json:"additionalProperties,omitempty"` // false or a *Schema
@@ -29,10 +29,10 @@ type Schema struct {
 	Properties           map[string]*Schema `json:"properties,omitempty"`
 	Required             []string           `json:"required,omitempty"`
 	Type                 string             `json:"-"`
-	Nullable             bool               `json:"-"` // may be null beside its type
+	Nullable             bool               `json:"-"` // null is allowed too
 }
 
-// MarshalJSON writes the type as OpenAPI 3.1 has it.
+// MarshalJSON writes the type in the OpenAPI 3.1 form.
 func (s *Schema) MarshalJSON() ([]byte, error) {
 	type plain Schema
 	out := struct {
@@ -48,7 +48,7 @@ func (s *Schema) MarshalJSON() ([]byte, error) {
 	return json.Marshal(out)
 }
 
-// Enum describes one of some words.
+// Enum describes a string with a fixed set of values.
 func Enum[T fmt.Stringer](values []T) Schema {
 	s := Schema{Type: "string"}
 	for _, v := range values {
@@ -57,8 +57,8 @@ func Enum[T fmt.Stringer](values []T) Schema {
 	return s
 }
 
-// Schemas describes Go types by what encoding/json makes of them. Structs are described
-// once, under their name.
+// Schemas derives schemas from Go types the way encoding/json encodes them. Each struct
+// is described once, under its name.
 type Schemas struct {
 	NullLists bool // lists may be null
 
@@ -69,16 +69,16 @@ type Schemas struct {
 
 const schemaPrefix = "#/components/schemas/"
 
-// NewSchemas makes an empty set. forms describes types that do not tell themselves what
-// they look like.
+// NewSchemas makes an empty set. forms has the schemas of types that cannot be derived by
+// reflection.
 func NewSchemas(forms map[reflect.Type]Schema) *Schemas {
 	return &Schemas{forms: forms, named: map[string]*Schema{}, types: map[string]reflect.Type{}}
 }
 
-// Form sets the form of a type, like the argument of [NewSchemas].
+// Form sets the schema of a type, like an entry of forms in [NewSchemas].
 func (s *Schemas) Form(t reflect.Type, form Schema) { s.forms[t] = form }
 
-// Named is the schema that a reference leads to, or the schema itself.
+// Named resolves a reference; any other schema is returned as it is.
 func (s *Schemas) Named(schema *Schema) *Schema {
 	if schema.Ref == "" {
 		return schema
@@ -86,15 +86,15 @@ func (s *Schemas) Named(schema *Schema) *Schema {
 	return s.named[schema.Name()]
 }
 
-// Name is the name that a schema refers to, "" where it does not.
+// Name returns the name that a schema refers to, or "" if it is not a reference.
 func (s *Schema) Name() string { return strings.TrimPrefix(s.Ref, schemaPrefix) }
 
-// Of describes a type.
+// Of returns the schema of a type.
 func (s *Schemas) Of(t reflect.Type) *Schema { return s.of(t, "") }
 
 var textUnmarshaler = reflect.TypeFor[encoding.TextUnmarshaler]()
 
-// of describes a type. A struct without a name gets the hint for one.
+// of returns the schema of a type. An anonymous struct is named after the hint.
 func (s *Schemas) of(t reflect.Type, hint string) *Schema {
 	pointer := t.Kind() == reflect.Pointer
 	if pointer {
@@ -140,7 +140,7 @@ func (s *Schemas) of(t reflect.Type, hint string) *Schema {
 	case reflect.Interface:
 		return &Schema{}
 	default:
-		panic("httpx: no schema for " + t.String()) // a defect, found by any test
+		panic("httpx: no schema for " + t.String()) // a bug that any test finds
 	}
 }
 
@@ -155,7 +155,7 @@ func (s *Schemas) object(t reflect.Type, hint string) *Schema {
 	if known := s.types[name]; known == t {
 		return ref
 	} else if known != nil {
-		panic(fmt.Sprintf("httpx: %v and %v have the same name", known, t)) // a defect, found by any test
+		panic(fmt.Sprintf("httpx: %v and %v have the same name", known, t)) // a bug that any test finds
 	}
 	out := &Schema{Type: "object", AdditionalProperties: false}
 	s.types[name], s.named[name] = t, out
@@ -164,7 +164,7 @@ func (s *Schemas) object(t reflect.Type, hint string) *Schema {
 		if member == "" {
 			member = f.Name
 		}
-		if member == "-" || out.Properties[member] != nil { // an outer struct's member hides it
+		if member == "-" || out.Properties[member] != nil { // hidden by the outer struct's member
 			continue
 		}
 		property := s.ofField(&f, t.Name()+f.Name+"Struct")
@@ -181,8 +181,7 @@ func (s *Schemas) object(t reflect.Type, hint string) *Schema {
 	return ref
 }
 
-// membersOf are the exported fields of a struct, and then those of the structs that it
-// embeds.
+// membersOf lists the exported fields of a struct, followed by those of embedded structs.
 func membersOf(t reflect.Type) (all []reflect.StructField) {
 	var embedded []reflect.StructField
 	for i := range t.NumField() {
@@ -198,8 +197,8 @@ func membersOf(t reflect.Type) (all []reflect.StructField) {
 	return append(all, embedded...)
 }
 
-// ofField describes a field with its tags: doc, nullable, format, example, enum, minimum
-// and maximum.
+// ofField describes a field, using its tags: doc, nullable, format, example, enum,
+// minimum and maximum.
 func (s *Schemas) ofField(f *reflect.StructField, hint string) *Schema {
 	out := s.of(f.Type, hint)
 	if doc := f.Tag.Get("doc"); doc != "" {
