@@ -1,5 +1,5 @@
-// Package webhook checks that a request is a delivery of a GopherQueue server, and signs
-// deliveries, after the Standard Webhooks convention.
+// Package webhook verifies and signs webhook deliveries of a GopherQueue server,
+// following the Standard Webhooks convention.
 //
 //	body, err := io.ReadAll(r.Body)
 //	…
@@ -22,14 +22,14 @@ import (
 	"github.com/gopherqueue/gq"
 )
 
-// Headers of a delivery, after the Standard Webhooks convention.
+// Headers of a delivery, as Standard Webhooks names them.
 const (
 	HeaderID        = "Webhook-Id"
 	HeaderTimestamp = "Webhook-Timestamp"
 	HeaderSignature = "Webhook-Signature"
 )
 
-// Secret signs deliveries. The receivers have it too.
+// Secret is the key that signs deliveries. Receivers share it.
 type Secret []byte
 
 const secretPrefix = "whsec_"
@@ -41,8 +41,8 @@ func NewSecret() Secret {
 	return s
 }
 
-// ParseSecret reads whsec_ followed by 24 to 64 bytes in base64. Any other text of that size is
-// itself the secret.
+// ParseSecret parses whsec_ followed by 24 to 64 bytes in base64. Any other text of that
+// length is the secret itself.
 func ParseSecret(text string) (Secret, error) {
 	raw := []byte(text)
 	var err error
@@ -57,13 +57,13 @@ func ParseSecret(text string) (Secret, error) {
 	return raw, nil
 }
 
-// Text is the secret as receivers configure it.
+// Text returns the secret in the form that receivers configure.
 func (s Secret) Text() string { return secretPrefix + base64.StdEncoding.EncodeToString(s) }
 
-// String keeps the secret out of logs.
+// String hides the secret from logs.
 func (s Secret) String() string { return secretPrefix + "…" }
 
-// Sign is the signature of a body that is sent under an id at a time.
+// Sign returns the signature of a body sent under the given id at the given time.
 func (s Secret) Sign(id string, at time.Time, body []byte) string {
 	mac := hmac.New(sha256.New, s)
 	fmt.Fprintf(mac, "%s.%d.", id, at.Unix())
@@ -71,11 +71,11 @@ func (s Secret) Sign(id string, at time.Time, body []byte) string {
 	return "v1," + base64.StdEncoding.EncodeToString(mac.Sum(nil))
 }
 
-// Tolerance is how old a delivery may be for a receiver to accept it.
+// Tolerance is the maximum age of a delivery that a receiver accepts.
 const Tolerance = 5 * time.Minute
 
-// Verify reports whether one of the signatures is that of the body, and was made within
-// [Tolerance].
+// Verify checks that one of the signatures matches the body and that the timestamp is
+// within [Tolerance] of now.
 func (s Secret) Verify(id, timestamp, signatures string, body []byte, now time.Time) error {
 	seconds, err := strconv.ParseInt(timestamp, 10, 64)
 	at := time.Unix(seconds, 0)
@@ -91,9 +91,9 @@ func (s Secret) Verify(id, timestamp, signatures string, body []byte, now time.T
 	return fmt.Errorf("verify webhook: no signature fits: %w", gq.ErrDenied)
 }
 
-// Verify reports whether a request with these headers and this body was signed with the secret
-// within the last five minutes. The secret is what gq webhook secret prints. The error is
-// [gq.ErrDenied] if it was not, and [gq.ErrInvalid] for an invalid secret.
+// Verify checks that the request's headers and body were signed with the secret, within
+// the last five minutes. The secret is what gq webhook secret prints. The error is
+// [gq.ErrDenied] if the check fails, and [gq.ErrInvalid] for an invalid secret.
 func Verify(secret string, header http.Header, body []byte) error {
 	s, err := ParseSecret(secret)
 	if err != nil {

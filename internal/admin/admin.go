@@ -1,6 +1,6 @@
-// Package admin is what those may do who run an installation: make and revoke
-// tokens, and look after webhook deliveries. It asks the guard before anything
-// else, as the guard itself does for jobs and queues.
+// Package admin has the operations of administrators: creating and revoking tokens, and
+// managing webhook deliveries. Each call asks the guard first, as calls for jobs and
+// queues do.
 package admin
 
 import (
@@ -13,21 +13,21 @@ import (
 	"github.com/gopherqueue/gq/webhook"
 )
 
-// Admin is what administrators may do.
+// Admin runs administrative operations behind the guard.
 type Admin struct {
 	guard *access.Guard
 	ring  *access.Keyring
 	hooks *delivery.Hooks
 }
 
-// New makes it over what it looks after.
+// New returns an Admin that uses the given guard, keyring and deliveries.
 func New(g *access.Guard, k *access.Keyring, h *delivery.Hooks) *Admin {
 	return &Admin{guard: g, ring: k, hooks: h}
 }
 
-// CreateToken makes a token and returns its text, which is told this once. It
-// needs admin on all queues. The first token must have that itself: from then on the
-// server asks for one, and with any other nobody could make a second.
+// CreateToken creates a token and returns its text, which is never shown again. It needs
+// admin on all queues. The first token must have that scope itself: from then on the
+// server requires a token, and no other token could create a second one.
 func (a *Admin) CreateToken(ctx context.Context, t access.Token) (access.Token, string, error) {
 	if err := a.guard.Administer(ctx); err != nil {
 		return access.Token{}, "", err
@@ -51,8 +51,7 @@ func (a *Admin) Tokens(ctx context.Context) ([]access.Token, error) {
 	return a.ring.List(ctx)
 }
 
-// RevokeToken ends a token, named by its id or its name. It needs admin on all
-// queues.
+// RevokeToken revokes a token, given its id or its name. It needs admin on all queues.
 func (a *Admin) RevokeToken(ctx context.Context, name string) (access.Token, error) {
 	if err := a.guard.Administer(ctx); err != nil {
 		return access.Token{}, err
@@ -60,8 +59,8 @@ func (a *Admin) RevokeToken(ctx context.Context, name string) (access.Token, err
 	return a.ring.Revoke(ctx, name)
 }
 
-// Deliveries reads a page of webhook deliveries, without those of queues that
-// the caller may not read.
+// Deliveries returns a page of webhook deliveries, without those of queues that the
+// caller may not read.
 func (a *Admin) Deliveries(ctx context.Context, state delivery.State, cursor string, limit int) (delivery.Page, error) {
 	may, err := a.guard.Reader(ctx, nil)
 	if err != nil {
@@ -81,8 +80,8 @@ func (a *Admin) Deliveries(ctx context.Context, state delivery.State, cursor str
 	return page, nil
 }
 
-// RetryDelivery makes a delivery again that was given up. It needs submit on the
-// queue of its job.
+// RetryDelivery retries a delivery that was given up. It needs submit on the queue of its
+// job.
 func (a *Admin) RetryDelivery(ctx context.Context, id string) (delivery.Delivery, error) {
 	if err := a.guard.Known(ctx); err != nil {
 		return delivery.Delivery{}, err
@@ -97,8 +96,7 @@ func (a *Admin) RetryDelivery(ctx context.Context, id string) (delivery.Delivery
 	return a.hooks.Retry(ctx, id)
 }
 
-// WebhookSecret tells what deliveries are signed with. It needs admin on all
-// queues.
+// WebhookSecret returns the secret that signs deliveries. It needs admin on all queues.
 func (a *Admin) WebhookSecret(ctx context.Context) (webhook.Secret, error) {
 	if err := a.guard.Administer(ctx); err != nil {
 		return nil, err

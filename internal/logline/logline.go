@@ -1,9 +1,8 @@
-// Package logline has the rules for values that every log of the programs follows,
-// whatever its format:
+// Package logline formats values the same way in every log of the programs:
 //
-//   - A duration is written with its unit, such as "311.467µs".
-//   - A text is cut after 1 KiB, and says how long it was: much of what is logged
-//     comes from clients.
+//   - A duration has its unit, such as "311.467µs".
+//   - Text is cut after 1 KiB, followed by its full length, because much of it comes from
+//     clients.
 package logline
 
 import (
@@ -13,23 +12,23 @@ import (
 	"strings"
 )
 
-// Sizes of values in bytes.
+// Size limits in bytes.
 const (
 	MaxText  = 1 << 10
-	MaxStack = 32 << 10 // of the attribute "stack", which no client writes
+	MaxStack = 32 << 10 // for the attribute "stack", which clients cannot influence
 )
 
-// NewText is a log of lines for people.
+// NewText returns a logger that writes lines for people.
 func NewText(w io.Writer, level slog.Leveler) *slog.Logger {
 	return slog.New(slog.NewTextHandler(w, &slog.HandlerOptions{Level: level, ReplaceAttr: Replace}))
 }
 
-// NewJSON is a log of JSON lines.
+// NewJSON returns a logger that writes JSON lines.
 func NewJSON(w io.Writer, level slog.Leveler) *slog.Logger {
 	return slog.New(slog.NewJSONHandler(w, &slog.HandlerOptions{Level: level, ReplaceAttr: Replace}))
 }
 
-// Replace applies the rules to an attribute. It is for [slog.HandlerOptions].
+// Replace applies the rules to an attribute, as a ReplaceAttr of [slog.HandlerOptions].
 func Replace(_ []string, a slog.Attr) slog.Attr {
 	switch a.Value.Kind() {
 	case slog.KindDuration:
@@ -38,7 +37,7 @@ func Replace(_ []string, a slog.Attr) slog.Attr {
 		a.Value = slog.StringValue(cut(a.Key, a.Value.String()))
 	case slog.KindAny:
 		switch v := a.Value.Any().(type) {
-		case *slog.Source, slog.Level: // they are the handler's own
+		case *slog.Source, slog.Level: // formatted by the handler
 		case error:
 			a.Value = slog.StringValue(cut(a.Key, v.Error()))
 		case fmt.Stringer:
@@ -53,7 +52,7 @@ func Replace(_ []string, a slog.Attr) slog.Attr {
 	return a
 }
 
-// cut shortens a text that is too long.
+// cut shortens text that is too long.
 func cut(key, text string) string {
 	most := MaxText
 	if key == "stack" {

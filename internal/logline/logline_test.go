@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// A line says how long something took with a unit, and is bounded whatever a client
-// has sent, in both formats and at any depth.
+// In both formats and at any depth, durations have a unit and text from clients is
+// bounded.
 func TestReplace(t *testing.T) {
 	long := strings.Repeat("é", 50_000)
 	for name, make := range map[string]func(*bytes.Buffer) *slog.Logger{

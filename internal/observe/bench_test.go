@@ -20,8 +20,8 @@ func (instant) Submit(context.Context, gq.Spec) (gq.SubmitResult, error) {
 	return gq.SubmitResult{}, nil
 }
 
-// BenchmarkSubmit is what observing adds to a submission, without and with an
-// exporter that sends its trace.
+// BenchmarkSubmit measures what observing adds to a submission, without and with trace
+// export.
 func BenchmarkSubmit(b *testing.B) {
 	collector := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 	defer collector.Close()

@@ -10,7 +10,7 @@ import (
 	"github.com/gopherqueue/gq/internal/enum"
 )
 
-// The calls that are measured.
+// The measured calls.
 const (
 	callSubmit = iota
 	callClaim
@@ -27,8 +27,8 @@ var (
 	sizes   = []float64{1, 2, 5, 10, 25, 50, 100, 250, 500, 1000, 10_000}
 )
 
-// measurements are what this process has counted since its start. Every series is looked
-// up once, so that counting costs no lookup by label.
+// measurements are this process's counters since its start. Each series is looked up
+// once, so counting needs no lookup by label.
 type measurements struct {
 	registry *prometheus.Registry
 
@@ -38,8 +38,8 @@ type measurements struct {
 	refused  prometheus.Counter
 	wait     prometheus.Histogram                              // from claimable to claimed
 	run      prometheus.Histogram                              // from started to settled
-	outcomes [gq.StatusCancelled + 1]func() prometheus.Counter // attempts by the status of their job afterwards
-	events   [32]prometheus.Counter                            // by type; nil where there is no such type
+	outcomes [gq.StatusCancelled + 1]func() prometheus.Counter // attempts, by the job's status afterwards
+	events   [32]prometheus.Counter                            // by type; nil for unused numbers
 	retries  prometheus.Counter
 }
 
@@ -67,7 +67,7 @@ func newMeasurements() *measurements {
 	attempts := prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "gq_attempts_total", Help: "Attempts that were settled, by the state of their job after that.",
 	}, []string{"state"})
-	for _, s := range enum.All[gq.Status]() { // a state that no attempt has led to is absent
+	for _, s := range enum.All[gq.Status]() { // a status is absent until an attempt leads to it
 		m.outcomes[s] = sync.OnceValue(func() prometheus.Counter { return attempts.WithLabelValues(s.String()) })
 	}
 	events := prometheus.NewCounterVec(prometheus.CounterOpts{
@@ -80,7 +80,8 @@ func newMeasurements() *measurements {
 	return m
 }
 
-// call measures a call with so many items, until the returned function is called.
+// call measures a call with this many items; the caller runs the returned function at its
+// end.
 func (m *measurements) call(which, items int) (end func()) {
 	began := time.Now()
 	return func() { m.took(which, items, time.Since(began)) }

@@ -22,13 +22,12 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// Tracing sends spans as the standard OTEL_ variables say. The tracer is nil if they ask
-// for no traces. The SDK and its exporters read the environment of the process, and so
-// does this.
+// Tracing exports spans as the standard OTEL_ variables of the process environment
+// configure it. The tracer is nil if they do not enable traces.
 //
 // Traces are on if OTEL_TRACES_EXPORTER or an OTLP endpoint is set, unless
-// OTEL_SDK_DISABLED is true. A variable that cannot be used is logged and ignored. Spans
-// that cannot be sent are dropped; the log says so at most once a minute. Stop sends the
+// OTEL_SDK_DISABLED is true. An unusable variable is logged and ignored. Spans that
+// cannot be sent are dropped, which is logged at most once a minute. stop flushes the
 // remaining spans.
 func Tracing(ctx context.Context, log *slog.Logger) (t trace.Tracer, stop func(context.Context) error, err error) {
 	stop = func(context.Context) error { return nil }
@@ -39,7 +38,7 @@ func Tracing(ctx context.Context, log *slog.Logger) (t trace.Tracer, stop func(c
 	if asked == "" {
 		return nil, stop, nil
 	}
-	otel.SetErrorHandler(&exportLog{log: log}) // both would write lines of their own
+	otel.SetErrorHandler(&exportLog{log: log}) // the SDK would log errors in its own format
 	otel.SetLogger(logr.FromSlogHandler(log.Handler()))
 	exporter, err := newExporter(ctx, asked)
 	if err != nil {
@@ -50,7 +49,7 @@ func Tracing(ctx context.Context, log *slog.Logger) (t trace.Tracer, stop func(c
 		if !errors.Is(err, resource.ErrPartialResource) {
 			return nil, stop, fmt.Errorf("describe this service to the trace collector: %w", err)
 		}
-		warn("OTEL_RESOURCE_ATTRIBUTES", err.Error()) // the valid ones are used
+		warn("OTEL_RESOURCE_ATTRIBUTES", err.Error()) // the valid attributes are used
 	}
 	options := []sdktrace.TracerProviderOption{sdktrace.WithBatcher(exporter), sdktrace.WithResource(about)}
 	if ratio, ok := sampleRatio(); ok {
@@ -60,8 +59,8 @@ func Tracing(ctx context.Context, log *slog.Logger) (t trace.Tracer, stop func(c
 	return provider.Tracer("github.com/gopherqueue/gq"), provider.Shutdown, nil
 }
 
-// exporterAsked is the exporter that the environment asks for: console, grpc, http, or ""
-// for none.
+// exporterAsked returns the exporter that the environment selects: console, grpc, http,
+// or "" for none.
 func exporterAsked(warn func(variable, problem string)) string {
 	if strings.EqualFold(os.Getenv("OTEL_SDK_DISABLED"), "true") {
 		return ""
@@ -102,7 +101,7 @@ func newExporter(ctx context.Context, asked string) (sdktrace.SpanExporter, erro
 	}
 }
 
-// firstSet is the first of these variables that is set, "" if none is.
+// firstSet returns the first of these variables that is set, or "".
 func firstSet(names ...string) string {
 	for _, name := range names {
 		if os.Getenv(name) != "" {
@@ -112,8 +111,9 @@ func firstSet(names ...string) string {
 	return ""
 }
 
-// sampleRatio is OTEL_TRACES_SAMPLER_ARG where no sampler is named, for which the SDK
-// ignores it: the share of new traces that are kept. What a caller has decided counts.
+// sampleRatio returns OTEL_TRACES_SAMPLER_ARG if no sampler is named, a case in which the
+// SDK ignores it. It is the fraction of new traces to keep; a caller's sampling decision
+// still wins.
 func sampleRatio() (ratio float64, ok bool) {
 	if os.Getenv("OTEL_TRACES_SAMPLER") != "" {
 		return 0, false
@@ -122,16 +122,16 @@ func sampleRatio() (ratio float64, ok bool) {
 	return ratio, err == nil && ratio >= 0 && ratio <= 1
 }
 
-// exportLog writes errors of the tracing library to a log.
+// exportLog logs errors of the tracing SDK.
 type exportLog struct {
 	log *slog.Logger
 
 	mu     sync.Mutex
 	errors int       // since the last line; guarded by mu
-	last   time.Time // when that was written; guarded by mu
+	last   time.Time // time of that line; guarded by mu
 }
 
-// exportLogEvery is how often export errors are logged at most.
+// exportLogEvery is the minimum interval between two logged export errors.
 const exportLogEvery = time.Minute
 
 // Handle logs an error.

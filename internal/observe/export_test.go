@@ -26,15 +26,15 @@ import (
 	"github.com/gopherqueue/gq"
 )
 
-// collector takes spans as a collector does, over OTLP/HTTP and OTLP/gRPC.
+// collector receives spans over OTLP/HTTP and OTLP/gRPC, like a real collector.
 type collector struct {
 	collectorpb.UnimplementedTraceServiceServer
 	http, grpc string // addresses, http://HOST:PORT
 
 	mu       sync.Mutex
 	spans    []*tracepb.Span   // guarded by mu
-	resource map[string]string // of the last spans; guarded by mu
-	headers  map[string]string // likewise; guarded by mu
+	resource map[string]string // of the latest spans; guarded by mu
+	headers  map[string]string // of the latest spans; guarded by mu
 }
 
 func newCollector(t *testing.T) *collector {
@@ -70,7 +70,7 @@ func newCollector(t *testing.T) *collector {
 	return c
 }
 
-// Export is that of OTLP/gRPC.
+// Export implements OTLP/gRPC.
 func (c *collector) Export(ctx context.Context, request *collectorpb.ExportTraceServiceRequest) (*collectorpb.ExportTraceServiceResponse, error) {
 	c.take(request, func(name string) string { return strings.Join(metadata.ValueFromIncomingContext(ctx, name), ",") })
 	return &collectorpb.ExportTraceServiceResponse{}, nil
@@ -102,8 +102,8 @@ func forget(t testing.TB) {
 	}
 }
 
-// A trace goes from the caller over the submission to each attempt, and the
-// worker is given the context of its own.
+// A trace spans the caller, the submission and each attempt, and the worker gets the
+// context of its attempt.
 func TestTrace(t *testing.T) {
 	c := newCollector(t)
 	forget(t)
@@ -179,7 +179,7 @@ func TestTrace(t *testing.T) {
 	}
 }
 
-// The log of the server says that traces cannot be sent, but not too often.
+// The server log reports traces that cannot be sent, at a limited rate.
 func TestTracesThatCannotBeSent(t *testing.T) {
 	var lines bytes.Buffer
 	forget(t)
@@ -198,7 +198,7 @@ func TestTracesThatCannotBeSent(t *testing.T) {
 	}
 }
 
-// The standard variables decide where traces go, and whether.
+// The standard variables decide whether and where traces are sent.
 func TestTracingVariables(t *testing.T) {
 	submitted := func(t *testing.T, c *collector) int {
 		t.Helper()
@@ -266,7 +266,7 @@ func TestTracingVariables(t *testing.T) {
 	})
 }
 
-// What the tracing library has to say about its variables is in the server's log.
+// What the tracing SDK reports about its variables goes to the server log.
 func TestTracingVariablesThatAreIgnored(t *testing.T) {
 	for _, test := range []struct{ name, value string }{
 		{"OTEL_TRACES_EXPORTER", "carrier-pigeon"},

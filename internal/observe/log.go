@@ -8,15 +8,15 @@ import (
 	"github.com/gopherqueue/gq/internal/logline"
 )
 
-// NewLog writes JSON lines with the fields that every line has: ts_ms, level,
-// service, method, event and message. A line that is about no method has an empty
-// one, and one that names no event is of the event "log".
+// NewLog writes JSON lines that always have the fields ts_ms, level, service, method,
+// event and message. A line without a method has an empty one; a line without an event
+// has the event "log".
 func NewLog(w io.Writer, service string, level slog.Leveler) *slog.Logger {
 	inner := slog.NewJSONHandler(w, &slog.HandlerOptions{Level: level, ReplaceAttr: rename})
 	return slog.New(&complete{inner: inner.WithAttrs([]slog.Attr{slog.String("service", service)})})
 }
 
-// rename gives slog's own fields, and those that have several names, theirs.
+// rename maps slog's own field names, and fields with several names, to ours.
 func rename(groups []string, a slog.Attr) slog.Attr {
 	a = logline.Replace(groups, a)
 	if len(groups) > 0 {
@@ -33,10 +33,10 @@ func rename(groups []string, a slog.Attr) slog.Attr {
 	return a
 }
 
-// complete adds the fields that a line lacks.
+// complete adds missing fields to a line.
 type complete struct {
 	inner         slog.Handler
-	method, event bool // are among the attributes already
+	method, event bool // already among the attributes
 	grouped       bool
 }
 
@@ -74,7 +74,7 @@ func (h *complete) WithAttrs(attrs []slog.Attr) slog.Handler {
 func (h *complete) WithGroup(name string) slog.Handler {
 	next := *h
 	if !h.grouped {
-		// The fields of every line stay outside of the group.
+		// The common fields stay outside the group.
 		var missing []slog.Attr
 		if !h.method {
 			missing = append(missing, slog.String("method", ""))

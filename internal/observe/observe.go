@@ -1,10 +1,9 @@
-// Package observe tells operators how a server does: numbers for Prometheus,
-// traces for OpenTelemetry, lines for a log.
+// Package observe has a server's observability: Prometheus metrics, OpenTelemetry traces
+// and log lines.
 //
-// [Observed] stands in front of an engine and has the same methods: it measures
-// calls and their batches, and joins what is done for one job into one trace,
-// from its submission over each of its attempts. [Metrics] is the page that
-// Prometheus reads.
+// [Observed] wraps an engine and has the same methods. It measures calls and batch sizes,
+// and traces each job from its submission through its attempts. [Metrics] is the page
+// that Prometheus scrapes.
 package observe
 
 import (
@@ -17,19 +16,19 @@ import (
 	"github.com/gopherqueue/gq/engine"
 )
 
-// Observed is an engine whose calls are measured and traced.
+// Observed is an engine with measured and traced calls.
 type Observed struct {
 	engine.API
 	measured *measurements
 	traces   *traces
 }
 
-// New observes an engine. The tracer may be nil.
+// New wraps an engine. The tracer may be nil.
 func New(e engine.API, t trace.Tracer) *Observed {
 	return &Observed{API: e, measured: newMeasurements(), traces: newTraces(t)}
 }
 
-// Assigned measures a round of matching that has given out jobs.
+// Assigned measures a matching round that assigned jobs.
 func (o *Observed) Assigned(states []gq.State, took time.Duration) {
 	o.measured.took(callClaim, len(states), took)
 	for i := range states {
@@ -37,16 +36,16 @@ func (o *Observed) Assigned(states []gq.State, took time.Duration) {
 	}
 }
 
-// Renewed measures the renewal of a lease of matching.
+// Renewed measures the renewal of a matching lease.
 func (o *Observed) Renewed(_ gq.State, took time.Duration) { o.measured.took(callHeartbeat, 1, took) }
 
-// Ended measures the end of an attempt of matching.
+// Ended measures the end of a matching attempt.
 func (o *Observed) Ended(s gq.State, took time.Duration) {
 	o.measured.took(callSettle, 1, took)
 	o.measured.settled(&s)
 }
 
-// Submit is measured and begins a trace.
+// Submit submits a job and starts its trace.
 func (o *Observed) Submit(ctx context.Context, s gq.Spec) (gq.SubmitResult, error) {
 	defer o.measured.call(callSubmit, 1)()
 	ctx, end := o.traces.submits(ctx, &s)
@@ -56,7 +55,7 @@ func (o *Observed) Submit(ctx context.Context, s gq.Spec) (gq.SubmitResult, erro
 	return out, err
 }
 
-// SubmitBatch is measured and begins a trace for each job.
+// SubmitBatch submits jobs and starts a trace for each.
 func (o *Observed) SubmitBatch(ctx context.Context, specs []gq.Spec) ([]gq.SubmitResult, error) {
 	defer o.measured.call(callSubmit, len(specs))()
 	traced := make([]gq.Spec, len(specs))
@@ -78,7 +77,7 @@ func (o *Observed) SubmitBatch(ctx context.Context, specs []gq.Spec) ([]gq.Submi
 	return out, err
 }
 
-// SubmitGraph is measured and begins a trace for each job.
+// SubmitGraph submits a graph and starts a trace for each job.
 func (o *Observed) SubmitGraph(ctx context.Context, drafts []gq.GraphJob) ([]gq.SubmitResult, error) {
 	defer o.measured.call(callSubmit, len(drafts))()
 	traced := make([]gq.GraphJob, len(drafts))
@@ -99,7 +98,7 @@ func (o *Observed) SubmitGraph(ctx context.Context, drafts []gq.GraphJob) ([]gq.
 	return out, err
 }
 
-// Claim is measured and begins an attempt of each job.
+// Claim claims jobs and starts an attempt span for each.
 func (o *Observed) Claim(ctx context.Context, r gq.ClaimRequest) ([]gq.Job, error) {
 	began := time.Now()
 	jobs, err := o.API.Claim(ctx, r)
@@ -117,7 +116,7 @@ func (o *Observed) Claim(ctx context.Context, r gq.ClaimRequest) ([]gq.Job, erro
 	return jobs, nil
 }
 
-// Heartbeat is measured.
+// Heartbeat renews leases.
 func (o *Observed) Heartbeat(ctx context.Context, beats []gq.Heartbeat) ([]gq.LeaseResult, error) {
 	defer o.measured.call(callHeartbeat, len(beats))()
 	answers, err := o.API.Heartbeat(ctx, beats)
@@ -129,7 +128,7 @@ func (o *Observed) Heartbeat(ctx context.Context, beats []gq.Heartbeat) ([]gq.Le
 	return answers, err
 }
 
-// Settle is measured and ends attempts.
+// Settle settles leases and ends their attempt spans.
 func (o *Observed) Settle(ctx context.Context, outcomes []gq.Outcome) ([]gq.LeaseResult, error) {
 	defer o.measured.call(callSettle, len(outcomes))()
 	answers, err := o.API.Settle(ctx, outcomes)
@@ -146,7 +145,7 @@ func (o *Observed) settled(lease gq.LeaseRef, s gq.State, err error) {
 	o.traces.settled(lease.ID, &s, err)
 }
 
-// Complete is measured and ends an attempt.
+// Complete completes a job and ends its attempt span.
 func (o *Observed) Complete(ctx context.Context, lease gq.LeaseRef, result []byte) (gq.State, error) {
 	defer o.measured.call(callSettle, 1)()
 	s, err := o.API.Complete(ctx, lease, result)
@@ -154,7 +153,7 @@ func (o *Observed) Complete(ctx context.Context, lease gq.LeaseRef, result []byt
 	return s, err
 }
 
-// Fail is measured and ends an attempt.
+// Fail fails an attempt and ends its span.
 func (o *Observed) Fail(ctx context.Context, lease gq.LeaseRef, f gq.Failure) (gq.State, error) {
 	defer o.measured.call(callSettle, 1)()
 	s, err := o.API.Fail(ctx, lease, f)
@@ -162,7 +161,7 @@ func (o *Observed) Fail(ctx context.Context, lease gq.LeaseRef, f gq.Failure) (g
 	return s, err
 }
 
-// Release is measured and ends an attempt.
+// Release releases a job and ends its attempt span.
 func (o *Observed) Release(ctx context.Context, lease gq.LeaseRef, delay time.Duration, reason string) (gq.State, error) {
 	defer o.measured.call(callSettle, 1)()
 	s, err := o.API.Release(ctx, lease, delay, reason)

@@ -37,7 +37,7 @@ func newEngine(t testing.TB) *engine.Engine {
 	return e
 }
 
-// scrape reads the page as Prometheus does.
+// scrape reads the page like Prometheus.
 func scrape(t testing.TB, m *Metrics) (string, map[string]float64) {
 	t.Helper()
 	var page bytes.Buffer
@@ -132,7 +132,7 @@ func TestMetrics(t *testing.T) {
 	}
 }
 
-// The value of a label is escaped.
+// Label values are escaped.
 func TestLabel(t *testing.T) {
 	s := &manyQueues{stats: gq.Stats{Queues: []gq.Count{{Queue: "x\"y\\z\n"}}}}
 	if page, _ := scrape(t, NewMetrics(New(nil, nil), s, nil)); !strings.Contains(page, `gq_queue_depth{queue="x\"y\\z\n"} 0`) {
@@ -155,7 +155,7 @@ func TestMetricNames(t *testing.T) {
 	var lines []string
 	for line := range strings.Lines(page) {
 		if name, _, ok := cutLast(line, " "); ok && !strings.HasPrefix(line, "#") {
-			line = name + "\n" // without its value
+			line = name + "\n" // without the value
 		}
 		lines = append(lines, line)
 	}
@@ -194,8 +194,7 @@ func (s *manyQueues) List(context.Context, gq.Query) (gq.Page, error) {
 	return gq.Page{}, nil
 }
 
-// BenchmarkScrape reads the page of a store with 10,000 queues; the bound is
-// 20 ms.
+// BenchmarkScrape reads the page of a store with 10,000 queues; the limit is 20 ms.
 func BenchmarkScrape(b *testing.B) {
 	e := newEngine(b)
 	specs := make([]gq.Spec, 10_000)
@@ -219,7 +218,7 @@ func BenchmarkScrape(b *testing.B) {
 	}
 }
 
-// Beyond a number of queues the rest is added up.
+// Queues beyond the limit are added up.
 func TestMetricsOfTooManyQueues(t *testing.T) {
 	s := &manyQueues{}
 	for i := range maxQueues + 10 {

@@ -18,7 +18,7 @@ import (
 	"github.com/gopherqueue/gq/internal/enum"
 )
 
-// Source is what the page shows of the queue itself.
+// Source supplies the queue's own numbers for the page.
 type Source interface {
 	Stats(ctx context.Context) (gq.Stats, error)
 	List(ctx context.Context, q gq.Query) (gq.Page, error)
@@ -26,24 +26,24 @@ type Source interface {
 
 // Limits of the page.
 const (
-	maxQueues   = 20_000                 // queues with lines of their own; the rest are added up as queue=""
-	oldestEvery = 15 * time.Second       // between looks for the oldest jobs
-	oldestFor   = 200 * time.Millisecond // that a look may take; the next one goes on
+	maxQueues   = 20_000                 // queues with their own lines; the rest are summed as queue=""
+	oldestEvery = 15 * time.Second       // interval between scans for the oldest jobs
+	oldestFor   = 200 * time.Millisecond // time limit of a scan; the next one continues
 )
 
-// Metrics is the page that Prometheus reads.
+// Metrics is the page that Prometheus scrapes.
 type Metrics struct {
 	observed *Observed
 	source   Source
 	allow    func(ctx context.Context) error
 
 	mu     sync.Mutex
-	oldest map[string]time.Time // when the oldest claimable job of a queue became so; guarded by mu
-	cursor int                  // where the next look begins; guarded by mu
+	oldest map[string]time.Time // since when each queue's oldest claimable job has been claimable; guarded by mu
+	cursor int                  // where the next scan starts; guarded by mu
 }
 
-// NewMetrics makes a page of what an engine does, of the state of its store, and of more.
-// allow decides who may read it; nil allows everyone.
+// NewMetrics creates a page with an engine's call metrics, its store's state and further
+// collectors. allow decides who may read it; nil allows everyone.
 func NewMetrics(o *Observed, s Source, allow func(ctx context.Context) error, more ...prometheus.Collector) *Metrics {
 	registry := o.measured.registry
 	registry.MustRegister(more...)
@@ -52,14 +52,14 @@ func NewMetrics(o *Observed, s Source, allow func(ctx context.Context) error, mo
 	return &Metrics{observed: o, source: s, allow: allow, oldest: map[string]time.Time{}}
 }
 
-// Happened counts events, for a follower of the log.
+// Happened counts events of the event log.
 func (m *Metrics) Happened(events []gq.Event) {
 	for i := range events {
 		m.observed.measured.happened(events[i].Type)
 	}
 }
 
-// Run keeps the ages of the oldest jobs until the context ends.
+// Run keeps the ages of the oldest jobs up to date until the context ends.
 func (m *Metrics) Run(ctx context.Context) error {
 	ticker := time.NewTicker(oldestEvery)
 	defer ticker.Stop()
@@ -73,11 +73,11 @@ func (m *Metrics) Run(ctx context.Context) error {
 	}
 }
 
-// look finds the oldest claimable job of each queue that has any.
+// look finds the oldest claimable job of each queue that has one.
 func (m *Metrics) look(ctx context.Context) {
 	stats, err := m.source.Stats(ctx)
 	if err != nil {
-		return // the page shows what is known
+		return // the page keeps the last known values
 	}
 	var waiting []string
 	has := map[string]bool{}
@@ -117,7 +117,7 @@ func (m *Metrics) look(ctx context.Context) {
 	}
 }
 
-// Write writes the page. After an error nothing is written.
+// Write writes the page. If it returns an error, it has written nothing.
 func (m *Metrics) Write(ctx context.Context, w io.Writer) error {
 	if m.allow != nil {
 		if err := m.allow(ctx); err != nil {
@@ -132,7 +132,7 @@ func (m *Metrics) Write(ctx context.Context, w io.Writer) error {
 	if err != nil {
 		return fmt.Errorf("gather metrics: %w", err)
 	}
-	_ = write(w, append(counted, m.ofStore(&stats, time.Now())...)) // an error means that the scraper has left
+	_ = write(w, append(counted, m.ofStore(&stats, time.Now())...)) // an error means that the scraper has gone
 	return nil
 }
 
@@ -149,8 +149,8 @@ func write(w io.Writer, families []*dto.MetricFamily) error {
 	return out.Flush()
 }
 
-// ofStore are the metrics of the store. They are made without a registry: sorting and
-// checking the series of 20,000 queues would cost more than everything else on the page.
+// ofStore builds the store's metrics without a registry: sorting and checking the series
+// of 20,000 queues would cost more than the rest of the page.
 func (m *Metrics) ofStore(stats *gq.Stats, now time.Time) []*dto.MetricFamily {
 	gauge, counter := dto.MetricType_GAUGE, dto.MetricType_COUNTER
 	one := func(name, help string, kind dto.MetricType, value float64) *dto.MetricFamily {
@@ -205,7 +205,7 @@ func (m *Metrics) ofQueues(stats *gq.Stats, now time.Time) []*dto.MetricFamily {
 	return []*dto.MetricFamily{depth.MetricFamily, jobs.MetricFamily, oldest.MetricFamily}
 }
 
-// family is a metric that is being filled.
+// family is a metric family under construction.
 type family struct{ *dto.MetricFamily }
 
 func newFamily(name, help string, kind dto.MetricType) family {
@@ -217,7 +217,7 @@ func (f family) add(value float64, labels ...*dto.LabelPair) {
 		f.Metric = append(f.Metric, &dto.Metric{Label: labels, Counter: &dto.Counter{Value: &value}})
 		return
 	}
-	var s struct { // in one piece: a page has many
+	var s struct { // one allocation: a page has many
 		metric dto.Metric
 		gauge  dto.Gauge
 		value  float64

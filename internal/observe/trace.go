@@ -17,17 +17,16 @@ import (
 	"github.com/gopherqueue/gq/internal/errs"
 )
 
-// w3c carries trace context, in headers and in the attributes of jobs alike.
+// w3c encodes the trace context, both in headers and in job attributes.
 var w3c = propagation.TraceContext{}
 
-// The attributes of a job that carry its trace.
+// Job attributes that carry the trace context.
 const (
 	traceParent = "traceparent"
 	traceState  = "tracestate"
 )
 
-// Extract takes the trace context of a caller out of what get returns for the
-// names of headers.
+// Extract reads the caller's trace context; get returns the value of a header.
 func Extract(ctx context.Context, get func(name string) string) context.Context {
 	return w3c.Extract(ctx, getter(get))
 }
@@ -38,9 +37,9 @@ func (g getter) Get(name string) string { return g(name) }
 func (getter) Set(string, string)       {}
 func (getter) Keys() []string           { return []string{traceParent, traceState} }
 
-// traces joins what is done for a job into one trace. The context travels in the
-// job's attributes: a submission puts its own there, and whoever claims the job
-// finds that of the attempt.
+// traces joins everything done for a job into one trace. The context travels in the job's
+// attributes: a submission stores its own there, and a claim replaces it with that of the
+// attempt.
 type traces struct {
 	tracer  trace.Tracer
 	enabled bool
@@ -50,15 +49,15 @@ type traces struct {
 	swept   time.Time               // guarded by mu
 }
 
-// attempt is an execution that this process has given out.
+// attempt is an execution that this process handed out.
 type attempt struct {
 	span    trace.Span
 	expires time.Time
 }
 
 const (
-	maxAttempts = 100_000     // spans that are kept open; attempts beyond it have none
-	lostAfter   = time.Minute // after the end of its lease an attempt counts as lost
+	maxAttempts = 100_000     // limit of open spans; attempts beyond it have none
+	lostAfter   = time.Minute // an attempt counts as lost this long after its lease expired
 )
 
 func newTraces(t trace.Tracer) *traces {
@@ -69,8 +68,8 @@ func newTraces(t trace.Tracer) *traces {
 	return &traces{tracer: t, enabled: enabled, running: map[gq.LeaseID]*attempt{}}
 }
 
-// submits begins the span of a submission and puts its context into the job. A
-// caller that traces is passed on even if this server does not.
+// submits starts the span of a submission and stores its context in the job. A caller's
+// trace context is passed on even if this server does not trace.
 func (t *traces) submits(ctx context.Context, s *gq.Spec) (context.Context, func(gq.SubmitResult, error)) {
 	traced := trace.SpanContextFromContext(ctx).IsValid()
 	if !traced && s.Attributes[traceParent] != "" {
@@ -100,7 +99,7 @@ func (t *traces) submits(ctx context.Context, s *gq.Spec) (context.Context, func
 	}
 }
 
-// claimed begins the span of an attempt and hands its context to the worker.
+// claimed starts the span of an attempt and passes its context to the worker.
 func (t *traces) claimed(j *gq.Job) {
 	l := j.State.Lease
 	if !t.enabled || l == nil {
@@ -134,7 +133,7 @@ func (t *traces) claimed(j *gq.Job) {
 	t.running[l.ID] = &attempt{span: span, expires: now.Add(l.TTL)}
 }
 
-// alive notes a heartbeat.
+// alive records a heartbeat.
 func (t *traces) alive(s *gq.State) {
 	if !t.enabled || s.Lease == nil {
 		return
@@ -148,7 +147,7 @@ func (t *traces) alive(s *gq.State) {
 
 // settled ends the span of an attempt.
 func (t *traces) settled(lease gq.LeaseID, s *gq.State, err error) {
-	if !t.enabled || errors.Is(err, gq.ErrDenied) { // the attempt goes on
+	if !t.enabled || errors.Is(err, gq.ErrDenied) { // the attempt continues
 		return
 	}
 	t.mu.Lock()
@@ -172,7 +171,7 @@ func (t *traces) settled(lease gq.LeaseID, s *gq.State, err error) {
 	}
 }
 
-// sweep ends the spans of attempts whose lease ran out long ago.
+// sweep ends the spans of attempts whose lease expired long ago.
 func (t *traces) sweep(now time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
