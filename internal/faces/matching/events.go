@@ -18,7 +18,7 @@ import (
 	"github.com/gopherqueue/gq/internal/wire"
 )
 
-// noticeBody is one of the six notices.
+// noticeBody is one of the six kinds of notice.
 type noticeBody struct {
 	Seq    uint64    `json:"seq,omitzero"`
 	Time   time.Time `json:"time"`
@@ -27,7 +27,7 @@ type noticeBody struct {
 	Data   any       `json:"data"`
 }
 
-// What the six notices carry, to the letter.
+// The payloads of the six notices, with exactly the specified members.
 type (
 	jobAssigned struct {
 		JobID      gq.JobID   `json:"jobId"`
@@ -60,7 +60,7 @@ type (
 	}
 )
 
-// noticeOf is a notice as subscribers get it.
+// noticeOf encodes a notice for subscribers.
 func noticeOf(n *matchmaker.Notice) noticeBody {
 	out := noticeBody{Seq: n.Seq, Time: n.Time.UTC(), Entity: n.Job.String(), Type: n.Type}
 	switch n.Type {
@@ -80,23 +80,24 @@ func noticeOf(n *matchmaker.Notice) noticeBody {
 	return out
 }
 
-// writeWithin is how long a subscriber may take for one message.
+// writeWithin is the time limit for sending one message.
 const writeWithin = 10 * time.Second
 
-// pingEvery keeps quiet connections alive and finds out which are not.
+// pingEvery is the ping interval, which keeps idle connections alive and detects dead
+// ones.
 const pingEvery = 30 * time.Second
 
-// socket is the feed of notices over a WebSocket: those after the event ?after,
-// or those to come, and every other event of the queue too with ?all=1.
+// socket serves the feed of notices over a WebSocket: those after the event ?after, or
+// new ones only. With ?all=1 it also sends every other event of the queue.
 func (f *Face) socket(c *httpx.Call, in *socketInput) error {
 	after, all, err := f.subscription(c.Request.Context(), in)
 	if err != nil {
 		return err
 	}
-	_ = http.NewResponseController(c).SetWriteDeadline(time.Time{}) // each message gets its own
+	_ = http.NewResponseController(c).SetWriteDeadline(time.Time{}) // each message sets its own deadline
 	conn, err := socket.Accept(c, c.Request)
 	if err != nil || conn == nil {
-		return err // nil where the client has left
+		return err // nil if the client has gone
 	}
 	defer conn.CloseNow() //nolint:errcheck // after a close it is closed
 	conn.SetReadLimit(1 << 10)
@@ -120,7 +121,7 @@ func (f *Face) socket(c *httpx.Call, in *socketInput) error {
 		defer done()
 		return conn.Write(within, websocket.MessageText, bytes.TrimSpace(text.Bytes()))
 	}
-	move := func(to uint64, err error) error { // only what was sent is done with
+	move := func(to uint64, err error) error { // advances only after a successful send
 		if err == nil {
 			place = max(place, to)
 		}
@@ -146,11 +147,11 @@ func (f *Face) socket(c *httpx.Call, in *socketInput) error {
 	} else if err != nil && ctx.Err() == nil {
 		f.options.Log.Warn("a feed of matching events ended", "request_id", c.ID, "error", err)
 	}
-	_ = conn.Close(code, reason) // it may have left
+	_ = conn.Close(code, reason) // the client may have gone
 	return nil
 }
 
-// subscription reads what a subscriber wants.
+// subscription parses the parameters of a subscription.
 func (f *Face) subscription(ctx context.Context, in *socketInput) (after uint64, all bool, err error) {
 	switch text := in.All; text {
 	case "", "0", "false":
@@ -176,8 +177,8 @@ func (f *Face) subscription(ctx context.Context, in *socketInput) (after uint64,
 	return after, all, nil
 }
 
-// pings goes on until what it returns is called, and ends the subscription of a
-// connection that does not answer.
+// pings pings the client until stop is called. It cancels the subscription of a
+// connection that does not respond.
 func (f *Face) pings(ctx context.Context, cancel context.CancelFunc, conn *websocket.Conn) (stop func()) {
 	done := make(chan struct{})
 	ctx, end := context.WithCancel(ctx)

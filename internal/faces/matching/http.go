@@ -1,8 +1,8 @@
 // Package matching is the HTTP face of matching, below /api/matching: the
 // registry of providers, jobs, leases, rounds, policy and a WebSocket of events.
 //
-// Bodies have the member names of the input of a round (docs/matching.md), times
-// are seconds since 1970. Errors are RFC 9457 problems with a stable code.
+// Bodies use the member names of a round's input (docs/matching.md); times are Unix
+// seconds. Errors are RFC 9457 problems with a stable code.
 package matching
 
 import (
@@ -19,32 +19,32 @@ import (
 	"github.com/gopherqueue/gq/match"
 )
 
-// Base is where the face is served.
+// Base is the path prefix of the face.
 const Base = "/api/matching"
 
-// Options are what the face can be told. The zero value is the default.
+// Options configure the face. The zero value selects the defaults.
 type Options struct {
-	Log         *slog.Logger  // nil is silence
-	Version     string        // of the program, for the description; may be empty
+	Log         *slog.Logger  // nil discards
+	Version     string        // of the program, for the OpenAPI document; may be empty
 	MaxBody     int64         // largest body in bytes; 0 is 16 MiB
-	BodyTimeout time.Duration // in which a body must have come; 0 is 30 s
-	Failed      func(error)   // is told once that the store has failed for good
+	BodyTimeout time.Duration // deadline for receiving a body; 0 is 30 s
+	Failed      func(error)   // called once, when the store has failed permanently
 
-	// Identify puts who calls into the context of a request, see package access.
-	// Without it everyone may do everything.
+	// Identify stores the caller's identity in the request context, see package access.
+	// nil lets everyone do everything.
 	Identify func(*http.Request) (context.Context, error)
 
-	Guard Guard // decides what callers may do; nil is one that knows nothing but their tokens
+	Guard Guard // authorizes callers; nil checks only the grants of their tokens
 }
 
-// Guard is what the face needs of [access.Guard].
+// Guard is the part of [access.Guard] that the face needs.
 type Guard interface {
 	Allow(ctx context.Context, s access.Scope, queue string, owner func() (string, error)) error
 	StillValid(ctx context.Context) error
 	WhileValid(ctx context.Context) (context.Context, context.CancelFunc)
 }
 
-// Face is an [http.Handler] for everything below [Base].
+// Face is an [http.Handler] for all paths below [Base].
 type Face struct {
 	*httpx.API
 
@@ -52,16 +52,16 @@ type Face struct {
 	events   Events
 	options  Options
 
-	draining context.Context // ends when sockets should
+	draining context.Context // ends when the WebSockets should close
 	drain    context.CancelFunc
 }
 
-// Events is what the face needs of an engine: where the log of events ends.
+// Events is the part of an engine that the face needs: the end of the event log.
 type Events interface {
 	LastEvent(ctx context.Context) (uint64, error)
 }
 
-// Handler makes the face over a dispatcher and its engine.
+// Handler creates the face for a dispatcher and its engine.
 func Handler(d *matchmaker.Dispatcher, e Events, o Options) *Face {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
@@ -88,13 +88,13 @@ func Handler(d *matchmaker.Dispatcher, e Events, o Options) *Face {
 	return f
 }
 
-// Drain ends the sockets. It is called when a server is about to stop.
+// Drain closes the WebSockets. Call it before stopping the server.
 func (f *Face) Drain() { f.drain() }
 
-// socketPath is where the events are.
+// socketPath is the path of the event WebSocket.
 const socketPath = "/events/ws"
 
-// Parameters of routes.
+// Route parameters.
 type (
 	idInput struct {
 		ID string `path:"id"`
@@ -194,8 +194,7 @@ func (f *Face) routes(schemas *httpx.Schemas) []httpx.Route {
 	}
 }
 
-// Routes are the methods and paths, below [Base], of everything that the face
-// serves.
+// Routes lists the method and path, below [Base], of every route.
 func (f *Face) Routes() []string {
 	all := []string{"GET /openapi.json"}
 	for _, r := range f.routes(newSchemas()) {
@@ -204,9 +203,9 @@ func (f *Face) Routes() []string {
 	return all
 }
 
-// allowed guards a route with the scope that a caller needs for the queue. A provider
-// may have a token of its own: the scope for the queue "matching/ID" is enough for what
-// is its.
+// allowed makes a route require a scope on the matching queue. For a provider's own
+// objects, the same scope on the queue "matching/ID" is enough, so a provider can have
+// its own token.
 func (f *Face) allowed(scope access.Scope, r httpx.Route) httpx.Route {
 	r.Large = true
 	r.Allow = func(c *httpx.Call) error {
@@ -215,7 +214,7 @@ func (f *Face) allowed(scope access.Scope, r httpx.Route) httpx.Route {
 	return r
 }
 
-// owner is the provider that a request is about.
+// owner returns the provider that a request concerns.
 func (f *Face) owner(r *http.Request) (string, error) {
 	id := r.PathValue("id")
 	if !strings.HasPrefix(r.URL.Path, Base+"/leases/") {

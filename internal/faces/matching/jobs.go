@@ -12,8 +12,7 @@ import (
 	"github.com/gopherqueue/gq/match"
 )
 
-// jobBody is a job: the columns of the document's table, and what else there is
-// to know.
+// jobBody is a job: the columns of the specified table, plus further members.
 type jobBody struct {
 	ID             string          `json:"id"`
 	Kind           match.Kind      `json:"kind"`
@@ -59,7 +58,7 @@ func jobOf(j *matchmaker.Job) jobBody {
 	return out
 }
 
-// present is a value, or null for none.
+// present returns nil for a zero value, which is encoded as null.
 func present[T comparable](v T) *T {
 	var none T
 	if v == none {
@@ -96,8 +95,7 @@ func (f *Face) job(ctx context.Context, in *idInput, _ *httpx.None) (*httpx.Answ
 	return httpx.OK(jobOf(&j)), nil
 }
 
-// LeaseBody is a lease: the fields of the document, and what else there is to
-// know.
+// LeaseBody is a lease: the specified fields, plus further members.
 type LeaseBody struct {
 	LeaseID    gq.LeaseID `json:"lease_id"`
 	JobID      gq.JobID   `json:"job_id"`
@@ -140,7 +138,7 @@ func answer(l matchmaker.Lease, err error) (*httpx.Answer[LeaseBody], error) {
 	return httpx.OK(leaseOf(&l)), nil
 }
 
-// Holder is who says that the lease is theirs; checked where it is given.
+// Holder names the provider that claims to hold the lease; it is checked if given.
 type Holder struct {
 	ProviderID string `json:"provider_id,omitzero"`
 }
@@ -149,7 +147,7 @@ func (h Holder) ref(in *idInput) matchmaker.Ref {
 	return matchmaker.Ref{Lease: gq.LeaseID(in.ID), Provider: h.ProviderID}
 }
 
-// endRequest gives a job back. A reason to decline is for the provider's own log.
+// endRequest gives a job back. The reason for declining it only goes to the log.
 type endRequest struct {
 	Holder
 	Reason string `json:"reason,omitzero"`

@@ -9,7 +9,7 @@ import (
 	"github.com/gopherqueue/gq/match"
 )
 
-// newSchemas describes the types whose form their Go type does not tell.
+// newSchemas has the schemas of types that reflection cannot derive.
 func newSchemas() *httpx.Schemas {
 	hex := httpx.Schema{Type: "string", Pattern: "^([0-9a-fA-F]{2})*$"}
 	s := httpx.NewSchemas(map[reflect.Type]httpx.Schema{
@@ -25,8 +25,8 @@ func newSchemas() *httpx.Schemas {
 	return s
 }
 
-// given describes a body of type T: which members are needed, and which ones of the type
-// are refused. The type does not tell, as answers use it too.
+// given describes a request body of type T: its required members and those it does not
+// accept. T alone does not say, because responses use it too.
 func given[T any](schemas *httpx.Schemas, needed, without []string) *httpx.Schema {
 	s := optional(schemas, schemas.Of(reflect.TypeFor[T]()))
 	s.Required = needed
@@ -36,7 +36,7 @@ func given[T any](schemas *httpx.Schemas, needed, without []string) *httpx.Schem
 	return s
 }
 
-// optional is a schema in which nothing is required.
+// optional copies a schema and makes every member optional.
 func optional(schemas *httpx.Schemas, s *httpx.Schema) *httpx.Schema {
 	copied := *schemas.Named(s)
 	copied.Required = nil

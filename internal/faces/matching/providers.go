@@ -11,7 +11,7 @@ import (
 	"github.com/gopherqueue/gq/match"
 )
 
-// providerBody is a provider, by the names of the input of a round.
+// providerBody is a provider, with the member names of a round's input.
 type providerBody struct {
 	ID                   string          `json:"id"`
 	Status               match.Status    `json:"status"`
@@ -51,7 +51,7 @@ func providerOf(p *matchmaker.Provider) providerBody {
 	}
 }
 
-// some is a list that is never null.
+// some turns a nil list into an empty one, so that it is never encoded as null.
 func some[T any](list []T) []T {
 	if list == nil {
 		return []T{}
@@ -81,7 +81,7 @@ type providersBody struct {
 	Next      string         `json:"next_cursor"`
 }
 
-// Pages of providers.
+// Page sizes of the provider list.
 const (
 	defaultProviders = 100
 	maxProviders     = 1000
@@ -145,7 +145,7 @@ func (f *Face) status(ctx context.Context, in *idInput, body *statusRequest) (*h
 	return httpx.OK(providerOf(&p)), nil
 }
 
-// leasesBody is what a provider holds.
+// leasesBody lists the leases that a provider holds.
 type leasesBody struct {
 	Leases []heldBody `json:"leases"`
 }

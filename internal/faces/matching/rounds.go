@@ -11,9 +11,9 @@ import (
 	"github.com/gopherqueue/gq/match"
 )
 
-// roundBody is what a round decided.
+// roundBody is the result of a round.
 type roundBody struct {
-	Round *uint64 `json:"round"` // null where it assigned nothing and was not recorded
+	Round *uint64 `json:"round"` // null if it assigned nothing and so was not recorded
 	Now   int64   `json:"now"`
 	match.Beacon
 	match.Result
@@ -28,9 +28,8 @@ func (f *Face) round(ctx context.Context, _ *httpx.None, _ *emptyBody) (*httpx.A
 	return httpx.OK(roundBody{present(r.Number), r.Now, r.At, r.Result, some(r.Unserved)}), nil
 }
 
-// Recorded is a round of the audit log: what it was decided on and what it
-// decided. Whoever computes the round of the input again must get the result,
-// and the order whose digest this is.
+// Recorded is a round of the audit log: its input and its result. Recomputing the round
+// from the input must give the same result and an order with the same digest.
 type Recorded struct {
 	Round       uint64                `json:"round"`
 	Input       match.Input           `json:"input"`
@@ -41,7 +40,7 @@ type Recorded struct {
 	Unserved    []matchmaker.Unserved `json:"set_aside"`
 }
 
-// Check computes the round again and reports where it differs, nil if nowhere.
+// Check recomputes the round and returns an error that says where it differs.
 func (r *Recorded) Check() error {
 	rec := matchmaker.Recorded{
 		Round: r.Round, Input: r.Input, OrderDigest: r.OrderDigest,
@@ -50,7 +49,7 @@ func (r *Recorded) Check() error {
 	return rec.Check()
 }
 
-// RecordedOf is a round of the audit log.
+// RecordedOf converts a round of the audit log.
 func RecordedOf(r *matchmaker.Recorded) Recorded {
 	return Recorded{r.Round, r.Input, r.Result.Seed, r.Result.Assignments, r.Result.Requeued, r.OrderDigest, some(r.Unserved)}
 }
@@ -102,7 +101,8 @@ func (f *Face) putBeacon(ctx context.Context, _ *httpx.None, text *httpx.Text) (
 	return httpx.OK(beaconBody{b, b.Seed()}), nil
 }
 
-// beaconBody is where the chain stands, and the seed of rounds there.
+// beaconBody is the current position of the beacon chain and the seed that it gives
+// rounds.
 type beaconBody struct {
 	match.Beacon
 	Seed match.Seed `json:"seed"`

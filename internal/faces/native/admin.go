@@ -15,8 +15,7 @@ import (
 	"github.com/gopherqueue/gq/webhook"
 )
 
-// Admin is what the faces need for those who run the installation. Package admin
-// has it.
+// Admin has the operations of administrators; package admin implements it.
 type Admin interface {
 	CreateToken(ctx context.Context, t access.Token) (access.Token, string, error)
 	Tokens(ctx context.Context) ([]access.Token, error)
@@ -26,7 +25,7 @@ type Admin interface {
 	WebhookSecret(ctx context.Context) (webhook.Secret, error)
 }
 
-// grants reads grants, and gathers what is wrong with their scopes.
+// grants parses grants and collects the faults in their scopes.
 func grants(given []wire.Grant) (all []access.Grant, err error) {
 	for _, g := range given {
 		grant := access.Grant{Queues: g.Queues}
@@ -249,7 +248,7 @@ func protoDelivery(d *delivery.Delivery) *pb.Delivery {
 func (s *adminServer) ListDeliveries(ctx context.Context, r *pb.ListDeliveriesRequest) (*pb.ListDeliveriesResponse, error) {
 	state, ok := deliveryStates[r.GetState()]
 	if !ok {
-		state = "unknown" // refused with the rest
+		state = "unknown" // rejected together with the other faults
 	}
 	page, err := s.options.Admin.Deliveries(ctx, state, r.GetCursor(), int(r.GetLimit()))
 	if err != nil {

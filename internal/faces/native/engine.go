@@ -1,5 +1,5 @@
-// Package native is the queue's own API, over HTTP and over gRPC. A face decodes,
-// calls the engine and encodes; it owns no rule.
+// Package native is the queue's own API over HTTP and gRPC. It decodes requests, calls
+// the engine and encodes the results; it has no rules of its own.
 package native
 
 import (
@@ -10,8 +10,8 @@ import (
 	"github.com/gopherqueue/gq/engine"
 )
 
-// awaitJob waits for the end of a job while waiting lasts. If that is over before the
-// call is, the answer is the job as it stands, also where there was no time to look.
+// awaitJob waits for a job to end, until waiting ends. If waiting ends before ctx, it
+// returns the job's current state, even if there was no time to read it before.
 func awaitJob(ctx, waiting context.Context, e engine.API, id gq.JobID) (gq.Job, error) {
 	job, err := e.Wait(waiting, id)
 	over := waiting.Err() != nil && ctx.Err() == nil

@@ -29,11 +29,11 @@ import (
 	"github.com/gopherqueue/gq/machine"
 )
 
-// EventLimits are how subscribers are treated. The zero value is the default.
+// EventLimits are time limits for subscribers. The zero value selects the defaults.
 type EventLimits struct {
-	Beat  time.Duration // between signs of life while nothing happens; 0 is 15 s
-	Slow  time.Duration // a subscriber that takes so long for one batch is cut off; 0 is 5 s
-	Stuck time.Duration // one that takes nothing for so long is not even told; 0 is 15 s
+	Beat  time.Duration // interval of keep-alive messages while idle; 0 is 15 s
+	Slow  time.Duration // a subscriber slower than this for one batch is cut off; 0 is 5 s
+	Stuck time.Duration // one that accepts nothing for this long is cut off without notice; 0 is 15 s
 }
 
 func (l EventLimits) withDefaults() EventLimits {
@@ -51,11 +51,11 @@ func (l EventLimits) withDefaults() EventLimits {
 // errSlow ends a subscription whose subscriber cannot keep up.
 var errSlow = errors.New("slow consumer")
 
-// errLate is errSlow where the batch has arrived all the same.
+// errLate is errSlow for a batch that arrived nevertheless.
 var errLate = fmt.Errorf("%w: %w", errSlow, feed.ErrEnough)
 
-// timely lets send have its time: what is slower than it may be is the last that
-// is sent.
+// timely calls send and returns errLate if it took too long, which makes this batch the
+// last.
 func (l EventLimits) timely(send func() error) error {
 	began := time.Now()
 	if err := send(); err != nil {
@@ -67,10 +67,9 @@ func (l EventLimits) timely(send func() error) error {
 	return nil
 }
 
-// subscribe begins a subscription. One that would resume after an event that has not
-// happened is refused: its subscriber was told of events by another store, or by this
-// one before it was restored from a backup, and would silently miss what comes until
-// the numbers meet again.
+// subscribe opens a subscription. It rejects a position beyond the newest event: the
+// subscriber saw another store, or this one before it was restored from a backup, and
+// would silently miss all events up to that number.
 func subscribe(ctx context.Context, e engine.API, f *feed.Feed, after *uint64, filter feed.Filter) (*feed.Subscription, error) {
 	s, err := f.Open(ctx, after, filter)
 	if err != nil || after == nil || *after == 0 {
@@ -89,7 +88,7 @@ func subscribe(ctx context.Context, e engine.API, f *feed.Feed, after *uint64, f
 	return s, nil
 }
 
-// farewell says why a subscription ends and where another one goes on.
+// farewell says why a subscription ended and where to resume it.
 func farewell(err error, draining bool, after uint64) string {
 	reason := "the feed has ended"
 	switch {
@@ -105,7 +104,7 @@ func farewell(err error, draining bool, after uint64) string {
 	return fmt.Sprintf("%s; resume with after=%d", reason, after)
 }
 
-// whileServing is a context that ends with ctx or when the server drains.
+// whileServing returns a context that ends with ctx or when the server drains.
 func whileServing(ctx, draining context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(ctx)
 	stop := context.AfterFunc(draining, cancel)
@@ -115,7 +114,7 @@ func whileServing(ctx, draining context.Context) (context.Context, context.Cance
 	}
 }
 
-// eventsInput is what a subscriber asks for.
+// eventsInput has the parameters of a subscription.
 type eventsInput struct {
 	After afterText   `query:"after" doc:"Begin after this sequence number; absent is from now on. One beyond the newest event is refused: it is from another log."`
 	Queue []string    `query:"queue,explode" doc:"Events of this queue; may be given more than once."`
@@ -147,7 +146,7 @@ func (h *HTTP) eventRoutes(schemas *httpx.Schemas) []httpx.Route {
 	}
 }
 
-// open begins the subscription that a request asks for.
+// open opens the subscription that a request asks for.
 func (h *HTTP) open(c *httpx.Call, in *eventsInput) (*feed.Subscription, error) {
 	after, filter, err := in.read(c.Request.Header.Get("Last-Event-ID"))
 	if err != nil {
@@ -156,8 +155,8 @@ func (h *HTTP) open(c *httpx.Call, in *eventsInput) (*feed.Subscription, error) 
 	return subscribe(c.Request.Context(), h.engine, h.options.Feed, after, filter)
 }
 
-// read reads what a subscriber asks for. A browser that comes back names the last event
-// it has seen.
+// read parses the parameters. last is the Last-Event-ID header, which browsers send when
+// they reconnect.
 func (in *eventsInput) read(last string) (after *uint64, f feed.Filter, err error) {
 	var p parameters
 	if text := cmp.Or(last, string(in.After)); text != "" {
@@ -187,7 +186,7 @@ func (in *eventsInput) read(last string) (after *uint64, f feed.Filter, err erro
 	return after, f, p.err()
 }
 
-// eventStream is the feed as server-sent events.
+// eventStream serves the feed as server-sent events.
 func (h *HTTP) eventStream(w *httpx.Call, in *eventsInput) error {
 	r := w.Request
 	s, err := h.open(w, in)
@@ -201,30 +200,30 @@ func (h *HTTP) eventStream(w *httpx.Call, in *eventsInput) error {
 	limits := h.options.Events.withDefaults()
 	control := http.NewResponseController(w)
 	write := func(text []byte) error {
-		_ = control.SetWriteDeadline(time.Now().Add(limits.Stuck)) // recorders have none
+		_ = control.SetWriteDeadline(time.Now().Add(limits.Stuck)) // test recorders have no deadline
 		if _, err := w.Write(text); err != nil {
 			return err
 		}
 		return control.Flush()
 	}
 	w.Header().Set("Content-Type", "text/event-stream")
-	w.Header().Set("X-Accel-Buffering", "no") // for proxies
+	w.Header().Set("X-Accel-Buffering", "no") // turns off buffering in proxies
 	w.WriteHeader(http.StatusOK)
 	if r.Method == http.MethodHead || write([]byte("retry: 2000\n\n")) != nil {
 		return nil
 	}
-	var room []byte // for what a filter picks
+	var room []byte // reused buffer for filtered batches
 	err = s.Run(ctx, limits.Beat, func(b feed.Batch, upTo uint64) error {
 		text := b.Frames(room[:0])
-		if b.Len() == 0 { // a comment that moves the place to resume
+		if b.Len() == 0 { // a comment that advances the resume position
 			text = fmt.Appendf(nil, "id: %d\n: beat\n\n", upTo)
-		} else if b.Picked() && cap(text) <= 64<<10 { // else it was a burst
+		} else if b.Picked() && cap(text) <= 64<<10 { // do not keep the buffer of a burst
 			room = text
 		}
 		return limits.timely(func() error { return write(text) })
 	})
 	if r.Context().Err() != nil {
-		return nil // the client has left
+		return nil // the client has gone
 	}
 	reason := farewell(err, h.draining.Err() != nil, s.After)
 	var text bytes.Buffer
@@ -234,12 +233,12 @@ func (h *HTTP) eventStream(w *httpx.Call, in *eventsInput) error {
 		After  uint64 `json:"resume_after"`
 	}{reason, s.After})
 	text.WriteString("\n")
-	_ = write(text.Bytes()) // it may have left
+	_ = write(text.Bytes()) // the client may have gone
 	return nil
 }
 
-// eventSocket is the feed over a WebSocket. Subscribers have nothing to say: a
-// message ends the connection.
+// eventSocket serves the feed over a WebSocket. Clients must not send: any message closes
+// the connection.
 func (h *HTTP) eventSocket(w *httpx.Call, in *eventsInput) error {
 	r := w.Request
 	s, err := h.open(w, in)
@@ -253,25 +252,25 @@ func (h *HTTP) eventSocket(w *httpx.Call, in *eventsInput) error {
 			"this is a WebSocket; GET /v1/events has the same as server-sent events")
 	}
 	boundBuffer(r.Context())
-	_ = http.NewResponseController(w).SetWriteDeadline(time.Time{}) // each message gets its own
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Time{}) // each message sets its own deadline
 	line := &corking{ResponseWriter: w}
 	conn, err := socket.Accept(line, r)
 	if err != nil || conn == nil {
-		return err // nil where the client has left
+		return err // nil if the client has gone
 	}
 	h.sockets.Add(1)
 	defer h.sockets.Done()
 	ctx, cancel := whileServing(context.WithoutCancel(r.Context()), h.draining)
 	defer cancel()
 	talked := make(chan bool, 1)
-	go func() { // answers pings and notices the end of the connection
+	go func() { // responds to pings and detects the end of the connection
 		conn.SetReadLimit(1 << 10)
 		_, _, err := conn.Read(context.WithoutCancel(ctx))
 		talked <- err == nil
 		cancel()
 	}()
 	defer func() {
-		_ = conn.CloseNow() // after a close it is closed
+		_ = conn.CloseNow() // no effect after Close
 		<-talked
 	}()
 	limits := h.options.Events.withDefaults()
@@ -302,12 +301,12 @@ func (h *HTTP) eventSocket(w *httpx.Call, in *eventsInput) error {
 	case said := <-talked:
 		talked <- said
 		if !said {
-			return nil // it has left
+			return nil // the client has gone
 		}
 		code, reason = websocket.StatusPolicyViolation, "subscribers have nothing to say"
 	default:
 	}
-	_ = conn.Close(code, reason) // it may have left
+	_ = conn.Close(code, reason) // the client may have gone
 	return nil
 }
 
@@ -316,7 +315,7 @@ type eventsServer struct {
 	*GRPC
 }
 
-// subscriptionOf reads what a subscriber asks for.
+// subscriptionOf parses the filter of a subscription.
 func subscriptionOf(r *pb.SubscribeRequest) (f feed.Filter, err error) {
 	var p parameters
 	if len(r.GetQueues()) > 1000 || len(r.GetTypes()) > 1000 {
@@ -355,7 +354,7 @@ func (s *eventsServer) Subscribe(r *pb.SubscribeRequest, stream grpc.ServerStrea
 	ctx, cancel := s.whileServing(stream.Context())
 	defer cancel()
 	limits := s.options.Events.withDefaults()
-	if err := stream.SendHeader(nil); err != nil { // the subscription stands
+	if err := stream.SendHeader(nil); err != nil { // tells the client that the subscription is open
 		return err
 	}
 	err = s.subscribe(ctx, sub, limits, stream)
@@ -389,7 +388,7 @@ func (s *eventsServer) ListEvents(ctx context.Context, r *pb.ListEventsRequest) 
 	return &pb.ListEventsResponse{Events: wire.ProtoEvents(events)}, nil
 }
 
-// maxEvents is how many events one call reads.
+// maxEvents is the most events that one call returns.
 const maxEvents = 1000
 
 func (s *eventsServer) LastEvent(ctx context.Context, _ *pb.LastEventRequest) (*pb.LastEventResponse, error) {
@@ -400,9 +399,8 @@ func (s *eventsServer) LastEvent(ctx context.Context, _ *pb.LastEventRequest) (*
 	return &pb.LastEventResponse{Seq: seq}, nil
 }
 
-// subscribe sends what comes. A send that is stuck cannot be broken off but by
-// the end of the call, so it has a goroutine that can be left behind: it ends with
-// the call.
+// subscribe sends events to the stream. Only the end of the call unblocks a stuck send,
+// so each send runs in a goroutine that may be abandoned: it ends with the call.
 func (s *eventsServer) subscribe(ctx context.Context, sub *feed.Subscription, l EventLimits, stream grpc.ServerStreamingServer[pb.SubscribeResponse]) error {
 	sent := make(chan error, 1)
 	timer := time.NewTimer(l.Stuck)

@@ -26,48 +26,46 @@ import (
 	"github.com/gopherqueue/gq/machine"
 )
 
-// What the gRPC face accepts.
+// Limits of the gRPC face.
 const (
-	MaxItems    = 1000             // beats, outcomes or submissions of one request; jobs of one claim
-	MaxGRPCWait = 10 * time.Minute // for a job to end, in one call
+	MaxItems    = 1000             // heartbeats, outcomes or submissions in one request; jobs in one claim
+	MaxGRPCWait = 10 * time.Minute // longest wait for a job to end, in one call
 
-	minMessageBytes = 4 << 20 // room for a batch whatever the limits of single items are
-	messageSlack    = 1 << 20 // beside the largest item
+	minMessageBytes = 4 << 20 // room for a batch, however small the limits of single items are
+	messageSlack    = 1 << 20 // added to the largest item
 )
 
-// GRPCOptions are what the gRPC face can be told. The zero value is the default.
+// GRPCOptions configure the gRPC face. The zero value selects the defaults.
 type GRPCOptions struct {
-	Log    *slog.Logger // nil is silence
-	Limits gq.Limits    // of the store; the largest message follows from them; zero is machine.DefaultLimits
+	Log    *slog.Logger // nil discards
+	Limits gq.Limits    // of the store; they determine the largest message; zero is machine.DefaultLimits
 
-	MaxStreams uint32        // calls under way on one connection; 0 is 4096
-	Credits    int           // open credits of one Work stream; 0 is 64
-	Requests   int           // heartbeats and settles under way on one Work stream; 0 is 32
-	Hello      time.Duration // in which a Work stream must say hello; 0 is 10 s
+	MaxStreams uint32        // concurrent calls on one connection; 0 is 4096
+	Credits    int           // open credits on one Work stream; 0 is 64
+	Requests   int           // concurrent heartbeats and settles on one Work stream; 0 is 32
+	Hello      time.Duration // deadline for the hello of a Work stream; 0 is 10 s
 
-	// Unary and Stream run after the face's own interceptors, so that every call
-	// has its request id, is logged and cannot bring the server down. They are
-	// for finding out who calls.
+	// Unary and Stream run after the face's own interceptors, so calls already have a
+	// request id, logging and panic recovery. They authenticate the caller.
 	Unary  []grpc.UnaryServerInterceptor
 	Stream []grpc.StreamServerInterceptor
 
-	// Authorize decides about every request: of unary calls, and each one on a
-	// Work stream, where a refusal is the answer to that request alone. nil
-	// allows everything.
+	// Authorize checks every unary request and every request on a Work stream, where a
+	// refusal affects only that request. nil allows everything.
 	Authorize func(ctx context.Context, method string, request proto.Message) error
 
-	// Failed is told of errors that mean that the store has failed for good.
+	// Failed is called when the store has failed permanently.
 	Failed func(error)
 
-	Feed   *feed.Feed  // of events; nil serves none
-	Events EventLimits // of its subscribers
-	Admin  Admin       // nil serves none of it
+	Feed   *feed.Feed  // of events; nil turns them off
+	Events EventLimits // for its subscribers
+	Admin  Admin       // nil turns the admin service off
 
-	// Register adds other services to the same server. Their calls pass the same
-	// interceptors and Authorize, and their errors become statuses the same way.
+	// Register adds other services to the same server. They share the interceptors,
+	// Authorize and the translation of errors to statuses.
 	Register func(grpc.ServiceRegistrar)
 
-	Server []grpc.ServerOption // more of them, such as credentials
+	Server []grpc.ServerOption // further options, such as credentials
 }
 
 func (o GRPCOptions) withDefaults() GRPCOptions {
@@ -92,13 +90,13 @@ func (o GRPCOptions) withDefaults() GRPCOptions {
 	return o
 }
 
-// messageBytes is the largest message that is read.
+// messageBytes returns the size limit of received messages.
 func (o *GRPCOptions) messageBytes() int {
 	return max(minMessageBytes, max(o.Limits.PayloadBytes, o.Limits.ResultBytes, o.Limits.CheckpointBytes)+messageSlack)
 }
 
-// GRPC is the native face over gRPC: gopherqueue.v1, with health and reflection.
-// It is a gRPC server that [GRPC.Drain] prepares for a graceful stop.
+// GRPC is the native face over gRPC: gopherqueue.v1, health and reflection. Call
+// [GRPC.Drain] before its graceful stop.
 type GRPC struct {
 	*grpc.Server
 
@@ -111,7 +109,7 @@ type GRPC struct {
 	reported sync.Once
 }
 
-// NewGRPC makes the face over a queue. It serves once Serve is called.
+// NewGRPC creates the face for a queue. Call Serve to start it.
 func NewGRPC(e engine.API, o GRPCOptions) *GRPC {
 	o = o.withDefaults()
 	g := &GRPC{engine: e, options: o, health: grpchealth.NewServer()}
@@ -123,17 +121,17 @@ func NewGRPC(e engine.API, o GRPCOptions) *GRPC {
 
 		grpc.MaxRecvMsgSize(o.messageBytes()),
 		grpc.RPCDecompressor(refuseGzip{}), //nolint:staticcheck // there is no other way to keep it from one server
-		grpc.MaxSendMsgSize(math.MaxInt32), // what is sent is what was stored
+		grpc.MaxSendMsgSize(math.MaxInt32), // results are bounded by what the store holds
 		grpc.MaxConcurrentStreams(o.MaxStreams),
 		grpc.MaxHeaderListSize(16 << 10),
 		grpc.ConnectionTimeout(10 * time.Second),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 10 * time.Second, PermitWithoutStream: true}),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 20 * time.Second, Timeout: 10 * time.Second}),
 
-		// Static windows spare the pings that grpc-go measures bandwidth with.
+		// Static windows avoid the bandwidth-probing pings of grpc-go.
 		grpc.StaticStreamWindowSize(1 << 20),
 		grpc.StaticConnWindowSize(4 << 20),
-		grpc.NumStreamWorkers(128), // their stacks have grown
+		grpc.NumStreamWorkers(128), // reuses goroutines whose stacks have already grown
 	}, o.Server...)...)
 
 	registerService(g.Server, pb.JobsService_ServiceDesc, &jobsServer{GRPC: g})
@@ -157,7 +155,7 @@ func NewGRPC(e engine.API, o GRPCOptions) *GRPC {
 	return g
 }
 
-// Serve serves a listener until the server is stopped, which may be before it begins.
+// Serve serves a listener until the server is stopped, which may happen before it starts.
 func (g *GRPC) Serve(l net.Listener) error {
 	if err := g.Server.Serve(l); !errors.Is(err, grpc.ErrServerStopped) {
 		return err
@@ -165,16 +163,15 @@ func (g *GRPC) Serve(l net.Listener) error {
 	return nil
 }
 
-// Drain ends waits and Work streams: claims answer with no job, waits for a job
-// with the job as it stands, and streams end once what is under way on them has
-// been answered. Health says that nothing is served any more. It is called
-// before GracefulStop, which waits for every call.
+// Drain ends waits and Work streams: a claim returns no job, a wait for a job returns its
+// current state, and a stream ends once its open requests are answered. Health reports
+// not serving. Call Drain before GracefulStop, which waits for every call.
 func (g *GRPC) Drain() {
 	g.health.Shutdown()
 	g.drain()
 }
 
-// whileServing is a context that ends with ctx or when the server drains.
+// whileServing returns a context that ends with ctx or when the server drains.
 func (g *GRPC) whileServing(ctx context.Context) (context.Context, func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	stop := context.AfterFunc(g.draining, cancel)
@@ -184,7 +181,7 @@ func (g *GRPC) whileServing(ctx context.Context) (context.Context, func()) {
 	}
 }
 
-// base is what an incomplete policy of a job of a queue starts from.
+// base returns the policy of a queue, which fills the gaps in a job's policy.
 func (g *GRPC) base(ctx context.Context) func(queue string) (gq.Policy, error) {
 	return func(queue string) (gq.Policy, error) {
 		q, err := g.engine.Queue(ctx, queue)
@@ -192,14 +189,14 @@ func (g *GRPC) base(ctx context.Context) func(queue string) (gq.Policy, error) {
 		case err == nil:
 			return q.Policy, nil
 		case errs.KindOf(err) == gq.KindNotFound || errs.KindOf(err) == gq.KindInvalid:
-			return machine.DefaultPolicy(), nil // an invalid name is reported with the rest of the submission
+			return machine.DefaultPolicy(), nil // an invalid name is reported with the other faults of the submission
 		default:
 			return gq.Policy{}, err
 		}
 	}
 }
 
-// checkItems refuses a batch that is too large.
+// checkItems rejects a batch that is too large.
 func checkItems(field string, n int) error {
 	if n > MaxItems {
 		return &gq.InvalidError{Faults: []gq.Fault{{Field: field, Problem: fmt.Sprintf("%d items are more than %d", n, MaxItems)}}}
@@ -207,8 +204,8 @@ func checkItems(field string, n int) error {
 	return nil
 }
 
-// refuseGzip refuses compressed messages, so that nothing small becomes large before it is known
-// who sent it. The exporters of traces register gzip for the whole process.
+// refuseGzip rejects compressed messages, so a small message cannot expand before its
+// sender is authenticated. The trace exporters register gzip for the whole process.
 type refuseGzip struct{}
 
 // Do implements [grpc.Decompressor].

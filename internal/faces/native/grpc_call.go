@@ -26,12 +26,12 @@ import (
 	"github.com/gopherqueue/gq/machine"
 )
 
-// requestHeader carries the client's own name for its request.
+// requestHeader carries the client's own request id.
 const requestHeader = "x-request-id"
 
-// rpc is one call, and its context.
+// rpc is one call and also its context.
 type rpc struct {
-	context.Context // it is one
+	context.Context // rpc is a context
 	method          string
 	once            sync.Once
 	name            string
@@ -39,7 +39,7 @@ type rpc struct {
 
 type rpcKey struct{}
 
-// Value finds the call itself, so that a context of its own is not needed.
+// Value returns the call itself for rpcKey, which saves a context.WithValue.
 func (c *rpc) Value(key any) any {
 	if key == (rpcKey{}) {
 		return c
@@ -55,8 +55,8 @@ func rpcOf(ctx context.Context) *rpc {
 	return c
 }
 
-// request is the id under which the log knows the call: the client's, where it
-// is harmless, or one that is drawn when it is first needed.
+// request returns the call's id for the log: the client's if it is valid, or else a
+// random one, generated on first use.
 func (c *rpc) request() string {
 	c.once.Do(func() {
 		if c.name = givenName(c.Context); c.name == "" {
@@ -66,7 +66,7 @@ func (c *rpc) request() string {
 	return c.name
 }
 
-// givenName is the client's own name for its call, empty for none that is harmless.
+// givenName returns the client's own request id, or "" if there is no valid one.
 func givenName(ctx context.Context) string {
 	for _, name := range metadata.ValueFromIncomingContext(ctx, requestHeader) {
 		if len(name) > 0 && len(name) <= 128 && machine.CheckName(requestHeader, name) == nil {
@@ -76,15 +76,15 @@ func givenName(ctx context.Context) string {
 	return ""
 }
 
-// timeLimit bounds how long a call may take. A standard of 0 is the engine's.
+// timeLimit bounds the duration of a call. If standard is 0, the engine sets the limit.
 type timeLimit struct{ standard, most time.Duration }
 
-// limitOf is the time limit of a method: what holds for calls that name no
-// deadline, and what no deadline may exceed.
+// limitOf returns a method's time limit: the default for calls without a deadline, and
+// the maximum for calls with one.
 func limitOf(method string) timeLimit {
 	switch method {
 	case pb.WorkersService_Claim_FullMethodName:
-		return timeLimit{time.Hour + time.Minute, time.Hour + time.Minute} // the request has a wait of its own
+		return timeLimit{time.Hour + time.Minute, time.Hour + time.Minute} // the request has its own wait
 	case pb.JobsService_Wait_FullMethodName, pb.JobsService_CancelWhere_FullMethodName, pb.JobsService_PurgeWhere_FullMethodName:
 		return timeLimit{MaxGRPCWait + time.Minute, MaxGRPCWait + time.Minute}
 	case pb.JobsService_Submit_FullMethodName, pb.JobsService_SubmitBatch_FullMethodName, pb.JobsService_SubmitGraph_FullMethodName:
@@ -107,12 +107,12 @@ func (l timeLimit) apply(ctx context.Context) (context.Context, context.CancelFu
 	return context.WithTimeout(ctx, within)
 }
 
-// unary is around every unary call.
+// unary intercepts every unary call.
 func (g *GRPC) unary(ctx context.Context, request any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (answer any, err error) {
 	c := &rpc{method: info.FullMethod, Context: ctx}
 	began := time.Now()
 	if name := givenName(ctx); name != "" {
-		_ = grpc.SetHeader(ctx, metadata.Pairs(requestHeader, name)) // nothing was sent yet
+		_ = grpc.SetHeader(ctx, metadata.Pairs(requestHeader, name)) // cannot fail before the first message
 	}
 	ctx, cancel := limitOf(c.method).apply(c)
 	defer cancel()
@@ -126,17 +126,17 @@ func (g *GRPC) unary(ctx context.Context, request any, info *grpc.UnaryServerInf
 	return handle(ctx, request)
 }
 
-// stream is around every stream.
+// stream intercepts every stream.
 func (g *GRPC) stream(server any, s grpc.ServerStream, info *grpc.StreamServerInfo, handle grpc.StreamHandler) (err error) {
 	c := &rpc{method: info.FullMethod, Context: s.Context()}
-	if c.method == healthpb.Health_Watch_FullMethodName { // its watchers would have a graceful stop wait
+	if c.method == healthpb.Health_Watch_FullMethodName { // open watches would block a graceful stop
 		serving, done := g.whileServing(c.Context)
 		defer done()
 		c.Context = serving
 	}
 	began := time.Now()
 	if name := givenName(c); name != "" {
-		_ = s.SetHeader(metadata.Pairs(requestHeader, name)) // nothing was sent yet
+		_ = s.SetHeader(metadata.Pairs(requestHeader, name)) // cannot fail before the first message
 	}
 	defer func() {
 		if p := recover(); p != nil {
@@ -155,14 +155,14 @@ func (g *GRPC) panicked(c *rpc, p any) {
 		slog.String("panic", fmt.Sprint(p)), slog.String("stack", string(debug.Stack())))
 }
 
-// finish logs a call and makes its error a status.
+// finish logs a call and converts its error to a status.
 func (g *GRPC) finish(ctx context.Context, c *rpc, began time.Time, err error) error {
 	s := wire.StatusOf(err, "")
 	if err != nil {
 		s = wire.StatusOf(err, c.request())
 		g.note(c, err)
 		if ctx.Err() != nil && s.Code() == codes.Internal {
-			s = status.FromContextError(ctx.Err()) // nobody is there to read more
+			s = status.FromContextError(ctx.Err()) // the client has gone and cannot read more
 		}
 	}
 	if g.options.Log.Enabled(ctx, slog.LevelDebug) {
@@ -179,7 +179,7 @@ func (g *GRPC) finish(ctx context.Context, c *rpc, began time.Time, err error) e
 	return s.Err()
 }
 
-// note logs what the client is not told, and tells of a store that has failed.
+// note logs errors that the client does not see, and reports a failed store.
 func (g *GRPC) note(c *rpc, err error) {
 	if wire.IsInternal(err) && !errors.Is(err, errPanicked) {
 		if _, own := status.FromError(err); !own {
@@ -192,8 +192,8 @@ func (g *GRPC) note(c *rpc, err error) {
 	}
 }
 
-// registerService adds a service whose requests may be unreadable: those are answered
-// like every other invalid request, behind the interceptors.
+// registerService adds a service. A malformed request gets the same response as any other
+// invalid request, after the interceptors have run.
 func registerService[S authorizer](s *grpc.Server, d grpc.ServiceDesc, impl S) {
 	registerGuarded(s, d, impl, impl)
 }
@@ -207,7 +207,7 @@ func registerGuarded(s *grpc.Server, d grpc.ServiceDesc, impl any, guard authori
 	s.RegisterService(&d, impl)
 }
 
-// registrar takes services of other faces.
+// registrar registers services of other faces.
 type registrar struct{ *GRPC }
 
 // RegisterService adds a service.
@@ -215,7 +215,7 @@ func (r registrar) RegisterService(d *grpc.ServiceDesc, impl any) {
 	registerGuarded(r.Server, *d, impl, r.GRPC)
 }
 
-// authorizer is every service.
+// authorizer is implemented by every service.
 type authorizer interface {
 	authorize(ctx context.Context, method string, request proto.Message) error
 }
@@ -255,14 +255,14 @@ func lenient(service string, m grpc.MethodDesc, guard authorizer) grpc.MethodDes
 	return m
 }
 
-// frame is a message on its way in, or what is wrong with it.
+// frame is a received message, or the fault in it.
 type frame struct {
 	message proto.Message
 	fault   error
 }
 
-// lenientCodec is the protobuf codec, except that what it cannot read into a
-// frame is told there: gRPC itself would call that an internal error.
+// lenientCodec is the protobuf codec, except that it records a decoding error in the
+// frame; gRPC itself would report an internal error.
 type lenientCodec struct{}
 
 var protoCodec = encoding.GetCodecV2(grpcproto.Name)
@@ -282,10 +282,10 @@ func (lenientCodec) Unmarshal(data mem.BufferSlice, v any) error {
 	return nil
 }
 
-// lenientStream answers an unreadable message as an invalid one.
+// lenientStream reports a malformed message as an invalid request.
 type lenientStream struct {
 	grpc.ServerStream
-	ctx context.Context // a stream has one
+	ctx context.Context // returned by Context
 }
 
 func (s *lenientStream) Context() context.Context { return s.ctx }

@@ -14,37 +14,36 @@ import (
 	"github.com/gopherqueue/gq/internal/wire"
 )
 
-// errStopping ends Work streams of a server that drains.
+// errStopping ends the Work streams of a draining server.
 var errStopping = fmt.Errorf("the server is stopping: %w", gq.ErrClosed)
 
-// Of Work streams.
+// Limits of Work streams.
 const (
-	partBytes      = 1 << 20          // of jobs that go into one message, roughly
-	requestTimeout = 30 * time.Second // for a heartbeat or settle
+	partBytes      = 1 << 20          // approximate size of the jobs in one message
+	requestTimeout = 30 * time.Second // for one heartbeat or settle
 )
 
-// workStream is one Work stream. A goroutine reads, each request has one of its
-// own that answers it, and their number is bounded: what is not read stays with
-// the client, so a fast one cannot flood the server and a slow one holds up
-// nobody but itself.
+// workStream is one Work stream. One goroutine reads, and each request gets its own
+// goroutine. Their number is bounded: unread requests stay with the client, so a fast
+// client cannot flood the server and a slow one delays only itself.
 type workStream struct {
 	*GRPC
 	rpc    *rpc
 	stream pb.WorkersService_WorkServer
-	ended  chan error // why the stream ends; the first reason counts
+	ended  chan error // why the stream ends; the first reason wins
 
-	claims  context.Context // of all open credits; ends with the stream
+	claims  context.Context // context of all open credits; ends with the stream
 	stop    context.CancelFunc
 	worker  string
-	places  chan struct{} // one for each heartbeat or settle under way
+	places  chan struct{} // one for each heartbeat or settle in progress
 	running sync.WaitGroup
 
 	sending sync.Mutex // held while a message is sent
-	broken  bool       // nothing can be sent any more; guarded by sending
+	broken  bool       // sending has failed; guarded by sending
 
 	mu      sync.Mutex
-	credits map[uint64]context.CancelFunc // open ones; guarded by mu
-	closing bool                          // nothing new is begun; guarded by mu
+	credits map[uint64]context.CancelFunc // the open ones; guarded by mu
+	closing bool                          // start nothing new; guarded by mu
 }
 
 func (s *workersServer) Work(stream pb.WorkersService_WorkServer) error {
@@ -83,7 +82,8 @@ func invalid(field, format string, args ...any) error {
 	return &gq.InvalidError{Faults: []gq.Fault{{Field: field, Problem: fmt.Sprintf(format, args...)}}}
 }
 
-// read takes requests until the stream ends. It outlives the stream by a moment.
+// read handles requests until the stream ends. It may return shortly after the stream has
+// ended.
 func (w *workStream) read(late *time.Timer) {
 	err := w.greet(late)
 	for err == nil {
@@ -98,7 +98,7 @@ func (w *workStream) read(late *time.Timer) {
 	w.end(err)
 }
 
-// end has the stream end.
+// end makes the stream end with an error or nil.
 func (w *workStream) end(err error) {
 	select {
 	case w.ended <- err:
@@ -127,7 +127,7 @@ func (w *workStream) greet(late *time.Timer) error {
 	return nil
 }
 
-// begin starts what a request asks for. An error is the end of the stream.
+// begin starts a request. An error ends the stream.
 func (w *workStream) begin(r *pb.WorkRequest) error {
 	if withdraw := r.GetWithdraw(); withdraw != nil {
 		w.mu.Lock()
@@ -160,7 +160,7 @@ func (w *workStream) begin(r *pb.WorkRequest) error {
 	return nil
 }
 
-// goes runs f beside the others, unless the stream is closing.
+// goes runs f in its own goroutine, unless the stream is closing.
 func (w *workStream) goes(f func()) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -179,8 +179,8 @@ func (w *workStream) goes(f func()) bool {
 	return true
 }
 
-// serve answers a heartbeat or settle. It is not broken off when the stream is:
-// the client will ask again and find it done.
+// serve runs a heartbeat or settle. It finishes even if the stream breaks: when the
+// client retries, it finds the work done.
 func (w *workStream) serve(id uint64, f func(context.Context) (*pb.Answers, error)) error {
 	select {
 	case w.places <- struct{}{}:
@@ -243,8 +243,8 @@ func (w *workStream) open(id uint64, m *pb.ClaimRequest) {
 	}
 }
 
-// close ends a credit. That comes before its last message, after which the client may
-// use the id again.
+// close ends a credit. Call it before sending the credit's last message, after which the
+// client may reuse the id.
 func (w *workStream) close(id uint64, cancel context.CancelFunc) {
 	cancel()
 	w.mu.Lock()
@@ -252,8 +252,8 @@ func (w *workStream) close(id uint64, cancel context.CancelFunc) {
 	delete(w.credits, id)
 }
 
-// hand sends the jobs of a credit, in parts of moderate size, and gives back
-// what cannot be sent. It closes the credit.
+// hand sends the jobs of a credit in messages of about partBytes and gives back those it
+// cannot send. It closes the credit.
 func (w *workStream) hand(id uint64, jobs []gq.Job, closeCredit func()) {
 	for more := true; more; {
 		n, size := 0, 0
@@ -277,18 +277,18 @@ func (w *workStream) hand(id uint64, jobs []gq.Job, closeCredit func()) {
 	}
 }
 
-// refuse answers a request with an error.
+// refuse responds to a request with an error.
 func (w *workStream) refuse(id uint64, err error) {
 	w.note(w.rpc, err)
 	defer func() {
-		if errors.Is(err, gq.ErrUnauthenticated) { // its token is no longer valid
+		if errors.Is(err, gq.ErrUnauthenticated) { // the token is no longer valid
 			w.end(err)
 		}
 	}()
 	w.send(&pb.WorkResponse{Id: id, Message: &pb.WorkResponse_Problem{Problem: wire.ProtoProblem(err, w.rpc.request())}})
 }
 
-// send reports whether a message has left for the client.
+// send reports whether it passed the message to the transport.
 func (w *workStream) send(m *pb.WorkResponse) bool {
 	w.sending.Lock()
 	defer w.sending.Unlock()

@@ -15,42 +15,40 @@ import (
 	"github.com/gopherqueue/gq/internal/wire"
 )
 
-// MaxHTTPWait is the longest that a claim or a wait for a job may take over
-// HTTP.
+// MaxHTTPWait is the longest wait of a claim, or for a job to end, over HTTP.
 const MaxHTTPWait = 10 * time.Minute
 
-// HTTPOptions are what the HTTP face can be told. The zero value is the default.
+// HTTPOptions configure the HTTP face. The zero value selects the defaults.
 type HTTPOptions struct {
-	Log         *slog.Logger  // nil is silence
-	Version     string        // of the program, for the API's description
+	Log         *slog.Logger  // nil discards
+	Version     string        // of the program, for the OpenAPI document
 	MaxBody     int64         // largest body in bytes; 0 is 16 MiB
-	BodyTimeout time.Duration // in which a body must have come; 0 is 30 s
-	WriteWithin time.Duration // in which an answer must be taken; 0 is 1 min
+	BodyTimeout time.Duration // deadline for receiving a body; 0 is 30 s
+	WriteWithin time.Duration // deadline for the client to read a response; 0 is 1 min
 
-	// Ready tells why the server is not ready, nil where it is. Without it the
-	// engine is asked.
+	// Ready returns why the server is not ready, or nil. Without it the engine is asked.
 	Ready func(ctx context.Context) error
 
-	// Failed is told of errors that mean that the store has failed for good.
+	// Failed is called when the store has failed permanently.
 	Failed func(error)
 
-	// Identify finds out who calls and puts that into the context of the request.
-	// nil asks nobody.
+	// Identify authenticates the caller and stores the identity in the request context.
+	// nil turns authentication off.
 	Identify func(r *http.Request) (context.Context, error)
 
-	Feed    *feed.Feed  // of events; nil serves none
-	Events  EventLimits // of its subscribers
-	Admin   Admin       // nil serves none of it
-	Metrics Metrics     // at /metrics; nil is none
+	Feed    *feed.Feed  // of events; nil turns them off
+	Events  EventLimits // for its subscribers
+	Admin   Admin       // nil turns the admin routes off
+	Metrics Metrics     // at /metrics; nil turns it off
 }
 
-// Metrics is a page of numbers in the text format of Prometheus. Where Write has an
-// error it has written nothing.
+// Metrics is a page in the Prometheus text format. If Write returns an error, it has
+// written nothing.
 type Metrics interface {
 	Write(ctx context.Context, w io.Writer) error
 }
 
-// HTTP is the native face over HTTP. It is an [http.Handler].
+// HTTP is the native face over HTTP, an [http.Handler].
 type HTTP struct {
 	*httpx.API
 
@@ -60,10 +58,10 @@ type HTTP struct {
 
 	draining context.Context // ends when long waits should
 	drain    context.CancelFunc
-	sockets  sync.WaitGroup // WebSockets, which an HTTP server does not wait for
+	sockets  sync.WaitGroup // WebSockets, which http.Server does not wait for
 }
 
-// NewHTTP makes the face over a queue.
+// NewHTTP creates the face for a queue.
 func NewHTTP(e engine.API, o HTTPOptions) *HTTP {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
@@ -106,14 +104,14 @@ func (h *HTTP) tags() []httpx.Tag {
 	return all
 }
 
-// Drain ends waits: claims answer with no job, and waits for a job with the job
-// as it stands. It is called when a server is about to stop.
+// Drain ends waits: a claim returns no job, and a wait for a job returns its current
+// state. Call it before stopping the server.
 func (h *HTTP) Drain() { h.drain() }
 
-// Wait waits for the WebSockets that Drain has ended.
+// Wait waits for the WebSockets that Drain has closed.
 func (h *HTTP) Wait() { h.sockets.Wait() }
 
-// problem is an error as an item of an answer.
+// problem encodes the error of one item in a response.
 func problem(ctx context.Context, err error) *wire.Problem {
 	c := httpx.CallOf(ctx)
 	return wire.ProblemOf(c.Told(err), c.ID)

@@ -8,24 +8,24 @@ import (
 
 type connKey struct{}
 
-// WithConn lets event streams know their connection. It is for the ConnContext of an
+// WithConn makes the connection available to event streams. Use it as ConnContext of an
 // [net/http.Server].
 func WithConn(ctx context.Context, c net.Conn) context.Context {
 	return context.WithValue(ctx, connKey{}, c)
 }
 
-// streamBuffer is what the system may keep for a subscriber. By itself it keeps
-// megabytes: a subscriber that reads nothing would be written to all that time, at
-// the expense of everybody else, before it is noticed that it is slow.
+// streamBuffer is the kernel's send buffer for a subscriber. The default is megabytes: it
+// would take long to notice a subscriber that reads nothing, and writing to it meanwhile
+// would slow down everybody else.
 const streamBuffer = 64 << 10
 
-// boundBuffer bounds what the system keeps for the connection of a context.
+// boundBuffer limits the kernel's send buffer of the connection in ctx.
 func boundBuffer(ctx context.Context) {
 	c, _ := ctx.Value(connKey{}).(net.Conn)
 	if encrypted, ok := c.(*tls.Conn); ok {
 		c = encrypted.NetConn()
 	}
 	if s, ok := c.(interface{ SetWriteBuffer(bytes int) error }); ok {
-		_ = s.SetWriteBuffer(streamBuffer) // it is only slower to be noticed
+		_ = s.SetWriteBuffer(streamBuffer) // on failure, a slow subscriber is only detected later
 	}
 }

@@ -8,14 +8,13 @@ import (
 	"time"
 )
 
-// corking is a ResponseWriter whose connection, once it is taken over, can be
-// corked.
+// corking is a ResponseWriter whose connection can be corked once it is hijacked.
 type corking struct {
 	http.ResponseWriter
-	conn *corked // once it is taken over
+	conn *corked // nil until hijacked
 }
 
-// Hijack takes the connection over.
+// Hijack implements [http.Hijacker].
 func (c *corking) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	conn, rw, err := http.NewResponseController(c.ResponseWriter).Hijack()
 	if err != nil {
@@ -25,16 +24,16 @@ func (c *corking) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	return c.conn, bufio.NewReadWriter(rw.Reader, bufio.NewWriter(c.conn)), nil
 }
 
-// corked is a connection that can gather what is written: whoever sends many
-// messages would otherwise make a system call for each.
+// corked is a connection that can buffer writes, so that many messages need only one
+// system call.
 type corked struct {
 	net.Conn
 
 	mu       sync.Mutex
-	gathered *[]byte // nil while nothing is gathered; guarded by mu
+	gathered *[]byte // nil while not corked; guarded by mu
 }
 
-// corkRoom is up to how much is gathered, and corks are the rooms.
+// corkRoom is the size of a write buffer. corks pools the buffers.
 const corkRoom = 64 << 10
 
 var corks = sync.Pool{New: func() any {
@@ -42,7 +41,7 @@ var corks = sync.Pool{New: func() any {
 	return &room
 }}
 
-// cork gathers from now on.
+// cork starts buffering.
 func (c *corked) cork() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -51,7 +50,7 @@ func (c *corked) cork() {
 	}
 }
 
-// uncork writes what was gathered, within a time.
+// uncork writes the buffer before a deadline and stops buffering.
 func (c *corked) uncork(within time.Duration) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -59,7 +58,7 @@ func (c *corked) uncork(within time.Duration) error {
 		return err
 	}
 	err := c.flushLocked()
-	*c.gathered = (*c.gathered)[:0] // what was not written is lost with the connection
+	*c.gathered = (*c.gathered)[:0] // on error the connection is lost anyway
 	corks.Put(c.gathered)
 	c.gathered = nil
 	if err != nil {
@@ -74,7 +73,7 @@ func (c *corked) flushLocked() error {
 	return err
 }
 
-// Write gathers or writes.
+// Write buffers or writes b.
 func (c *corked) Write(b []byte) (int, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -18,8 +18,8 @@ import (
 
 var errDraining = errors.New("the server is about to stop")
 
-// docsPage is the description of the API for people. It is one page without
-// scripts that needs nothing from elsewhere.
+// docsPage is the API reference for people: one page without scripts or external
+// resources.
 type docsPage struct {
 	html   []byte
 	policy string
@@ -93,7 +93,7 @@ func newDocsPage(api *httpx.Document) docsPage {
 	}
 	var b bytes.Buffer
 	if err := docsTemplate.Execute(&b, data); err != nil {
-		panic("native: write the docs page: " + err.Error()) // a defect, found by any test
+		panic("native: write the docs page: " + err.Error()) // a bug that any test finds
 	}
 	sum := sha256.Sum256([]byte(docsStyle))
 	return docsPage{
@@ -108,7 +108,7 @@ func (h *HTTP) docs(c *httpx.Call) error {
 	header.Set("Content-Type", "text/html; charset=utf-8")
 	header.Set("Content-Security-Policy", h.page.policy)
 	header.Set("Referrer-Policy", "no-referrer")
-	_, _ = c.Write(h.page.html) // the client has left
+	_, _ = c.Write(h.page.html) // an error means that the client has gone
 	return nil
 }
 
@@ -159,7 +159,7 @@ func docsFields(s *httpx.Schema) (all []docsField) {
 	return all
 }
 
-// docsForm says in words what a value looks like.
+// docsForm describes the type of a value in words.
 func docsForm(s *httpx.Schema) string {
 	switch {
 	case s == nil:

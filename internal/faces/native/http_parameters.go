@@ -12,7 +12,7 @@ import (
 	"github.com/gopherqueue/gq/machine"
 )
 
-// parameters reads parameters and gathers what is wrong with them.
+// parameters parses parameters and collects their faults.
 type parameters struct{ faults []gq.Fault }
 
 func (p *parameters) fault(field, format string, args ...any) {
@@ -78,7 +78,7 @@ func (p *parameters) boolean(field string, text boolText, otherwise bool) bool {
 	return false
 }
 
-// split are the values of a parameter that may be repeated or have commas.
+// split returns the values of a parameter that may be repeated or comma-separated.
 func split[T ~string](given []T) (all []string) {
 	for _, text := range given {
 		all = append(all, strings.Split(string(text), ",")...)
@@ -95,7 +95,7 @@ func (p *parameters) statuses(given []stateText) (all []gq.Status) {
 	return all
 }
 
-// tags are labels that jobs must have, each as name=value.
+// tags parses the labels that jobs must have, each as name=value.
 func (p *parameters) tags(given []string) (tags map[string]string) {
 	for _, text := range given {
 		name, value, ok := strings.Cut(text, "=")

@@ -9,8 +9,8 @@ import (
 	"github.com/gopherqueue/gq/internal/wire"
 )
 
-// Parameters are read as text, so that all their faults are reported in one form; these
-// types are how they are described.
+// Parameters are parsed as text, so that all faults are reported in one format; these
+// types give them their schemas.
 type (
 	countText    string
 	durationText string
@@ -22,7 +22,7 @@ type (
 	eventText    string
 )
 
-// newSchemas describes the types whose form their Go type does not tell.
+// newSchemas has the schemas of types that reflection cannot derive.
 func newSchemas() *httpx.Schemas {
 	zero, one, four := 0.0, 1.0, 4.0
 	duration := httpx.Schema{

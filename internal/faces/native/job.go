@@ -35,8 +35,8 @@ type (
 
 func (h *HTTP) oneJobRoutes(schemas *httpx.Schemas) []httpx.Route {
 	refusals := httpx.AnyRefusals()
-	// Generated clients that go by "json" in the content type would take the answer for
-	// the default one.
+	// Generated clients that look for "json" in the content type would decode a success
+	// as the default response.
 	refusals["4XX"], refusals["5XX"] = refusals["default"], refusals["default"]
 	delete(refusals, "default")
 	return []httpx.Route{
@@ -139,11 +139,11 @@ func (h *HTTP) cancel(ctx context.Context, in *jobInput, body *cancelBody) (*htt
 	return h.jobIn(ctx, &state)
 }
 
-// jobIn is a job in the state that a call has left it in.
+// jobIn returns the job in the state that a call left it in.
 func (h *HTTP) jobIn(ctx context.Context, s *gq.State) (*httpx.Answer[wire.Job], error) {
 	job, err := h.engine.Get(ctx, s.ID, 0)
 	if err != nil {
-		// The call has succeeded, whatever came after.
+		// The call succeeded; only reading the job back failed.
 		return httpx.OK(wire.StateOf(s)), nil //nolint:nilerr // see above
 	}
 	job.State = *s
@@ -171,7 +171,7 @@ func (h *HTTP) replay(ctx context.Context, in *jobInput, _ *replayBody) (*httpx.
 	}
 	httpx.CallOf(ctx).Header().Set("Location", jobPath(s.ID()))
 	out := httpx.OK(wire.Submitted{Job: wire.StateOf(&s.State)})
-	if job, err := h.engine.Get(ctx, s.ID(), gq.WithPayload); err == nil { // the call has succeeded, whatever comes after
+	if job, err := h.engine.Get(ctx, s.ID(), gq.WithPayload); err == nil { // the replay succeeded, whether or not this read does
 		out.Body.Job = wire.JobOf(&job)
 	}
 	return out, nil
@@ -189,7 +189,7 @@ func (h *HTTP) events(c *httpx.Call, in *jobInput) error {
 	c.Header().Set("Content-Type", "application/x-ndjson")
 	for i := range events {
 		if wire.EncodeJSON(c, wire.EventOf(&events[i])) != nil {
-			break // the client has left
+			break // the client has gone
 		}
 	}
 	return nil

@@ -17,7 +17,7 @@ import (
 	"github.com/gopherqueue/gq/machine"
 )
 
-// maxPage is the most jobs on a page.
+// maxPage is the largest page of jobs.
 const maxPage = 1000
 
 type (
@@ -88,7 +88,7 @@ func (h *HTTP) jobRoutes() []httpx.Route {
 	}
 }
 
-// queuePolicy is what jobs of a queue start from.
+// queuePolicy returns the policy of a queue, which fills the gaps in a job's policy.
 func (h *HTTP) queuePolicy(ctx context.Context) func(string) (gq.Policy, error) {
 	return func(name string) (gq.Policy, error) {
 		q, err := h.engine.Queue(ctx, name)
@@ -131,11 +131,11 @@ func (h *HTTP) submit(ctx context.Context, in *submitInput, body *wire.Spec) (*h
 
 func jobPath(id gq.JobID) string { return "/v1/jobs/" + url.PathEscape(id.String()) }
 
-// submitted is the job that a submission led to.
+// submitted returns the response to a submission.
 func (h *HTTP) submitted(ctx context.Context, spec gq.Spec, s gq.SubmitResult) (wire.Submitted, error) {
 	if s.Existing {
 		job, err := h.engine.Get(ctx, s.ID(), gq.WithPayload)
-		if errs.KindOf(err) == gq.KindDenied { // it may submit, not read
+		if errs.KindOf(err) == gq.KindDenied { // the caller may submit but not read
 			return wire.Submitted{Job: wire.StateOf(&s.State), Existing: true, Same: s.Same}, nil
 		}
 		if err != nil {
@@ -189,8 +189,8 @@ func (h *HTTP) submitBatch(ctx context.Context, _ *httpx.None, body *wire.Batch)
 	return out, nil
 }
 
-// submitEach submits the jobs that could be read and puts all answers in their
-// places.
+// submitEach submits the valid jobs and returns the results of all, in the original
+// order.
 func (h *HTTP) submitEach(ctx context.Context, drafts []gq.GraphJob, refused map[int]error) ([]gq.SubmitResult, error) {
 	specs, at := make([]gq.Spec, 0, len(drafts)), make([]int, 0, len(drafts))
 	for i := range drafts {
@@ -295,7 +295,7 @@ func (s *jobsServer) Submit(ctx context.Context, r *pb.SubmitRequest) (*pb.Submi
 		return nil, fmt.Errorf("submit %.80q: %w", r.GetSpec().GetType(), err)
 	}
 	if _, ends := ctx.Deadline(); !ends {
-		ctx = context.WithoutCancel(ctx) // the engine bounds it, more cheaply for those whom nobody ends
+		ctx = context.WithoutCancel(ctx) // the engine sets the limit, at a lower cost for a context that cannot end
 	}
 	out, err := s.engine.Submit(ctx, spec)
 	if err != nil {
@@ -336,8 +336,8 @@ func (g *GRPC) submitted(c *rpc, s *gq.SubmitResult) *pb.Submitted {
 	return wire.ProtoSubmitted(s, c.request())
 }
 
-// decodeEach reads the items of a batch: those that are good, where they stood,
-// and what is wrong with the others. An error is none of an item.
+// decodeEach decodes the items of a batch. It returns the valid ones with their indexes,
+// and the faults of the others. An error means that the whole batch failed.
 func decodeEach[M, V any](items []M, decode func(M) (V, error)) (good []V, at []int, faults map[int]error, err error) {
 	good, at = make([]V, 0, len(items)), make([]int, 0, len(items))
 	for i, m := range items {
@@ -389,7 +389,7 @@ func (s *jobsServer) List(ctx context.Context, r *pb.ListRequest) (*pb.ListRespo
 	if err != nil {
 		return nil, fmt.Errorf("list jobs: %w", err)
 	}
-	q.Cursor, q.Limit = r.GetCursor(), int(min(max(r.GetLimit(), math.MinInt32), math.MaxInt32)) // what is out of range stays so
+	q.Cursor, q.Limit = r.GetCursor(), int(min(max(r.GetLimit(), math.MinInt32), math.MaxInt32)) // out-of-range values stay out of range
 	page, err := s.engine.List(ctx, q)
 	if err != nil {
 		return nil, err
@@ -397,7 +397,7 @@ func (s *jobsServer) List(ctx context.Context, r *pb.ListRequest) (*pb.ListRespo
 	return &pb.ListResponse{Jobs: wire.ProtoJobs(page.Jobs), NextCursor: page.Next}, nil
 }
 
-// brokenOffError carries how far a CancelWhere came.
+// brokenOffError carries the progress of a CancelWhere that failed halfway.
 type brokenOffError struct {
 	report gq.CancelReport
 	error

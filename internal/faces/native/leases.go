@@ -29,7 +29,7 @@ type (
 	leaseInput struct {
 		ID string `path:"id" doc:"The lease's id."`
 	}
-	// holder is what every call under a lease may say besides.
+	// holder has the optional members of every call under a lease.
 	holder struct {
 		Version uint64 `json:"version,omitzero" doc:"Of the lease; checked where it is given."`
 		Worker  string `json:"worker,omitzero" doc:"Its holder; checked where it is given."`
@@ -97,10 +97,10 @@ func (h *HTTP) claim(ctx context.Context, _ *httpx.None, body *claimBody) (*http
 	}
 	n := 1
 	if body.N != nil {
-		n = *body.N // 0 too, which the engine refuses
+		n = *body.N // the engine rejects 0
 	}
 	if h.draining.Err() != nil {
-		return nil, errStopping // or who polls would do so in a loop
+		return nil, errStopping // an empty response would make the client poll in a tight loop
 	}
 	httpx.CallOf(ctx).AnswerAfter(wait)
 	ctx, cancel := context.WithCancel(ctx)
@@ -213,7 +213,7 @@ func (s *workersServer) Claim(ctx context.Context, r *pb.ClaimRequest) (*pb.Clai
 	}
 	claim.N = given(claim.N)
 	if s.draining.Err() != nil {
-		return nil, errStopping // or who polls would do so in a loop
+		return nil, errStopping // an empty response would make the client poll in a tight loop
 	}
 	waiting, done := s.whileServing(ctx)
 	defer done()
@@ -248,11 +248,11 @@ func (g *GRPC) settle(ctx context.Context, r *pb.SettleRequest) (*pb.Answers, er
 	return answerEach(ctx, g, "settle", "outcomes", r.GetOutcomes(), wire.Bases(g.base(ctx)).Outcome, g.engine.Settle)
 }
 
-// leased is a beat or an outcome.
+// leased is a heartbeat or an outcome.
 type leased interface{ GetLease() *pb.LeaseRef }
 
-// answerEach does with the items of a batch what is to be done, each with its
-// own answer.
+// answerEach applies do to the valid items of a batch and returns a result for every
+// item.
 func answerEach[M leased, V any](ctx context.Context, g *GRPC, verb, field string, items []M,
 	decode func(M) (V, error), do func(context.Context, []V) ([]gq.LeaseResult, error),
 ) (*pb.Answers, error) {
@@ -293,10 +293,10 @@ func answerEach[M leased, V any](ctx context.Context, g *GRPC, verb, field strin
 	return wire.ProtoAnswers(answers, request), nil
 }
 
-// giveBackWithin is how long giving jobs back may take.
+// giveBackWithin is the time limit for giving jobs back.
 const giveBackWithin = 30 * time.Second
 
-// giveBack returns jobs that could not be handed to their worker.
+// giveBack releases jobs that could not be sent to their worker.
 func (g *GRPC) giveBack(ctx context.Context, jobs []gq.Job) {
 	if len(jobs) == 0 {
 		return
@@ -313,8 +313,7 @@ func (g *GRPC) giveBack(ctx context.Context, jobs []gq.Job) {
 	}
 }
 
-// given is how many jobs a claim asks for. In a message 0 is the same as not given, which
-// is 1.
+// given returns how many jobs a claim asks for. In protobuf 0 means unset, which is 1.
 func given(n int) int {
 	if n == 0 {
 		return 1

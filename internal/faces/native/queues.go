@@ -89,21 +89,21 @@ func (h *HTTP) queues(ctx context.Context, in *queuesInput, _ *httpx.None) (*htt
 	return out, nil
 }
 
-// A cursor of queues is the name of the last one on the page before.
+// The cursor of a queue list is the last name of the previous page.
 func checkQueueCursor(p *parameters, cursor string) {
 	if cursor != "" && machine.CheckQueueName(cursor) != nil {
 		p.fault("cursor", "%.64q was not the next_cursor of a page of queues", cursor)
 	}
 }
 
-// queuePage reads a page of queues and the cursor of the next one. A limit of 0 is all
-// of them.
+// queuePage returns a page of queues and the cursor of the next one. A limit of 0 returns
+// all queues.
 func queuePage(ctx context.Context, e engine.API, cursor string, limit int) (page []gq.Queue, next string, err error) {
 	if limit == 0 {
 		page, err = e.QueuesAfter(ctx, cursor, 0)
 		return page, "", err
 	}
-	page, err = e.QueuesAfter(ctx, cursor, limit+1) // one more says whether there is a next page
+	page, err = e.QueuesAfter(ctx, cursor, limit+1) // one extra tells whether there is a next page
 	if err == nil && len(page) > limit {
 		page = page[:limit]
 		next = page[limit-1].Name
@@ -165,7 +165,7 @@ func (h *HTTP) pools(ctx context.Context, _ *httpx.None, _ *httpx.None) (*httpx.
 }
 
 func (h *HTTP) setPool(ctx context.Context, in *poolInput, body *wire.PoolChange) (*httpx.Answer[wire.Pool], error) {
-	if body.Capacity == nil { // none would stop every queue of the pool
+	if body.Capacity == nil { // a missing capacity, read as 0, would stop every queue of the pool
 		var p parameters
 		p.fault("capacity", "is required")
 		return nil, p.err()

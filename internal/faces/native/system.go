@@ -59,7 +59,7 @@ func (h *HTTP) stats(ctx context.Context, _ *httpx.None, _ *httpx.None) (*httpx.
 	return httpx.OK(wire.StatsOf(&s)), nil
 }
 
-// readyWithin is how long the store may take to show that it is there.
+// readyWithin is how long the store may take to respond to a readiness probe.
 const readyWithin = 2 * time.Second
 
 func (h *HTTP) ready(ctx context.Context, _ *httpx.None, _ *httpx.None) (*httpx.Answer[health], error) {

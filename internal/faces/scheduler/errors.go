@@ -13,7 +13,7 @@ import (
 	"github.com/gopherqueue/gq/internal/wire"
 )
 
-// Code is what went wrong, for programs. The set is closed.
+// Code is a machine-readable error code. The set is closed.
 type Code string
 
 // The codes.
@@ -45,15 +45,14 @@ const (
 	CodeTimeout         Code = "timeout"
 )
 
-// A meaning is a row of the table of codes.
+// A meaning is one row of the code table.
 type meaning struct {
 	Code   Code
 	Status int
 	Text   string
 }
 
-// Meanings is the closed table of codes: the status each one comes with and what
-// it says.
+// meanings is the closed table of codes, each with its HTTP status and its description.
 var meanings = []meaning{
 	{CodeInvalidRequest, http.StatusBadRequest, "The request is wrong in itself: not JSON, a field missing, unknown, of the wrong type or out of range, or contradicting the job's record."},
 	{CodeInvalidCursor, http.StatusBadRequest, "The cursor is none that a list has returned."},
@@ -90,8 +89,8 @@ var statuses = func() map[Code]int {
 	return all
 }()
 
-// ofKind is how the engine's errors are told where nothing more is known. A test
-// holds it against [enum.All[gq.ErrorKind]].
+// ofKind maps the engine's error kinds to codes, for errors without a more specific code.
+// A test checks that it covers [enum.All[gq.ErrorKind]].
 var ofKind = map[gq.ErrorKind]Code{
 	gq.KindInternal:        CodeInternal,
 	gq.KindInvalid:         CodeInvalidRequest,
@@ -106,7 +105,7 @@ var ofKind = map[gq.ErrorKind]Code{
 	gq.KindUnauthenticated: CodeUnauthenticated,
 }
 
-// Problem is an error as it is told.
+// Problem is an error response.
 type Problem struct { //nolint:errname // the answer's name in the API's description
 	Detail string `json:"detail" doc:"What happened, for people."`
 	Code   Code   `json:"code" doc:"Stable, for programs."`
@@ -115,21 +114,21 @@ type Problem struct { //nolint:errname // the answer's name in the API's descrip
 
 func (p *Problem) Error() string { return p.Detail }
 
-// HTTPStatus is the status of the answer.
+// HTTPStatus returns the status of the response.
 func (p *Problem) HTTPStatus() int { return statuses[p.Code] }
 
 func problem(code Code, format string, args ...any) error {
 	return &Problem{Code: code, Detail: fmt.Sprintf(format, args...)}
 }
 
-// codes are what refusals of package httpx are called here.
+// codes maps the error codes of package httpx to ours.
 var codes = map[string]Code{
 	"no_such_route": CodeRouteNotFound, "method_not_allowed": CodeMethod, "cross_origin": CodeForbidden,
 	"body_too_large": CodeBodyTooLarge, "body_incomplete": CodeBodyIncomplete,
 	"unsupported_media_type": CodeMediaType, "unsupported_encoding": CodeMediaType,
 }
 
-// encode is an error in the form of this API.
+// encode converts an error to a response of this API.
 func encode(err error, requestID string) httpx.Refusal {
 	p := problemOf(err, requestID)
 	return httpx.Refusal{Status: p.HTTPStatus(), ContentType: "application/json", Body: p}
@@ -152,7 +151,7 @@ func problemOf(err error, requestID string) *Problem {
 	return &Problem{Code: code, Detail: err.Error()}
 }
 
-// names are what the engine's fields are called here.
+// names maps the engine's field names to ours.
 var names = map[string]string{
 	"queue": "addon_id", "queues[0]": "addon_id", "type": "job_type", "worker": "worker_id", "max_cost": "max_cost_units",
 	"idempotency_key": "client_request_id", "idempotency_scope": "addon_id", "ttl": "ttl_sec", "result": "result_data",
@@ -176,7 +175,7 @@ func invalid(faults []gq.Fault) *Problem {
 	return &Problem{Code: code, Detail: strings.Join(parts, "; ")}
 }
 
-// faults gathers what is wrong with a request.
+// faults collects the faults of a request.
 type faults []gq.Fault
 
 func (f *faults) add(field, format string, args ...any) {
@@ -190,8 +189,8 @@ func (f faults) err() error {
 	return invalid(f)
 }
 
-// or keeps an error, unless it says that something is not there, which has a code
-// of its own here.
+// or replaces a not-found error by a problem with the given code, and keeps any other
+// error.
 func or(err error, code Code) error {
 	if err == nil || errs.KindOf(err) != gq.KindNotFound {
 		return err

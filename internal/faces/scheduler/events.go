@@ -9,25 +9,25 @@ import (
 	"github.com/gopherqueue/gq/machine"
 )
 
-// entry is one line of the audit.
+// entry is one line of the audit trail.
 type entry struct {
-	id    uint64 // larger for later ones
+	id    uint64 // increases over time
 	at    gq.Event
 	about string // JOB or LEASE
-	of    string // the id of the job or lease
+	of    string // id of the job or lease
 	typ   string
 	data  map[string]any
 }
 
-// The entities that entries are about.
+// The types of entities in entries.
 const (
 	entityJob   = "JOB"
 	entityLease = "LEASE"
 )
 
-// entriesOf is what an event means here: nothing where it changes nothing that
-// this API knows of, and two entries where a lease begins or ends with it. Every
-// event has two numbers for them, so that they stay the same for ever.
+// entriesOf translates an event: to nothing if this API does not show the change, and to
+// two entries if it also starts or ends a lease. Each event reserves two entry ids, so an
+// entry keeps its id forever.
 func entriesOf(e *gq.Event) (all []entry) {
 	add := func(about, of, typ string, data map[string]any) {
 		for name, value := range data {
@@ -100,12 +100,12 @@ func entriesOf(e *gq.Event) (all []entry) {
 		lease("LEASE_RENEWED", map[string]any{"job_id": e.Job.String(), "worker_id": e.Worker, "expires_at": stamp(e.Until)})
 	case gq.EventUpdated:
 		job("JOB_UPDATED", map[string]any{})
-	case gq.EventDelayed: // QUEUED here, as it was
+	case gq.EventDelayed: // still QUEUED in this API
 	}
 	return all
 }
 
-// submittedAs adds to entries of submissions what their jobs were submitted as.
+// submittedAs adds the submitted fields of the job to submission entries.
 func submittedAs(entries []entry, jobs map[gq.JobID]gq.Job) {
 	for i := range entries {
 		v := &entries[i]
@@ -117,7 +117,7 @@ func submittedAs(entries []entry, jobs map[gq.JobID]gq.Job) {
 	}
 }
 
-// event is an entry as a job's audit shows it.
+// event is an entry in the audit trail of a job.
 type event struct {
 	TS   stamp          `json:"ts"`
 	Type string         `json:"type"`
@@ -151,11 +151,11 @@ func (f *Face) events(ctx context.Context, in *jobInput, _ *httpx.None) (*httpx.
 // leaseRun is a lease under which a job ran, and how it ended.
 type leaseRun struct {
 	lease gq.Lease
-	ended gq.Event // zero while it lives
+	ended gq.Event // zero while the lease is active
 }
 
-// runsOf lists the leases under which a job ran, in order. The last one is in the
-// job's state; what came before it is in its history.
+// runsOf lists the leases under which a job ran, in order. The last one is in the job's
+// state, earlier ones are in its history.
 func (f *Face) runsOf(ctx context.Context, job *gq.Job) ([]leaseRun, error) {
 	s := &job.State
 	switch l := s.Lease; {

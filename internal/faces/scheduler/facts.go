@@ -36,7 +36,7 @@ type jobRunsAnswer struct {
 	NextCursor *string  `json:"next_cursor"`
 }
 
-// facts is the page that a request for facts about jobs names.
+// facts returns the query for a page of facts about jobs.
 func (f *Face) facts(ctx context.Context, in *factsInput) (gq.Query, error) {
 	var wrong faults
 	q := gq.Query{Queue: addonNamed(in.AddonID, &wrong), Limit: in.limit(&wrong), Cursor: in.Cursor, OldestFirst: true}
@@ -82,7 +82,7 @@ func (f *Face) jobRun(ctx context.Context, job *gq.Job) (jobRun, error) {
 		State: intent.State, Attempts: intent.Attempts, CreatedAt: intent.CreatedAt,
 		StartedAt: at(s.StartedAt), FinishedAt: at(s.CompletedAt), ClaimedBy: intent.ClaimedBy, LeaseID: intent.LeaseID,
 	}
-	if row.LeaseID == nil && s.Attempt > 0 { // it ran before and waits again
+	if row.LeaseID == nil && s.Attempt > 0 { // it ran before and is waiting again
 		runs, err := f.runsOf(ctx, job)
 		if err != nil {
 			return row, err
@@ -118,8 +118,8 @@ type leaseRunsAnswer struct {
 	NextCursor *string    `json:"next_cursor"`
 }
 
-// leaseCursor is a place among the leases: behind so many of the first job that
-// follows a cursor of jobs.
+// leaseCursor is a position in the list of leases: after Skip leases of the first job
+// that follows the job cursor.
 type leaseCursor struct {
 	Jobs string `json:"j"`
 	Skip int    `json:"s"`
@@ -165,7 +165,7 @@ func (f *Face) leaseRuns(ctx context.Context, in *factsInput, _ *httpx.None) (*h
 			continue
 		}
 		runs, err := f.runsOf(ctx, job)
-		if err != nil && !errors.Is(err, gq.ErrNotFound) { // it may have been collected since
+		if err != nil && !errors.Is(err, gq.ErrNotFound) { // the job may have been collected meanwhile
 			return nil, err
 		}
 		for k := range runs {
@@ -258,16 +258,16 @@ func (f *Face) audit(ctx context.Context, in *pageInput, _ *httpx.None) (*httpx.
 	return httpx.OK(out), nil
 }
 
-// maxScannedEvents bounds how many events one page reads. Where most events belong to
-// queues that are no addons, a page may come back short, with a cursor to go on from.
+// maxScannedEvents limits how many events one page reads. If most events belong to queues
+// that are not addons, a page may be short but still have a next cursor.
 const maxScannedEvents = 10_000
 
-// entriesAfter reads a page of addons' entries behind one, and the cursor of the next
-// page, which is 0 at the end.
+// entriesAfter returns the page of addon entries after an entry id, and the cursor of the
+// next page, 0 at the end.
 func (f *Face) entriesAfter(ctx context.Context, after uint64, limit int) (all []entry, next uint64, err error) {
 	seq := after / 2
 	if after > 0 && after%2 == 0 {
-		seq-- // the event has another entry behind this one
+		seq-- // the event's second entry follows this one
 	}
 	addons := map[string]bool{}
 	batch := min(limit+1, maxScannedEvents)
@@ -296,7 +296,7 @@ func (f *Face) entriesAfter(ctx context.Context, after uint64, limit int) (all [
 		}
 		scanned += len(events)
 		seq = events[len(events)-1].Seq
-		next = 2*seq + 1 // behind both entries of the last event
+		next = 2*seq + 1 // after both entries of the last event
 		batch = min(2*batch, 1000)
 	}
 	if len(all) > limit {

@@ -13,8 +13,7 @@ import (
 	"github.com/gopherqueue/gq/machine"
 )
 
-// submitRequest makes a job. Only client_request_id and constraints may be left
-// out.
+// submitRequest submits a job. Only client_request_id and constraints are optional.
 type submitRequest struct {
 	AddonID         *string         `json:"addon_id" doc:"Letters, digits and - _ . : /; at most 240 bytes."`
 	JobType         *string         `json:"job_type"`
@@ -29,7 +28,7 @@ type jobAnswer struct {
 	Job *JobIntent `json:"job"`
 }
 
-// maxAddon leaves room for the scope of idempotency keys.
+// maxAddon limits addon names, to leave room in the scope of idempotency keys.
 const maxAddon = 240
 
 func (r *submitRequest) spec(f *Face) (gq.Spec, error) {
@@ -79,8 +78,8 @@ func required(field string, value *string, wrong *faults) string {
 	return *value
 }
 
-// reserved are the queues of matching and of the task queue, whose jobs are claimed
-// by rules of their own.
+// reserved are the queues of matching and of the task queue, whose jobs have their own
+// claim rules.
 var reserved = []string{"matching", "taskqueue"}
 
 func addonID(value *string, wrong *faults) string {
@@ -181,7 +180,7 @@ type jobInput struct {
 	ID string `path:"job_id" format:"uuid"`
 }
 
-// job reads the job that a path names.
+// job reads the job named in the path.
 func (f *Face) job(ctx context.Context, in *jobInput, parts gq.Parts) (gq.Job, error) {
 	id, err := machine.ParseJobID(in.ID)
 	if err != nil {
@@ -262,7 +261,7 @@ func (f *Face) status(ctx context.Context, in *jobInput, r *statusRequest) (*htt
 	ref, about := job.State.Lease.Ref(), reportOf(r.Progress, r.Note)
 	var moved gq.State
 	if before {
-		about.Progress = -1 // it has not begun
+		about.Progress = -1 // not started yet
 		moved, err = f.engine.Report(ctx, ref, detail, about)
 	} else {
 		moved, err = f.beat(ctx, ref, about)
@@ -283,7 +282,7 @@ func noTransition(s *gq.State, to string) error {
 	return problem(CodeTransition, "job %s is %s and cannot become %s by a status report", s.ID, stateOf(s), to)
 }
 
-// heldBy refuses a worker that says it is someone else than the holder.
+// heldBy rejects a worker that is not the holder.
 func heldBy(job *gq.Job, worker *string) error {
 	if worker == nil || *worker == job.State.Lease.Worker {
 		return nil
@@ -291,8 +290,8 @@ func heldBy(job *gq.Job, worker *string) error {
 	return problem(CodeWorkerMismatch, "job %s is held by another worker than %.80q", job.State.ID, *worker)
 }
 
-// lost tells a holder that it is none any more, and records that where it is not
-// known yet.
+// lost records the loss of a lease if nobody has yet, and returns told as the holder's
+// error.
 func (f *Face) lost(ctx context.Context, id gq.JobID, told error) error {
 	if _, failed := f.engine.Advance(ctx, id); failed != nil {
 		return failed

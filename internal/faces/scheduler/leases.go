@@ -15,8 +15,8 @@ import (
 	"github.com/gopherqueue/gq/machine"
 )
 
-// leaseRequest asks for capacity. What is said about the job beside its id must
-// agree with its record.
+// leaseRequest asks for capacity. Everything in it besides the job's id must agree with
+// the job's record.
 type leaseRequest struct {
 	JobID       *string      `json:"job_id" format:"uuid"`
 	AddonID     *string      `json:"addon_id,omitempty"`
@@ -70,7 +70,7 @@ func bodyJobID(given *string, wrong *faults) gq.JobID {
 	return id
 }
 
-// agrees refuses what contradicts the job's record.
+// agrees rejects a request that contradicts the job's record.
 func (r *leaseRequest) agrees(job *gq.Job) error {
 	var wrong faults
 	differ := func(field string, given *string, is string) {
@@ -139,10 +139,10 @@ type leaseInput struct {
 	ID string `path:"lease_id" format:"uuid"`
 }
 
-// leased reads the job that has or had the lease a path names, and that lease as
-// it stands.
+// leased returns the job of the lease named in the path, and that lease in its current
+// state.
 func (f *Face) leased(ctx context.Context, in *leaseInput, parts gq.Parts) (job gq.Job, run leaseRun, err error) {
-	id := gq.LeaseID(strings.ToLower(in.ID)) // as they are written
+	id := gq.LeaseID(strings.ToLower(in.ID)) // ids are in lower case
 	unknown := problem(CodeLeaseNotFound, "there is no lease %.64q", string(id))
 	job, err = f.engine.ByLease(ctx, id, parts)
 	if errors.Is(err, gq.ErrNotFound) {
@@ -152,7 +152,7 @@ func (f *Face) leased(ctx context.Context, in *leaseInput, parts gq.Parts) (job 
 		return job, run, err
 	}
 	if l := job.State.Lease; l != nil && l.ID == id && l.Attempt == 0 {
-		return job, run, unknown // a claim without a lease
+		return job, run, unknown // a claim, not a lease
 	}
 	runs, err := f.runsOf(ctx, &job)
 	if err != nil {
@@ -165,7 +165,7 @@ func (f *Face) leased(ctx context.Context, in *leaseInput, parts gq.Parts) (job 
 	return job, runs[i], nil
 }
 
-// holder checks that a holder's call names the lease's own job and worker.
+// holder checks that the caller names the job and the worker of the lease.
 func holder(job *gq.Job, run *leaseRun, jobID *string, worker string) error {
 	var wrong faults
 	id := bodyJobID(jobID, &wrong)
@@ -181,9 +181,9 @@ func holder(job *gq.Job, run *leaseRun, jobID *string, worker string) error {
 	return nil
 }
 
-// notActive says what has become of a lease that a holder still relies on.
+// notActive returns the error for a holder whose lease is no longer active.
 func notActive(run *leaseRun) error {
-	if run.lease.State == gq.LeaseActive { // nobody has noticed before
+	if run.lease.State == gq.LeaseActive { // nobody has recorded it yet
 		return problem(CodeLeaseNotActive, "lease %s has expired or was released", run.lease.ID)
 	}
 	return problem(CodeLeaseNotActive, "lease %s is %s", run.lease.ID, projection.SchedulerLease(run.lease.State))
@@ -227,7 +227,7 @@ func (f *Face) heartbeat(ctx context.Context, in *leaseInput, r *heartbeatReques
 	return httpx.OK(heartbeatAnswer{leaseOf(&job, job.State.Lease), intentOf(&job)}), nil
 }
 
-// beat keeps a lease alive.
+// beat renews a lease.
 func (f *Face) beat(ctx context.Context, lease gq.LeaseRef, r machine.Report) (gq.State, error) {
 	answers, err := f.engine.Heartbeat(ctx, []gq.Heartbeat{{Lease: lease, Progress: r.Progress, Note: r.Note}})
 	if err != nil {
@@ -251,12 +251,12 @@ type releaseAnswer struct {
 	Result *JobResult `json:"result"`
 }
 
-// categories are the failures that a final status stands for.
+// categories maps a final status to a failure category.
 var categories = map[string]gq.Category{
 	finalFailed: gq.CategoryPermanent, finalCanceled: gq.CategoryCancelled, finalTimeout: gq.CategoryTimeout,
 }
 
-// outcome is what a release means.
+// outcome converts a release to an outcome.
 func (r *releaseRequest) outcome() (o gq.Outcome, worker string, err error) {
 	var wrong faults
 	bodyJobID(r.JobID, &wrong)
@@ -296,7 +296,7 @@ func (r *releaseRequest) outcome() (o gq.Outcome, worker string, err error) {
 	return o, worker, wrong.err()
 }
 
-// given is a value that is not null.
+// given returns nil for a JSON null.
 func given(raw json.RawMessage) json.RawMessage {
 	if string(raw) == "null" {
 		return nil
@@ -329,7 +329,7 @@ func (f *Face) release(ctx context.Context, in *leaseInput, r *releaseRequest) (
 		return nil, err
 	}
 	job.State, job.Result = answers[0].State, outcome.Result
-	if ended || job.State.Live() || outcome.Verdict == gq.VerdictFail { // answered before: was it really the same?
+	if ended || job.State.Live() || outcome.Verdict == gq.VerdictFail { // the answer may repeat an earlier one: compare the reports
 		if job, err = f.engine.Get(ctx, job.Spec.ID, gq.WithPayload|gq.WithResult); err != nil {
 			return nil, err
 		}

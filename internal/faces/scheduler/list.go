@@ -10,7 +10,8 @@ import (
 	"github.com/gopherqueue/gq/internal/httpx"
 )
 
-// Parameters of queries. What is wrong with their values is reported in one form.
+// Query parameters. They are parsed as text, so that all faults are reported in one
+// format.
 type (
 	listInput struct {
 		State         *jobState `query:"state" doc:"Only in this state."`
@@ -42,7 +43,7 @@ func (p *pageInput) limit(wrong *faults) int {
 	return n
 }
 
-// addonNamed is the addon that a query names, "" for none.
+// addonNamed returns the addon that a query names, or "".
 func addonNamed(given *string, wrong *faults) string {
 	if given == nil {
 		return ""
@@ -66,12 +67,12 @@ type listAnswer struct {
 	NextCursor *string      `json:"next_cursor"`
 }
 
-// listRounds bounds how often a page is filled up whose jobs were of another
-// state. What is found by then is the page.
+// listRounds limits how many reads fill one page when many jobs do not match. The page
+// then has what was found so far.
 const listRounds = 50
 
-// ours reports whether a queue is an addon: one that shares the pool, whose jobs the
-// snapshot counts. Other interfaces have theirs.
+// ours reports whether a queue is an addon: it shares the pool, and the snapshot counts
+// its jobs. Other queues belong to other interfaces.
 func (f *Face) ours(ctx context.Context, queue string, known map[string]bool) (bool, error) {
 	is, ok := known[queue]
 	if !ok {
@@ -135,16 +136,16 @@ func (f *Face) list(ctx context.Context, in *listInput, _ *httpx.None) (*httpx.A
 	out := listAnswer{Jobs: []*JobIntent{}, NextCursor: text(next)}
 	for i := range found {
 		if job, kept := full[found[i].State.ID]; kept {
-			job.State = found[i].State // of the moment at which it was listed
+			job.State = found[i].State // the state when it was listed
 			out.Jobs = append(out.Jobs, intentOf(&job))
 		}
 	}
 	return httpx.OK(out), nil
 }
 
-// addonJobs lists jobs of addons. Those of other faces are passed over, as far as
-// listRounds reaches: a page may have fewer jobs than its limit, and more follow as
-// long as there is a next one.
+// addonJobs lists jobs of addons and skips those of other faces, with at most listRounds
+// reads. A page may have fewer jobs than its limit; more follow as long as there is a
+// next cursor.
 func (f *Face) addonJobs(ctx context.Context, q gq.Query) (out gq.Page, err error) {
 	known := map[string]bool{}
 	limit := q.Limit

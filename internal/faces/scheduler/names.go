@@ -27,7 +27,7 @@ func parsePriority(name string) (gq.Priority, bool) {
 	return 0, false
 }
 
-// The states of jobs, in the order of their life.
+// The states of jobs, in the order of their life cycle.
 const (
 	stateQueued       = "QUEUED"
 	stateClaimed      = "CLAIMED"
@@ -40,7 +40,7 @@ const (
 	stateTimeout      = "TIMEOUT"
 )
 
-// jobStates are the states with the statuses that a job in one can have.
+// jobStates maps each state to the statuses that it covers.
 var jobStates = []struct {
 	name     string
 	statuses []gq.Status
@@ -63,7 +63,7 @@ func jobStateNames() (all []string) {
 	return all
 }
 
-// statusesOf are the statuses of a state, none for what is no state.
+// statusesOf returns the statuses of a state, none for an unknown state.
 func statusesOf(state string) []gq.Status {
 	for _, s := range jobStates {
 		if s.name == state {
@@ -73,7 +73,7 @@ func statusesOf(state string) []gq.Status {
 	return nil
 }
 
-// stateOf is the state of a job.
+// stateOf returns the state of a job.
 func stateOf(s *gq.State) string {
 	v := projection.View{Status: s.Status, Detail: s.Detail, Attempt: s.Attempt}
 	if s.Failure != nil {
@@ -92,7 +92,7 @@ const (
 
 func finalNames() []string { return []string{finalSucceeded, finalFailed, finalCanceled, finalTimeout} }
 
-// finalOf is the final status of a job in a terminal state.
+// finalOf returns the final status of a job in a terminal state.
 func finalOf(state string) string {
 	if state == stateDone {
 		return finalSucceeded
@@ -100,17 +100,17 @@ func finalOf(state string) string {
 	return state
 }
 
-// stamp is an instant as it is written: ISO-8601 in UTC, to the microsecond.
+// stamp is encoded as ISO 8601 in UTC with microseconds.
 type stamp time.Time
 
 const stampForm = "2006-01-02T15:04:05.999999Z07:00"
 
-// MarshalText is the instant.
+// MarshalText implements [encoding.TextMarshaler].
 func (s stamp) MarshalText() ([]byte, error) {
 	return time.Time(s).UTC().AppendFormat(nil, stampForm), nil
 }
 
-// at is an instant that may not have come.
+// at returns nil for the zero time.
 func at(t time.Time) *stamp {
 	if t.IsZero() {
 		return nil
@@ -126,5 +126,5 @@ func text(s string) *string {
 	return &s
 }
 
-// oneOf lists names for people.
+// oneOf lists names for an error message.
 func oneOf(names []string) string { return fmt.Sprintf("one of %s", strings.Join(names, ", ")) }

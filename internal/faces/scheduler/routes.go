@@ -11,8 +11,8 @@ import (
 	"github.com/gopherqueue/gq/internal/httpx"
 )
 
-// route is an operation of the API, with the codes that it can end with beside those
-// that anything can.
+// route is an operation of the API with its own error codes, in addition to those of
+// every operation.
 type route struct {
 	httpx.Route
 	codes []Code
@@ -78,13 +78,13 @@ func routes(f *Face) []route {
 	}
 }
 
-// anywhere are the codes that any operation can end with.
+// anywhere are the codes that any operation can return.
 var anywhere = []Code{
 	CodeInvalidRequest, CodeUnauthenticated, CodeForbidden, CodeBodyIncomplete, CodeBodyTooLarge, CodeMediaType,
 	CodeLimitReached, CodeConflict, CodeInternal, CodeUnavailable, CodeTimeout,
 }
 
-// refusals are the statuses that an operation can be refused with, and the codes of each.
+// refusals returns the error statuses of an operation, with the codes of each.
 func (r *route) refusals() map[string]string {
 	all := map[string]string{}
 	for _, m := range meanings {
@@ -100,7 +100,7 @@ func (r *route) refusals() map[string]string {
 	return all
 }
 
-// api serves and describes the routes.
+// api builds the API from the routes.
 func (f *Face) api() *httpx.API {
 	schemas := httpx.NewSchemas(map[reflect.Type]httpx.Schema{
 		reflect.TypeFor[stamp]():      {Type: "string", Format: "date-time", Examples: []any{"2030-01-31T12:00:00Z"}},

@@ -1,17 +1,15 @@
-// Package scheduler is the scheduler API: jobs that workers claim, prepare, ask
-// capacity for and run under leases, over HTTP below /api/scheduler.
+// Package scheduler is the scheduler API: workers claim jobs, prepare them, request
+// capacity and run them under leases. It is served over HTTP below /api/scheduler.
 //
-// It translates. An addon is a queue; a claim is a claim with a hold; a lease is
-// the same lease once the job has started; capacity is a pool that all addons
-// share, occupied from the start of a job on. What a job may do next, who holds
-// it and whether there is room is decided by the engine and its store, in the
-// commit that it is about.
+// It only translates. An addon is a queue. A claim is a claim with a hold; a lease is
+// that same lease after the job has started. Capacity is a pool that all addons share; a
+// job occupies it from its start. The engine and its store decide state changes,
+// ownership and capacity, in the commit of the change.
 //
 // # Time
 //
-// What has expired has expired for every reader, whether or not a sweep has run:
-// a read that could show a job in the hands of a lost holder records the loss
-// first.
+// An expired lease is expired for every reader, whether or not a sweep has run: a read
+// that might show a lost holder first records the loss.
 package scheduler
 
 import (
@@ -29,56 +27,55 @@ import (
 	"github.com/gopherqueue/gq/machine"
 )
 
-// Base is where the API begins.
+// Base is the path prefix of the API.
 const Base = "/api/scheduler"
 
 // Pool is the pool whose capacity the addons share.
 const Pool = "scheduler"
 
-// Options are what the face can be told. The zero value is the default.
+// Options configure the face. The zero value selects the defaults.
 type Options struct {
-	Log           *slog.Logger  // nil is silence
-	Version       string        // of the program, for the API's description
-	Capacity      *int64        // cost units that running jobs may occupy together; nil is 70
-	ClaimHold     time.Duration // how long a claim without a lease keeps its job; 0 is 60 s
-	LeaseTTL      time.Duration // of a lease that asks for none; 0 is 30 s
-	Requeue       bool          // a job whose lease ran out is queued again; otherwise it ends as TIMEOUT
-	NoIdempotency bool          // a repeated client_request_id is a new job
+	Log           *slog.Logger  // nil discards
+	Version       string        // of the program, for the OpenAPI document
+	Capacity      *int64        // cost units that all running jobs may occupy; nil is 70
+	ClaimHold     time.Duration // how long a claim without a lease holds its job; 0 is 60 s
+	LeaseTTL      time.Duration // of a lease request without one; 0 is 30 s
+	Requeue       bool          // queue a job again when its lease expires; otherwise it ends as TIMEOUT
+	NoIdempotency bool          // a repeated client_request_id creates a new job
 	MaxBody       int64         // largest body in bytes; 0 is 16 MiB
-	BodyTimeout   time.Duration // in which a body must have come; 0 is 30 s
+	BodyTimeout   time.Duration // deadline for receiving a body; 0 is 30 s
 
-	// Identify finds out who calls and puts that into the context of the request.
-	// nil asks nobody.
+	// Identify authenticates the caller and stores the identity in the request context.
+	// nil turns authentication off.
 	Identify func(*http.Request) (context.Context, error)
 
-	// Failed is told once that the store has failed for good.
+	// Failed is called once, when the store has failed permanently.
 	Failed func(error)
 }
 
-// Face is the scheduler API over a queue. It is an [http.Handler].
+// Face is the scheduler API of a queue, an [http.Handler].
 type Face struct {
 	*httpx.API
 
 	engine   engine.API
 	options  Options
-	policy   gq.Policy // of the jobs that are submitted here
+	policy   gq.Policy // for jobs submitted here
 	capacity int64     // as configured
 
-	addons sync.Map // queues that are known to share the pool
+	addons sync.Map // queues known to share the pool
 	setup  sync.Mutex
-	ready  bool // the pool is there; guarded by setup
+	ready  bool // the pool exists; guarded by setup
 }
 
-// The numbers of the document that no configuration changes, and its default
-// capacity.
+// Numbers of the specification that cannot be configured, and the default capacity.
 const (
-	DefaultCapacity = 70               // cost units that running jobs may occupy together
-	denialRetry     = 10 * time.Second // after a denied lease, ask again in this long
-	listLimit       = 50               // jobs on a page that names no limit
-	listLimitMax    = 200              // jobs on a page at most
+	DefaultCapacity = 70               // cost units that all running jobs may occupy
+	denialRetry     = 10 * time.Second // when to ask again after a denied lease
+	listLimit       = 50               // page size without a limit
+	listLimitMax    = 200              // largest page
 )
 
-// New makes the face over a queue. It starts nothing.
+// New creates the face for a queue. It starts nothing.
 func New(e engine.API, o Options) (*Face, error) {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
@@ -107,8 +104,8 @@ func (f *Face) pool() gq.Pool {
 	return gq.Pool{Name: Pool, Capacity: f.capacity, AtStart: true}
 }
 
-// Setup makes the pool whose capacity the addons share, as configured. Requests
-// see to it themselves where nobody called it.
+// Setup creates the shared pool with the configured capacity. If it was not called, the
+// first request does it.
 func (f *Face) Setup(ctx context.Context) error {
 	f.setup.Lock()
 	defer f.setup.Unlock()
@@ -122,8 +119,8 @@ func (f *Face) Setup(ctx context.Context) error {
 	return nil
 }
 
-// Run keeps samples for time series until the context ends, which is a clean
-// stop. It goes on through errors.
+// Run takes samples for the time series until the context ends, and then returns nil. It
+// logs errors and continues.
 func (f *Face) Run(ctx context.Context) error {
 	tick := time.NewTicker(engine.SampleEvery)
 	defer tick.Stop()
@@ -143,8 +140,7 @@ func (f *Face) Run(ctx context.Context) error {
 	}
 }
 
-// addon sees to it that a queue shares the pool. One that an operator has put
-// into another pool stays there.
+// addon adds a queue to the shared pool, unless an operator has put it into another one.
 func (f *Face) addon(ctx context.Context, name string) error {
 	if _, known := f.addons.Load(name); known {
 		return nil
@@ -174,7 +170,7 @@ func (f *Face) addon(ctx context.Context, name string) error {
 	return nil
 }
 
-// judged lets time do its work on a job that someone holds, before it is shown.
+// judged records an expired lease of a held job before the job is shown.
 func (f *Face) judged(ctx context.Context, job *gq.Job) error {
 	if !job.State.Status.Held() {
 		return nil

@@ -12,7 +12,7 @@ import (
 	"github.com/gopherqueue/gq/machine"
 )
 
-// capacityNow is how much there is.
+// capacityNow is the current capacity.
 type capacityNow struct {
 	Total    int64 `json:"total"`
 	Used     int64 `json:"used" doc:"By active leases."`
@@ -62,13 +62,13 @@ func (f *Face) snapshot(ctx context.Context, _ *httpx.None, _ *httpx.None) (*htt
 		v := &samples[i].Values
 		out.Jobs.FailedLast24h += v[machine.FailedCount]
 		out.Leases.ExpiredLast24h += v[machine.ExpiredCount]
-		// The last sample is of this moment.
+		// The last sample is the current one.
 		out.Jobs.Queued, out.Jobs.Running, out.Leases.Active = v[machine.QueuedLevel], v[machine.RunningLevel], v[machine.RunningLevel]
 	}
 	return httpx.OK(out), nil
 }
 
-// metrics are what there are time series of.
+// metrics maps the names of time series to measures.
 var metrics = map[string]machine.Measure{
 	"jobs_queued": machine.QueuedLevel, "jobs_claimed": machine.ClaimedLevel, "jobs_running": machine.RunningLevel,
 	"leases_active": machine.RunningLevel, "capacity_used": machine.UsedLevel, "capacity_total": machine.CapacityLevel,
@@ -103,7 +103,7 @@ type seriesInput struct {
 
 type metricName string
 
-// span reads a length of time such as 5m.
+// span parses a duration such as 5m.
 func span(name string, asked *string, otherwise string, wrong *faults) (string, time.Duration) {
 	given := otherwise
 	if asked != nil {
@@ -152,7 +152,7 @@ func (f *Face) series(ctx context.Context, in *seriesInput, _ *httpx.None) (*htt
 	return httpx.OK(seriesAnswer{Metric: name, Bucket: shown, Points: points(samples, measure, first, bucket, n)}), nil
 }
 
-// points spreads samples over n buckets.
+// points distributes samples over n buckets.
 func points(samples []machine.Sample, m machine.Measure, first time.Time, bucket time.Duration, n int64) []point {
 	out := make([]point, n)
 	level := int64(0)

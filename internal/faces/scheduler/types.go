@@ -9,8 +9,8 @@ import (
 	"github.com/gopherqueue/gq/internal/projection"
 )
 
-// Constraints say what a job needs or puts a strain on. What is left out is
-// false. Only gpu_required decides who may claim the job.
+// Constraints say what a job needs or uses heavily. Absent members are false. Only
+// gpu_required restricts who may claim the job.
 type Constraints struct {
 	CPUHeavy       *bool `json:"cpu_heavy,omitempty"`
 	GPURequired    *bool `json:"gpu_required,omitempty"`
@@ -28,7 +28,7 @@ func (c *Constraints) each(visit func(name string, value **bool)) {
 	visit("disk_write_heavy", &c.DiskWriteHeavy)
 }
 
-// attributes is how constraints are kept with a job: as they were given.
+// attributes returns the constraints as job attributes, as they were given.
 func (c *Constraints) attributes() map[string]string {
 	kept := map[string]string{}
 	c.each(func(name string, value **bool) {
@@ -53,7 +53,7 @@ func constraintsOf(s *gq.Spec) (c Constraints) {
 			*value = &is
 		}
 	})
-	for _, needs := range s.Requires { // as submitted elsewhere
+	for _, needs := range s.Requires { // submitted through another face
 		if needs == gpu && c.GPURequired == nil {
 			is := true
 			c.GPURequired = &is
@@ -62,15 +62,14 @@ func constraintsOf(s *gq.Spec) (c Constraints) {
 	return c
 }
 
-// same reports whether two mean the same.
+// same reports whether two constraints are equivalent.
 func (c *Constraints) same(o *Constraints) bool {
 	is := func(b *bool) bool { return b != nil && *b }
 	return is(c.CPUHeavy) == is(o.CPUHeavy) && is(c.GPURequired) == is(o.GPURequired) &&
 		is(c.NetworkHeavy) == is(o.NetworkHeavy) && is(c.DiskWriteHeavy) == is(o.DiskWriteHeavy)
 }
 
-// JobIntent is a job. The last three fields are there only when they say
-// something.
+// JobIntent is a job. The last three fields are present only if set.
 type JobIntent struct {
 	JobID          string          `json:"job_id" format:"uuid"`
 	AddonID        string          `json:"addon_id" doc:"The addon whose workers run it."`
@@ -120,12 +119,12 @@ func intentOf(j *gq.Job) *JobIntent {
 		}
 	case gq.StatusDelayed, gq.StatusRetrying:
 		out.NextRetryAt = at(s.RunAt)
-	default: // waits for nothing
+	default: // not waiting
 	}
 	return out
 }
 
-// holderOf is the lease of whoever has the job, or had it when it ended.
+// holderOf returns the lease of the job's holder, or of its last holder if it has ended.
 func holderOf(s *gq.State) *gq.Lease {
 	l := s.Lease
 	switch {
@@ -137,7 +136,7 @@ func holderOf(s *gq.State) *gq.Lease {
 	return nil
 }
 
-// updatedAt is when anything about a job last changed.
+// updatedAt returns when anything about a job last changed.
 func updatedAt(s *gq.State) time.Time {
 	last := s.UpdatedAt
 	later := func(t time.Time) {
@@ -152,8 +151,8 @@ func updatedAt(s *gq.State) time.Time {
 	return last
 }
 
-// payloadOf is a payload as JSON. What is none, as other faces allow, is shown as
-// base64 in a string.
+// payloadOf returns a payload as JSON. A payload that is not JSON, which other faces
+// allow, becomes a base64 string.
 func payloadOf(p *gq.Payload) json.RawMessage {
 	switch {
 	case len(p.Data) == 0:
@@ -164,7 +163,7 @@ func payloadOf(p *gq.Payload) json.RawMessage {
 	return encoded(base64.StdEncoding.EncodeToString(p.Data))
 }
 
-// encoded is a value as JSON that surely is one.
+// encoded encodes a value that is known to be valid.
 func encoded(v any) []byte {
 	b, err := json.Marshal(v)
 	if err != nil {
@@ -173,7 +172,7 @@ func encoded(v any) []byte {
 	return b
 }
 
-// Lease is the right to run a job, and the capacity that it occupies.
+// Lease is the right to run a job, together with the capacity that it occupies.
 type Lease struct {
 	LeaseID         string `json:"lease_id" format:"uuid"`
 	JobID           string `json:"job_id" format:"uuid"`
@@ -194,7 +193,7 @@ func leaseOf(j *gq.Job, l *gq.Lease) *Lease {
 	}
 }
 
-// seconds is a duration in seconds, rounded up.
+// seconds converts a duration to seconds, rounded up.
 func seconds(d time.Duration) int64 { return int64((d + time.Second - 1) / time.Second) }
 
 // JobResult is how a job ended.
@@ -208,7 +207,8 @@ type JobResult struct {
 	Attempts   int             `json:"attempts"`
 }
 
-// resultOf is how a job ended, nil while it lives. The job has its result.
+// resultOf returns how a job ended, or nil while it is live. The job must include its
+// result.
 func resultOf(j *gq.Job) *JobResult {
 	s := &j.State
 	if s.Live() {
@@ -234,11 +234,11 @@ func errorOf(s *gq.State, r *report) *string {
 	}
 }
 
-// report is what a worker leaves with a job that it releases. It is the job's
-// result: the result data alone where that is all there is.
+// report is what a worker submits when it releases a job. It is stored as the job's
+// result; with result data alone, the result is just that data.
 type report struct {
 	ResultData json.RawMessage `json:"result_data,omitempty"`
-	Error      *string         `json:"error,omitempty"` // where it is longer than a failure's message may be
+	Error      *string         `json:"error,omitempty"` // set if it exceeds the limit of a failure message
 	Metrics    json.RawMessage `json:"metrics,omitempty"`
 }
 
@@ -249,7 +249,7 @@ func (r *report) encode() []byte {
 	return encoded(r)
 }
 
-// looksLikeReport reports whether a result could be taken for one with a frame.
+// looksLikeReport reports whether a result could be mistaken for an encoded report.
 func looksLikeReport(result []byte) bool {
 	var members map[string]json.RawMessage
 	if json.Unmarshal(result, &members) != nil || len(members) == 0 {
@@ -263,8 +263,8 @@ func looksLikeReport(result []byte) bool {
 	return true
 }
 
-// readReport takes a job's result apart. One that a worker of another face left
-// is result data.
+// readReport decodes a job's result. A result from another face is treated as result
+// data.
 func readReport(result []byte) (r report) {
 	switch {
 	case len(result) == 0:

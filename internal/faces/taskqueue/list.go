@@ -18,11 +18,11 @@ import (
 const (
 	defaultPageSize = 50
 	maxPageSize     = 200
-	readPageSize    = 1000 // jobs that one read of the store takes at most
+	readPageSize    = 1000 // most jobs in one read of the store
 )
 
-// ListJobs reads a page of jobs. Its token is an offset, as the service's definition has it, so a
-// later page costs more: everything before it is read too.
+// ListJobs returns a page of jobs. As the service definition requires, its token is an
+// offset, so later pages cost more: everything before them is read too.
 func (s *Service) ListJobs(ctx context.Context, r *publicpb.ListJobsRequest) (*publicpb.ListJobsResponse, error) {
 	p, err := parsePage(r)
 	if err != nil {
@@ -48,18 +48,19 @@ func (s *Service) ListJobs(ctx context.Context, r *publicpb.ListJobsRequest) (*p
 	return answer, nil
 }
 
-// skew is how far the order of submission and the order of creation times can differ when many
-// servers write to one store.
+// skew is how far submission order and creation times can differ when several servers
+// write to one store.
 const skew = time.Second
 
-// walk yields the wanted jobs in order until yield returns false. The store lists them by
-// submission; walk holds each back until no later job can come before it.
+// walk yields the matching jobs in order of creation until yield returns false. The store
+// lists them in order of submission, so walk holds each job back until no earlier one can
+// follow.
 func (s *Service) walk(ctx context.Context, p page, yield func(*gq.Job) bool) error {
 	q := gq.Query{Queue: Queue, Statuses: p.statuses(), OldestFirst: p.ascending, Limit: readPageSize}
 	if p.offset < readPageSize {
 		q.Limit = min(p.offset+p.size+1, readPageSize)
 	}
-	place := func(j *gq.Job) int64 { // among the others; the smallest comes first
+	place := func(j *gq.Job) int64 { // sort key, ascending
 		if p.ascending {
 			return j.State.CreatedAt.UnixMilli()
 		}
@@ -95,7 +96,7 @@ func (s *Service) walk(ctx context.Context, p page, yield func(*gq.Job) bool) er
 	return nil
 }
 
-// page is a checked request for a list.
+// page is a validated list request.
 type page struct {
 	wanted    [publicpb.JobStatus_CANCELED + 1]bool
 	all       bool
@@ -129,8 +130,8 @@ func parsePage(r *publicpb.ListJobsRequest) (p page, err error) {
 	return p, err
 }
 
-// parseToken reads an offset: decimal digits only. One larger than any list counts as the
-// largest.
+// parseToken parses an offset: decimal digits only. An offset too large for an int
+// becomes the largest int.
 func parseToken(token string) (int, error) {
 	if token == "" {
 		return 0, nil
@@ -141,14 +142,15 @@ func parseToken(token string) (int, error) {
 		}
 	}
 	n, err := strconv.Atoi(token)
-	if err != nil { // only the range is left to be wrong
+	if err != nil { // only a range error is left
 		return math.MaxInt, nil //nolint:nilerr // past the end of every list
 	}
 	return n, nil
 }
 
-// statuses lists the statuses that a wanted job can have in the store; empty means any. Some of them
-// belong to two statuses of the service, depending on whether the job has started.
+// statuses returns the store statuses that a matching job can have; empty means any. A
+// store status can belong to two statuses of the service, depending on whether the job
+// has started.
 func (p *page) statuses() (all []gq.Status) {
 	if p.all {
 		return nil

@@ -15,7 +15,7 @@ import (
 // workerLost is the failure reason of a job whose workers all stopped responding.
 const workerLost = "WORKER_LOST"
 
-// statusOf is the status that clients see.
+// statusOf returns the status that clients see.
 func statusOf(s *gq.State) publicpb.JobStatus {
 	return statusNamed(projection.View{Status: s.Status, Detail: s.Detail, Attempt: s.Attempt})
 }
@@ -24,7 +24,7 @@ func statusNamed(v projection.View) publicpb.JobStatus {
 	return publicpb.JobStatus(publicpb.JobStatus_value[v.TaskQueue()])
 }
 
-// summary is a job on a list.
+// summary returns a job as a list item.
 func summary(j *gq.Job) *publicpb.JobSummary {
 	s := &j.State
 	return &publicpb.JobSummary{
@@ -34,7 +34,7 @@ func summary(j *gq.Job) *publicpb.JobSummary {
 	}
 }
 
-// milli is an instant on the wire, 0 for none.
+// milli returns Unix milliseconds, 0 for the zero time.
 func milli(t time.Time) int64 {
 	if t.IsZero() {
 		return 0
@@ -42,7 +42,7 @@ func milli(t time.Time) int64 {
 	return t.UnixMilli()
 }
 
-// result is the result of a job, or that it has not ended.
+// result returns the result of a job, or that it has not ended.
 func result(j *gq.Job) *publicpb.GetJobResultResponse {
 	s := &j.State
 	answer := &publicpb.GetJobResultResponse{JobId: s.ID.String(), Checksum: taskwork.EmptyChecksum}
@@ -75,7 +75,7 @@ func result(j *gq.Job) *publicpb.GetJobResultResponse {
 	return answer
 }
 
-// failureReason says why a job failed.
+// failureReason returns why a job failed.
 func failureReason(s *gq.State) string {
 	switch {
 	case s.Failure == nil:

@@ -1,9 +1,10 @@
 // Package taskqueue is design C of the task queue: the same public service as
 // designs A and B, taskqueue.v1.TaskQueuePublicService, over the durable engine.
 //
-// It translates. Every job of the service is a job of the queue [Queue] under the policy preset
-// taskqueue; its type is the job_type, its payload the rest of the spec as JSON. They are ordinary
-// jobs: other workers may run them, operators may pause or limit the queue.
+// It only translates. Every job of the service is a job of the queue [Queue] with the
+// policy preset taskqueue; its type is the job_type, its payload is the rest of the spec
+// as JSON. They are ordinary jobs: other workers may run them, and operators may pause or
+// limit the queue.
 //
 // [Service] serves clients, [Workers] run the jobs. Neither needs the other: any
 // number of servers may share a store, and each chooses how many jobs it runs.
@@ -25,13 +26,13 @@ import (
 	"github.com/gopherqueue/gq/machine"
 )
 
-// Queue has all jobs of the service.
+// Queue holds all jobs of the service.
 const Queue = "taskqueue"
 
-// keyScope is the scope of client_request_ids.
+// keyScope is the idempotency scope of client_request_ids.
 const keyScope = "taskqueue.v1"
 
-// Engine is what the service needs of an engine; package engine documents the methods.
+// Engine is the part of an engine that the service needs; package engine documents it.
 type Engine interface {
 	Submit(ctx context.Context, s gq.Spec) (gq.SubmitResult, error)
 	Get(ctx context.Context, id gq.JobID, parts gq.Parts) (gq.Job, error)
@@ -47,7 +48,7 @@ type Service struct {
 	engine Engine
 }
 
-// New makes the service over a queue.
+// New creates the service for a queue.
 func New(e Engine) *Service { return &Service{engine: e} }
 
 // work is the payload of a job.
@@ -81,14 +82,14 @@ func (s *Service) SubmitJob(ctx context.Context, r *publicpb.SubmitJobRequest) (
 	if out.Existing && !out.Same {
 		return nil, usedKeyError(r.GetClientRequestId())
 	}
-	// A repeat gets the answer of the first submission, whatever the state of the job.
+	// A repeated submission gets the original answer, whatever the job's state.
 	return &publicpb.SubmitJobResponse{
 		JobId: out.ID().String(), InitialStatus: publicpb.JobStatus_QUEUED, AcceptedAtMs: out.State.CreatedAt.UnixMilli(),
 	}, nil
 }
 
-// usedKeyError means that the key belongs to a job with another payload. It is a conflict, with a
-// better text than that of [gq.ErrConflict].
+// usedKeyError means that the key belongs to a job with another payload. It is a conflict
+// with a clearer message than [gq.ErrConflict].
 type usedKeyError string
 
 func (e usedKeyError) Error() string {
@@ -97,10 +98,10 @@ func (e usedKeyError) Error() string {
 
 func (usedKeyError) Unwrap() error { return gq.ErrConflict }
 
-// fingerprint identifies a payload. It has the labels in the order of their keys.
+// fingerprint hashes a job type and its payload, whose labels are sorted by key.
 func fingerprint(jobType string, payload []byte) uint64 {
 	sum := sha256.Sum256(fmt.Appendf(nil, "%d|%s|%s", len(jobType), jobType, payload))
-	return binary.BigEndian.Uint64(sum[:8]) | 1 // zero is none
+	return binary.BigEndian.Uint64(sum[:8]) | 1 // zero means none
 }
 
 // GetJobStatus reads the status of a job.
@@ -120,8 +121,8 @@ func (s *Service) GetJobStatus(ctx context.Context, r *publicpb.GetJobStatusRequ
 	return answer, nil
 }
 
-// GetJobResult reads the result of a job. Status and result are written in one commit, so a job that
-// has ended always has one.
+// GetJobResult reads the result of a job. Status and result are written in one commit, so
+// a job that has ended always has a result.
 func (s *Service) GetJobResult(ctx context.Context, r *publicpb.GetJobResultRequest) (*publicpb.GetJobResultResponse, error) {
 	job, err := s.find(ctx, r.GetJobId(), gq.WithResult)
 	if err != nil {
@@ -130,8 +131,8 @@ func (s *Service) GetJobResult(ctx context.Context, r *publicpb.GetJobResultRequ
 	return result(&job), nil
 }
 
-// CancelJob ends a job that is not running at once. A running one is asked to
-// stop, and ends as CANCELED unless its outcome is reported first.
+// CancelJob ends a job immediately if it is not running. A running job is asked to stop
+// and ends as CANCELED unless its outcome is reported first.
 func (s *Service) CancelJob(ctx context.Context, r *publicpb.CancelJobRequest) (*publicpb.CancelJobResponse, error) {
 	job, err := s.find(ctx, r.GetJobId(), 0)
 	if err != nil {
@@ -141,7 +142,7 @@ func (s *Service) CancelJob(ctx context.Context, r *publicpb.CancelJobRequest) (
 	state := job.State
 	if !answer.GetAlreadyTerminal() {
 		state, err = s.engine.Cancel(ctx, state.ID, r.GetReason())
-		if errs.KindOf(err) == gq.KindConflict { // it has ended meanwhile
+		if errs.KindOf(err) == gq.KindConflict { // it ended meanwhile
 			job, err = s.find(ctx, r.GetJobId(), 0)
 			state, answer.AlreadyTerminal = job.State, true
 		}
@@ -174,10 +175,10 @@ func invalid(field, problem string) error {
 	return &gq.InvalidError{Faults: []gq.Fault{{Field: field, Problem: problem}}}
 }
 
-// fieldNames are what clients of the service call the fields of a submission.
+// fieldNames maps the fields of a submission to the service's names.
 var fieldNames = map[string]string{"type": "spec.job_type", "payload": "spec", "idempotency_key": "client_request_id"}
 
-// renamed names faults with the fields of the service.
+// renamed replaces field names in faults by the service's names.
 func renamed(err error) error {
 	faults := errs.FaultsOf(err)
 	if len(faults) == 0 {

@@ -20,12 +20,12 @@ import (
 const (
 	heartbeatInterval = time.Second
 	claimWait         = time.Minute
-	callTimeout       = 3 * time.Second // below the TTL of a lease
+	callTimeout       = 3 * time.Second // less than the lease TTL
 	retryFirst        = 100 * time.Millisecond
 	retryMost         = 2 * time.Second
 )
 
-// Work is what workers need of a queue. An engine has it.
+// Work is the part of a queue that workers need. An engine implements it.
 type Work interface {
 	Claim(ctx context.Context, r gq.ClaimRequest) ([]gq.Job, error)
 	Start(ctx context.Context, lease gq.LeaseRef, ttl time.Duration) (gq.State, error)
@@ -35,32 +35,34 @@ type Work interface {
 
 var _ Work = (*engine.Engine)(nil)
 
-// Workers run jobs of the service. Each slot is a loop that claims a job, runs it, settles it and
-// only then starts the next, so that never more jobs are RUNNING than there are slots.
+// Workers run jobs of the service. Each slot is a loop that claims a job, runs it,
+// settles it and only then starts the next, so at most as many jobs are RUNNING as there
+// are slots.
 //
-// With two commits for each job, a slot whose jobs take no time would only wait for the disk. Such a
-// slot claims more jobs at once, twice as many each time. It holds them without starting them:
-// they stay QUEUED and can be canceled. They start and end together in one commit, while the next
-// ones are being claimed. A job among them that does take time starts on its own; the slot gives
-// back a second one, because another slot may be free.
+// Each job takes two commits, so a slot whose jobs take no time would mostly wait for the
+// disk. It therefore claims more jobs at once, doubling the number each time. It holds
+// them without starting them: they stay QUEUED and can be canceled. They start and end
+// together in one commit while the slot claims the next ones. A job that does take time
+// starts on its own, and the slot gives back any second one, because another slot may be
+// free.
 type Workers struct {
 	queue Work
 	slots int
 	log   *slog.Logger
 	name  string
 
-	claiming sync.RWMutex // read-locked by a claim; giving back waits for it
+	claiming sync.RWMutex // read-locked by a claim; a slot that gives a job back waits for it
 
 	mu   sync.Mutex
 	held map[gq.LeaseRef]context.CancelCauseFunc // guarded by mu
 }
 
 const (
-	mostAhead  = 64      // jobs that a slot holds at once
-	mostOutput = 1 << 20 // bytes of output that it keeps for one commit, or one job's
+	mostAhead  = 64      // most jobs that a slot holds at once
+	mostOutput = 1 << 20 // most bytes of output in one commit, except for a single larger one
 )
 
-// NewWorkers makes workers with a number of slots. They start with Run. A nil log logs nothing.
+// NewWorkers creates workers with this many slots. Run starts them. A nil log discards.
 func NewWorkers(q Work, slots int, log *slog.Logger) *Workers {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
@@ -68,7 +70,7 @@ func NewWorkers(q Work, slots int, log *slog.Logger) *Workers {
 	return &Workers{queue: q, slots: slots, log: log, name: fmt.Sprintf("taskqueue-%.12s", rand.Text()), held: make(map[gq.LeaseRef]context.CancelCauseFunc)}
 }
 
-// Run works until ctx ends. It then gives running jobs back, which does not use up an attempt.
+// Run works until ctx ends and then gives running jobs back without using up an attempt.
 func (w *Workers) Run(ctx context.Context) error {
 	beating, stop := context.WithCancel(context.WithoutCancel(ctx))
 	var slots, beats sync.WaitGroup
@@ -82,13 +84,13 @@ func (w *Workers) Run(ctx context.Context) error {
 	return nil
 }
 
-// Why the work on a job ends early.
+// Why a running job is stopped early.
 var (
 	errAsked = errors.New("the job was asked to stop")
 	errLost  = errors.New("the lease was lost")
 )
 
-// beat renews the leases of running jobs, and stops those that were canceled.
+// beat renews the leases of running jobs and stops jobs that were canceled or lost.
 func (w *Workers) beat(ctx context.Context) {
 	tick := time.NewTicker(heartbeatInterval)
 	defer tick.Stop()
@@ -125,7 +127,7 @@ func (w *Workers) beatOnce(ctx context.Context) error {
 	for i, a := range answers {
 		end := w.held[beats[i].Lease]
 		switch {
-		case end == nil: // it is done
+		case end == nil: // already done
 		case errs.KindOf(a.Err) == gq.KindStaleLease:
 			end(errLost)
 		case a.Err == nil && a.State.Cancellation.Requested():
@@ -135,10 +137,10 @@ func (w *Workers) beatOnce(ctx context.Context) error {
 	return nil
 }
 
-// slot runs one job after the other.
+// slot claims and runs jobs in a loop.
 func (w *Workers) slot(ctx context.Context) {
 	ahead := 1
-	var settled sync.WaitGroup // what was done before
+	var settled sync.WaitGroup // tracks the outcomes of the previous jobs
 	defer settled.Wait()
 	for failures := 0; ctx.Err() == nil; {
 		request := gq.ClaimRequest{Worker: w.name, Queues: []string{Queue}, N: ahead, Hold: true}
@@ -174,8 +176,8 @@ func (w *Workers) claim(ctx context.Context, r gq.ClaimRequest) ([]gq.Job, error
 	return w.queue.Claim(ctx, r)
 }
 
-// runAll runs jobs and sends their outcomes to settled. It reports whether there were any and all
-// took no time.
+// runAll runs jobs and settles them, some in the background under settled. It reports
+// whether there were jobs and all of them took no time.
 func (w *Workers) runAll(ctx context.Context, jobs []gq.Job, settled *sync.WaitGroup) (instant bool) {
 	var done []ending
 	var long *gq.Job
@@ -209,7 +211,7 @@ func (w *Workers) runAll(ctx context.Context, jobs []gq.Job, settled *sync.WaitG
 	return false
 }
 
-// started starts a held job, and reports whether it did: one that was canceled does not start.
+// started starts a held job and reports whether it runs: a canceled one does not.
 func (w *Workers) started(ctx context.Context, job *gq.Job) bool {
 	if job.State.Status == gq.StatusRunning {
 		return true
@@ -243,7 +245,7 @@ func (w *Workers) execute(ctx context.Context, job *gq.Job) {
 		w.log.Warn("task queue job lost; it runs elsewhere", "worker", w.name, "job", job.Spec.ID.String())
 		return
 	}
-	if ctx.Err() != nil { // no slot that stops here shall claim what this one gives back
+	if ctx.Err() != nil { // make sure that no stopping slot claims the job given back here
 		w.claiming.Lock()
 		w.claiming.Unlock() //nolint:staticcheck // it was only waited for
 	}
@@ -257,7 +259,7 @@ func takesNoTime(job *gq.Job) bool {
 	return json.Unmarshal(job.Spec.Payload.Data, &todo) != nil || todo.DurationMS == 0
 }
 
-// perform does the work. If ctx ends first the outcome says why.
+// perform does the work. If ctx ends first, the outcome says why.
 func perform(ctx context.Context, job *gq.Job) gq.Outcome {
 	var todo work
 	if err := json.Unmarshal(job.Spec.Payload.Data, &todo); err != nil {
@@ -281,14 +283,14 @@ func failing(code, message string) gq.Outcome {
 	return gq.Outcome{Verdict: gq.VerdictFail, Failure: gq.Failure{Category: gq.CategoryPermanent, Code: code, Message: message}}
 }
 
-// ending is the outcome of a job.
+// ending is the outcome of one job.
 type ending struct {
 	id gq.JobID
 	o  gq.Outcome
 }
 
-// settle reports outcomes until the queue answers or ctx ends. In that case the jobs run again when
-// their leases expire.
+// settle reports outcomes, retrying until the queue answers or ctx ends. In the latter
+// case the jobs run again when their leases expire.
 func (w *Workers) settle(ctx context.Context, all []ending) {
 	for failures := 1; len(all) > 0; failures++ {
 		var again []ending
@@ -297,7 +299,7 @@ func (w *Workers) settle(ctx context.Context, all []ending) {
 			e := all[i]
 			switch kind := errs.KindOf(err); {
 			case err == nil:
-			case kind == gq.KindInvalid && e.o.Verdict == gq.VerdictComplete: // the store takes smaller results only
+			case kind == gq.KindInvalid && e.o.Verdict == gq.VerdictComplete: // the store's limit for results is lower
 				smaller := failing(taskwork.TooLarge, fmt.Sprintf("%d bytes are more than the store takes", len(e.o.Result)))
 				smaller.Lease, smaller.Begin = e.o.Lease, e.o.Begin
 				again = append(again, ending{e.id, smaller})
@@ -323,7 +325,7 @@ func (w *Workers) settle(ctx context.Context, all []ending) {
 	}
 }
 
-// untaken logs an outcome that the queue did not accept, except that of a job that was canceled
+// untaken logs an outcome that the queue did not accept, unless the job was canceled
 // while it was held.
 func (w *Workers) untaken(e ending, err error) {
 	if e.o.Begin && errs.KindOf(err) == gq.KindStaleLease {
@@ -332,7 +334,7 @@ func (w *Workers) untaken(e ending, err error) {
 	w.log.Warn("task queue outcome not taken", "worker", w.name, "job", e.id.String(), "verdict", e.o.Verdict.String(), "error", err)
 }
 
-// settleOnce returns an error or nil for each.
+// settleOnce reports outcomes once and returns an error or nil for each.
 func (w *Workers) settleOnce(ctx context.Context, all []ending) []error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), callTimeout) // also while stopping
 	defer cancel()
@@ -349,7 +351,7 @@ func (w *Workers) settleOnce(ctx context.Context, all []ending) []error {
 	return faults
 }
 
-// retryDelay is how long to wait after a number of failures in a row.
+// retryDelay returns the delay after this many consecutive failures.
 func retryDelay(failures int) time.Duration {
 	return min(retryFirst<<min(failures-1, 10), retryMost)
 }
