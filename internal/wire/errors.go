@@ -16,7 +16,7 @@ import (
 	"github.com/gopherqueue/gq/internal/errs"
 )
 
-// grpcCodes is the one table from kinds to the codes of gRPC.
+// grpcCodes maps error kinds to gRPC codes.
 var grpcCodes = map[gq.ErrorKind]codes.Code{
 	gq.KindInternal:    codes.Internal,
 	gq.KindInvalid:     codes.InvalidArgument,
@@ -32,7 +32,7 @@ var grpcCodes = map[gq.ErrorKind]codes.Code{
 	gq.KindUnauthenticated: codes.Unauthenticated,
 }
 
-// GRPCCode is the code of a kind of error.
+// GRPCCode returns the gRPC code of an error kind.
 func GRPCCode(k gq.ErrorKind) codes.Code {
 	if c, ok := grpcCodes[k]; ok {
 		return c
@@ -40,7 +40,7 @@ func GRPCCode(k gq.ErrorKind) codes.Code {
 	return codes.Internal
 }
 
-// sentinels are the errors that a code stands for.
+// sentinels maps error codes to the errors of package gq.
 var sentinels = func() map[string]*gq.Error {
 	all := make(map[string]*gq.Error)
 	for _, e := range []*gq.Error{
@@ -62,10 +62,10 @@ var kindsByName = func() map[string]gq.ErrorKind {
 	return all
 }()
 
-// RemoteError is an error that another process reported. Its text is what the
-// error had there, and it wraps the same sentinel or [gq.InvalidError].
+// RemoteError is an error reported by another process. It has the same text, and wraps
+// the same sentinel or [gq.InvalidError].
 type RemoteError struct {
-	Request string // under which the log of the other process knows the call; may be empty
+	Request string // id of the call in the other process's log; may be empty
 
 	text  string
 	cause error
@@ -73,12 +73,11 @@ type RemoteError struct {
 
 func (e *RemoteError) Error() string { return e.text }
 
-// Unwrap returns what the error is.
+// Unwrap returns the sentinel or [gq.InvalidError].
 func (e *RemoteError) Unwrap() error { return e.cause }
 
-// ErrUnreachable says that no server answered, or that the connection broke
-// before one did. What was asked for may have happened. The domain has no such
-// error.
+// ErrUnreachable means that no server answered, or that the connection broke before an
+// answer arrived. The request may have been executed. Package gq has no such error.
 var ErrUnreachable error = unreachableError{}
 
 type unreachableError struct{}
@@ -88,7 +87,7 @@ func (unreachableError) Unwrap() error { return unreachable }
 
 var unreachable = &gq.Error{Kind: gq.KindUnavailable, Code: "unreachable"}
 
-// IsInternal reports whether the text of an error must stay in the log.
+// IsInternal reports whether the text of an error may only go to the log.
 func IsInternal(err error) bool {
 	return err != nil && errs.KindOf(err) == gq.KindInternal && !isContext(err)
 }
@@ -97,13 +96,13 @@ func isContext(err error) bool {
 	return errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
 }
 
-// Headers of a call are small, and so is what an error may say in them.
+// Size limits of errors, which travel in the small headers of a call.
 const (
 	maxText       = 4 << 10
 	maxFaultsText = 2 << 10
 )
 
-// ProtoProblem is an error as an item of a batch tells it.
+// ProtoProblem encodes the error of one batch item.
 func ProtoProblem(err error, request string) *pb.Problem {
 	p := &pb.Problem{Code: errs.CodeOf(err), Kind: errs.KindOf(err).String(), Message: shortened(err.Error()), RequestId: request}
 	switch {
@@ -112,13 +111,13 @@ func ProtoProblem(err error, request string) *pb.Problem {
 		if request != "" {
 			p.Message = "internal; the server's log has more under request " + request
 		}
-	case errs.KindOf(err) == gq.KindInternal: // the end of a context
+	case errs.KindOf(err) == gq.KindInternal: // the context ended
 		p.Kind, p.Code = gq.KindTimeout.String(), gq.ErrTimeout.Code
 	}
 	size := 0
 	for _, f := range errs.FaultsOf(err) {
 		if size += len(f.Field) + len(f.Problem); size > maxFaultsText && len(p.Faults) > 0 {
-			break // the text still names them
+			break // the message still lists them
 		}
 		p.Faults = append(p.Faults, &pb.Fault{Field: Prose(f.Field), Problem: shortened(f.Problem)})
 	}
@@ -132,7 +131,7 @@ func shortened(s string) string {
 	return strings.ToValidUTF8(s, string(utf8.RuneError))
 }
 
-// ErrorFromProblem is the error that a problem tells of.
+// ErrorFromProblem decodes an error.
 func ErrorFromProblem(p *pb.Problem) error {
 	return &RemoteError{Request: p.GetRequestId(), text: p.GetMessage(), cause: causeOf(p)}
 }
@@ -151,20 +150,20 @@ func causeOf(p *pb.Problem) error {
 	case p.GetCode() == unreachable.Code:
 		return ErrUnreachable
 	}
-	kind := kindsByName[p.GetKind()] // what a newer server says has at least a kind
+	kind := kindsByName[p.GetKind()] // a code unknown to us, from a newer server, still has a kind
 	if kind == gq.KindInternal {
 		return nil
 	}
 	return &gq.Error{Kind: kind, Code: p.GetCode()}
 }
 
-// StatusOf is an error as the status of a call.
+// StatusOf converts an error to a gRPC status.
 func StatusOf(err error, request string) *status.Status {
 	if err == nil {
 		return nil
 	}
 	if errs.KindOf(err) == gq.KindInternal {
-		if s, ok := status.FromError(err); ok { // an interceptor's own
+		if s, ok := status.FromError(err); ok { // created by an interceptor
 			return s
 		}
 	}
@@ -181,7 +180,7 @@ func StatusOf(err error, request string) *status.Status {
 	return s
 }
 
-// ErrorFromStatus is the error that the status of a call tells of, nil for none.
+// ErrorFromStatus converts a gRPC status to an error, nil for success.
 func ErrorFromStatus(err error) error {
 	if err == nil {
 		return nil
@@ -202,7 +201,7 @@ func ErrorFromStatus(err error) error {
 	return &RemoteError{text: bareText(s), cause: bareCause(s)}
 }
 
-// CancelReportFromStatus is the report that a broken-off CancelWhere left.
+// CancelReportFromStatus returns the report of a CancelWhere that failed halfway.
 func CancelReportFromStatus(err error) gq.CancelReport {
 	for _, d := range status.Convert(err).Details() {
 		if r, ok := d.(*pb.CancelReport); ok {
@@ -212,7 +211,7 @@ func CancelReportFromStatus(err error) gq.CancelReport {
 	return gq.CancelReport{}
 }
 
-// bareCause is what a status means that gRPC itself made.
+// bareCause returns the error for a status that gRPC itself created.
 func bareCause(s *status.Status) error {
 	switch s.Code() {
 	case codes.Canceled:
@@ -254,8 +253,7 @@ func bareText(s *status.Status) string {
 	}
 }
 
-// RequestOf is the id under which the log of another process knows a call that
-// ended with an error, "" where there is none.
+// RequestOf returns the id of a failed call in the other process's log, or "".
 func RequestOf(err error) string {
 	if e, ok := errors.AsType[*RemoteError](err); ok {
 		return e.Request

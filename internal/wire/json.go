@@ -1,15 +1,14 @@
-// Package wire is how the vocabulary of package gq is written outside of a Go
-// program: as JSON, over HTTP and by the command line, and as protocol buffers,
-// over gRPC. It translates and decides nothing.
+// Package wire converts the types of package gq to and from JSON, for HTTP and the
+// command line, and protocol buffers, for gRPC. It has no rules of its own.
 //
 // # JSON
 //
-// There is one form of everything, whoever writes it. Names are snake_case,
-// instants RFC 3339 in UTC, durations as Go writes them ("1h30m0s"), priorities
-// by name (read also as 0 to 4, most urgent first). What is not set is left out.
-// A payload, result or checkpoint that is JSON stands there as it is, integers of
-// any size and \u0000 included; anything else is base64 under the same name with
-// the suffix _base64. What is read is read strictly: see [DecodeJSON].
+// Every value has one form everywhere. Names are snake_case, times RFC 3339 in UTC,
+// durations as Go prints them ("1h30m0s"), priorities by name (0 to 4 is accepted too,
+// most urgent first). Unset values are omitted. A payload, result or checkpoint that is
+// JSON is embedded unchanged, including integers of any size and \u0000; anything else is
+// base64 under the same name with the suffix _base64. Decoding is strict: see
+// [DecodeJSON].
 package wire
 
 import (
@@ -25,8 +24,7 @@ import (
 	"github.com/gopherqueue/gq/internal/enum"
 )
 
-// EncodeJSON writes a value on one line, without escaping what only HTML would
-// have to.
+// EncodeJSON writes a value on one line, without HTML escaping.
 func EncodeJSON(w io.Writer, v any) error {
 	e := json.NewEncoder(w)
 	e.SetEscapeHTML(false)
@@ -41,13 +39,13 @@ func EncodeJSONIndented(w io.Writer, v any) error {
 	return e.Encode(v)
 }
 
-// Duration is a length of time, written as Go does: "1h30m0s".
+// Duration is encoded the way Go prints it: "1h30m0s".
 type Duration time.Duration
 
-// MarshalText is the duration as Go writes it.
+// MarshalText implements [encoding.TextMarshaler].
 func (d Duration) MarshalText() ([]byte, error) { return []byte(time.Duration(d).String()), nil }
 
-// UnmarshalText reads a duration as Go does.
+// UnmarshalText implements [encoding.TextUnmarshaler].
 func (d *Duration) UnmarshalText(text []byte) error {
 	parsed, err := time.ParseDuration(string(text))
 	if err != nil {
@@ -64,13 +62,13 @@ func durationOf(d *Duration) time.Duration {
 	return time.Duration(*d)
 }
 
-// Priority is a priority by name. It can be read from a level too.
+// Priority is encoded by name and decoded from a name or a level.
 type Priority gq.Priority
 
-// MarshalText is the name.
+// MarshalText returns the name.
 func (p Priority) MarshalText() ([]byte, error) { return gq.Priority(p).MarshalText() }
 
-// UnmarshalJSON reads a name, or a level from 0 to 4 as a number or text.
+// UnmarshalJSON decodes a name, or a level from 0 to 4 as a number or string.
 func (p *Priority) UnmarshalJSON(text []byte) error {
 	var name string
 	if err := json.Unmarshal(text, &name); err != nil {
@@ -87,7 +85,7 @@ func fault(field, format string, args ...any) error {
 	return &gq.InvalidError{Faults: []gq.Fault{{Field: field, Problem: fmt.Sprintf(format, args...)}}}
 }
 
-// utc is an instant as it is written.
+// utc converts a time to its wire form.
 func utc(t time.Time) time.Time {
 	if t.IsZero() {
 		return time.Time{}
@@ -95,8 +93,7 @@ func utc(t time.Time) time.Time {
 	return t.UTC()
 }
 
-// embedded splits bytes into how they are shown: as JSON where they are, and
-// else as they stand, for base64.
+// embedded returns data as JSON if it is valid JSON, and otherwise as bytes for base64.
 func embedded(data []byte) (asJSON json.RawMessage, other []byte) {
 	if len(data) == 0 {
 		return nil, nil
@@ -107,7 +104,7 @@ func embedded(data []byte) (asJSON json.RawMessage, other []byte) {
 	return nil, data
 }
 
-// Contents is what was meant by a value given as JSON or as base64.
+// Contents returns the bytes of a value given as JSON or as base64.
 func Contents(field string, asJSON json.RawMessage, other *[]byte) ([]byte, error) {
 	switch {
 	case asJSON != nil && other != nil:
@@ -122,13 +119,13 @@ func Contents(field string, asJSON json.RawMessage, other *[]byte) ([]byte, erro
 	}
 }
 
-// isJSONType reports whether a content type says that the content is JSON.
+// isJSONType reports whether a content type denotes JSON.
 func isJSONType(contentType string) bool {
 	return gq.Payload{ContentType: contentType}.IsJSON()
 }
 
-// SameJSON reports whether two JSON texts mean the same: member order and space
-// do not matter, numbers are compared as they are written.
+// SameJSON reports whether two JSON texts are equivalent: member order and white space do
+// not matter, numbers are compared as written.
 func SameJSON(a, b []byte) bool {
 	read := func(text []byte) (v any, ok bool) {
 		d := json.NewDecoder(bytes.NewReader(text))

@@ -6,13 +6,13 @@ import (
 	"github.com/gopherqueue/gq"
 )
 
-// Grant is what may be done with queues.
+// Grant is a set of scopes on queues.
 type Grant struct {
 	Scopes []string `json:"scopes" doc:"submit, work, read, admin"`
 	Queues []string `json:"queues" doc:"Patterns in which * stands for any characters."`
 }
 
-// Token is what is known of a token besides its secret.
+// Token describes a token without its secret.
 type Token struct {
 	ID        string    `json:"id"`
 	Name      string    `json:"name"`
@@ -23,7 +23,7 @@ type Token struct {
 	Token     string    `json:"token,omitzero" doc:"What callers show. It is told this once."`
 }
 
-// NewToken asks for a token.
+// NewToken is a request for a token.
 type NewToken struct {
 	Name      string    `json:"name"`
 	Grants    []Grant   `json:"grants"`
@@ -31,12 +31,12 @@ type NewToken struct {
 	ExpiresAt time.Time `json:"expires_at,omitzero" doc:"Absent is never."`
 }
 
-// Tokens are all of them.
+// Tokens is the list of all tokens.
 type Tokens struct {
 	Tokens []Token `json:"tokens"`
 }
 
-// Delivery is one end of a job that its callback is told of.
+// Delivery notifies a callback URL that a job has ended.
 type Delivery struct {
 	ID         string       `json:"id" doc:"The Webhook-Id."`
 	Job        gq.JobID     `json:"job"`
@@ -52,13 +52,13 @@ type Delivery struct {
 	Reason     string       `json:"reason,omitzero" doc:"Why it has not succeeded."`
 }
 
-// Deliveries is a page of them.
+// Deliveries is a page of deliveries.
 type Deliveries struct {
 	Deliveries []Delivery `json:"deliveries"`
 	NextCursor string     `json:"next_cursor" doc:"Of the next page; empty on the last."`
 }
 
-// WebhookSecret is what deliveries are signed with.
+// WebhookSecret is the secret that signs deliveries.
 type WebhookSecret struct {
 	Secret string `json:"secret"`
 }

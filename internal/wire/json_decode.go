@@ -19,17 +19,17 @@ import (
 	"github.com/gopherqueue/gq/internal/spelling"
 )
 
-// MaxJSONDepth is how deep arrays and objects may lie in each other in what is
-// sent to us, a payload included.
+// MaxJSONDepth is the maximum nesting of arrays and objects in a request, including
+// payloads.
 const MaxJSONDepth = 128
 
-// maxFaults is how many faults of one body are told.
+// maxFaults is the most faults reported for one body.
 const maxFaults = 50
 
-// DecodeJSON reads one JSON value into a pointer to one of this package's types.
-// It is strict: names must be known, spelt as they are and not repeated, the
-// text must be valid UTF-8, and nothing may follow the value. Every fault is
-// reported, by where it is: [gq.ErrInvalid].
+// DecodeJSON decodes one JSON value into a pointer to one of this package's types. It is
+// strict: member names must be known, exact and unique, the text must be valid UTF-8, and
+// nothing may follow the value. It reports every fault with its position as
+// [gq.ErrInvalid].
 func DecodeJSON(data []byte, into any) error {
 	if err := checkJSON(data); err != nil {
 		return err
@@ -46,7 +46,7 @@ func DecodeJSON(data []byte, into any) error {
 	return nil
 }
 
-// checkJSON reports whether data is JSON that may be looked into.
+// checkJSON checks that data is JSON within our limits.
 func checkJSON(data []byte) error {
 	bad := func(format string, args ...any) error {
 		return &gq.InvalidError{Faults: []gq.Fault{{Field: "body", Problem: fmt.Sprintf(format, args...)}}}
@@ -85,8 +85,8 @@ func firstInvalidUTF8(data []byte) int {
 	return -1
 }
 
-// DepthWithin reports whether arrays and objects of a JSON text lie at most so
-// deep in each other. It does not matter whether the text is JSON otherwise.
+// DepthWithin reports whether arrays and objects are nested at most this deep. The text
+// need not be valid JSON.
 func DepthWithin(data []byte, most int) bool {
 	depth := 0
 	for i := 0; i < len(data); i++ {
@@ -104,8 +104,8 @@ func DepthWithin(data []byte, most int) bool {
 	return true
 }
 
-// stringEnd is the position of the quote that ends the string that begins at i,
-// or the last of data.
+// stringEnd returns the index of the quote that ends the string starting at i, or the
+// last index of data.
 func stringEnd(data []byte, i int) int {
 	for i++; i < len(data); i++ {
 		switch data[i] {
@@ -120,7 +120,7 @@ func stringEnd(data []byte, i int) int {
 
 func trimJSON(data []byte) []byte { return bytes.Trim(data, " \t\r\n") }
 
-// jsonDecoder gathers what is wrong with a value.
+// jsonDecoder collects the faults of a value.
 type jsonDecoder struct{ faults []gq.Fault }
 
 func (d *jsonDecoder) fault(path, format string, args ...any) {
@@ -138,7 +138,7 @@ var (
 	bytesType       = reflect.TypeFor[[]byte]()
 )
 
-// value reads a valid JSON text into v.
+// value decodes valid JSON into v.
 func (d *jsonDecoder) value(text []byte, v reflect.Value, path string) {
 	t := v.Type()
 	switch {
@@ -165,7 +165,7 @@ func (d *jsonDecoder) value(text []byte, v reflect.Value, path string) {
 	}
 }
 
-// leaf reads what has no parts.
+// leaf decodes a value without members or elements.
 func (d *jsonDecoder) leaf(text []byte, v reflect.Value, path string) {
 	if halfCharacter(text) {
 		d.fault(path, halfProblem)
@@ -186,9 +186,8 @@ func (d *jsonDecoder) leaf(text []byte, v reflect.Value, path string) {
 
 const halfProblem = `has half a surrogate pair such as \ud800, which is no character`
 
-// halfCharacter reports whether a JSON text has half a surrogate pair written as an
-// escape. It is valid JSON and no Unicode, and would silently become another
-// character.
+// halfCharacter reports whether a JSON text contains half a surrogate pair as an escape.
+// That is valid JSON but not Unicode, and would silently become another character.
 func halfCharacter(text []byte) bool {
 	for i := 0; i+1 < len(text); i++ {
 		if text[i] != '\\' {
@@ -210,7 +209,7 @@ func halfCharacter(text []byte) bool {
 	return false
 }
 
-// escaped is the code unit of the four hexadecimal digits that a text begins with.
+// escaped returns the code unit of the four hexadecimal digits at the start of text.
 func escaped(text []byte) rune {
 	n, err := strconv.ParseUint(string(text[:min(4, len(text))]), 16, 16)
 	if err != nil {
@@ -219,7 +218,7 @@ func escaped(text []byte) rune {
 	return rune(n)
 }
 
-// wanted says in words what a type is written as.
+// wanted describes the JSON form of a type for error messages.
 func wanted(t reflect.Type) string {
 	switch {
 	case t == reflect.TypeFor[Duration]():
@@ -260,7 +259,7 @@ func excerpt(text []byte) string {
 	}
 }
 
-// object reads the members of a struct.
+// object decodes the members of a struct.
 func (d *jsonDecoder) object(text []byte, v reflect.Value, path string) {
 	if len(text) == 0 || text[0] != '{' {
 		d.fault(path, "%s is not an object", excerpt(text))
@@ -340,7 +339,7 @@ func (d *jsonDecoder) dictionary(text []byte, v reflect.Value, path string) {
 	v.Set(out)
 }
 
-// fieldSet is the JSON names of a struct, those of embedded structs included.
+// fieldSet has the JSON names of a struct, including embedded structs.
 type fieldSet struct {
 	names []string
 	index map[string][]int

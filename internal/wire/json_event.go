@@ -15,7 +15,7 @@ type Event struct {
 	Data   EventData    `json:"data"`
 }
 
-// EventData is what an event says about its job.
+// EventData is the event-specific data about the job.
 type EventData struct {
 	Queue      string     `json:"queue,omitzero"`
 	State      gq.Status  `json:"state,omitzero" doc:"From here on."`
@@ -31,7 +31,7 @@ type EventData struct {
 	Reason     string     `json:"reason,omitzero"`
 }
 
-// EventOf is an event.
+// EventOf converts an event.
 func EventOf(e *gq.Event) Event {
 	out := Event{
 		Seq: e.Seq, Time: utc(e.Time), Entity: e.Job.String(), Type: e.Type,
@@ -50,7 +50,7 @@ func EventOf(e *gq.Event) Event {
 	return out
 }
 
-// EventsOf are events.
+// EventsOf converts events.
 func EventsOf(events []gq.Event) []Event {
 	out := make([]Event, len(events))
 	for i := range events {
@@ -59,7 +59,7 @@ func EventsOf(events []gq.Event) []Event {
 	return out
 }
 
-// Explanation answers "why is my job not running?".
+// Explanation answers the question "why is my job not running?".
 type Explanation struct {
 	Job     gq.JobID  `json:"job"`
 	Queue   string    `json:"queue"`
@@ -73,7 +73,7 @@ type Explanation struct {
 	Timeline []Event  `json:"timeline" doc:"What has happened to it."`
 }
 
-// Reason is one thing that holds a job up, or how it stands.
+// Reason is one cause that delays a job, or its current state.
 type Reason struct {
 	Cause   gq.Cause  `json:"cause"`
 	Summary string    `json:"summary"`
@@ -83,7 +83,7 @@ type Reason struct {
 	More    int       `json:"more,omitzero" doc:"And this many more."`
 }
 
-// Related is another job that has to do with the answer.
+// Related is another job that a reason refers to.
 type Related struct {
 	Job    gq.JobID           `json:"job"`
 	State  gq.Status          `json:"state,omitzero"`
@@ -93,7 +93,7 @@ type Related struct {
 	Cost   int64              `json:"cost,omitzero"`
 }
 
-// ExplanationOf is an explanation.
+// ExplanationOf converts an explanation.
 func ExplanationOf(x *gq.Explanation) Explanation {
 	out := Explanation{
 		Job: x.Job, Queue: x.Queue, Type: x.Type, State: x.Status, Attempt: x.Attempt, Bound: x.Bound,

@@ -7,23 +7,23 @@ import (
 	"github.com/gopherqueue/gq"
 )
 
-// Frames are events as they are written to a stream of server-sent events, each
-// with its sequence number as its id. Nobody may change what they return.
+// Frames are events encoded as server-sent events, with the sequence number as the id.
+// The returned bytes must not be modified.
 type Frames struct {
 	text  []byte
 	marks []mark
 }
 
-// mark is where the JSON of an event begins in the text, and where its frame ends.
+// mark has the offsets where an event's JSON begins and where its frame ends.
 type mark struct{ json, end int }
 
 const (
-	frameSize = 256 // about what a frame takes
+	frameSize = 256 // typical frame size
 	frameEnd  = "\n\n"
 )
 
-// FramesOf writes events. That they are many makes it quick: those that were
-// committed together have the time in common, and some the job.
+// FramesOf encodes events. Encoding many at once is fast because events of one commit
+// share the time, and some share the job.
 func FramesOf(events []gq.Event) Frames {
 	f := Frames{text: make([]byte, 0, len(events)*frameSize), marks: make([]mark, len(events))}
 	var w eventWriter
@@ -46,13 +46,13 @@ func FramesOf(events []gq.Event) Frames {
 	return f
 }
 
-// JSON is the event at i without its frame.
+// JSON returns the event at i without its frame.
 func (f *Frames) JSON(i int) []byte {
 	end := f.marks[i].end - len(frameEnd)
 	return f.text[f.marks[i].json:end:end]
 }
 
-// Between is the frames from one event up to another, which is not included.
+// Between returns the frames from one event up to, but not including, another.
 func (f *Frames) Between(from, to int) []byte {
 	begin, end := 0, 0
 	if from > 0 {
@@ -64,11 +64,11 @@ func (f *Frames) Between(from, to int) []byte {
 	return f.text[begin:end:end]
 }
 
-// eventWriter writes events as [EventOf] is written, many times faster.
+// eventWriter encodes events like the JSON of [EventOf], but many times faster.
 type eventWriter struct {
-	at     time.Time // the time that was written last,
-	atText []byte    // and how
-	id     gq.JobID  // likewise: the first events of a job come together
+	at     time.Time // the last encoded time,
+	atText []byte    // and its text
+	id     gq.JobID  // likewise: the first events of a job are adjacent
 	idText []byte
 }
 
@@ -120,7 +120,7 @@ func (w *eventWriter) append(b, seq []byte, e *gq.Event) []byte {
 	return append(b, '}', '}')
 }
 
-// appendMember begins a member of the object that begins at open.
+// appendMember starts a member of the object that begins at open.
 func appendMember(b []byte, open int, name string) []byte {
 	if len(b) > open {
 		b = append(b, ',')
@@ -151,13 +151,13 @@ func appendTime(b []byte, t time.Time) []byte {
 	return append(b, '"')
 }
 
-// appendText appends a string that mostly needs no escaping.
+// appendText appends a string, optimized for text that needs no escaping.
 func appendText(b []byte, s string) []byte {
 	for i := range len(s) {
 		if c := s[i]; c < ' ' || c > '~' || c == '"' || c == '\\' {
 			text, err := marshal(s)
 			if err != nil {
-				panic(err) // a string can always be written
+				panic(err) // encoding a string never fails
 			}
 			return append(b, text...)
 		}

@@ -9,7 +9,7 @@ import (
 	"github.com/gopherqueue/gq/machine"
 )
 
-// Job is a job, wherever it is shown.
+// Job is a job as all APIs show it.
 type Job struct {
 	ID                gq.JobID    `json:"id"`
 	Queue             string      `json:"queue,omitzero"`
@@ -75,7 +75,7 @@ type Job struct {
 	Checkpoints      int             `json:"checkpoints,omitzero" doc:"Saved so far."`
 }
 
-// Lease is the exclusive right to run a job for a while.
+// Lease is the exclusive right to run a job for a limited time.
 type Lease struct {
 	ID          gq.LeaseID `json:"id"`
 	Version     uint64     `json:"version" doc:"The fencing number: larger in every later lease of the job."`
@@ -92,7 +92,7 @@ type Lease struct {
 	CostUnits   int64      `json:"cost_units,omitzero"`
 }
 
-// Failure is how an attempt failed.
+// Failure describes why an attempt failed.
 type Failure struct {
 	Category   gq.Category `json:"category"`
 	Code       string      `json:"code,omitzero" doc:"Stable, for programs."`
@@ -100,7 +100,7 @@ type Failure struct {
 	RetryAfter *Duration   `json:"retry_after,omitempty"`
 }
 
-// Cancellation follows a cancel of a running job.
+// Cancellation describes the cancellation of a running job.
 type Cancellation struct {
 	RequestedAt time.Time `json:"requested_at,omitzero"`
 	DeliveredAt time.Time `json:"delivered_at,omitzero" doc:"Told to the worker."`
@@ -108,7 +108,7 @@ type Cancellation struct {
 	Reason      string    `json:"reason,omitzero"`
 }
 
-// JobOf is a job with everything that is known of it.
+// JobOf converts a job.
 func JobOf(j *gq.Job) Job {
 	out := StateOf(&j.State)
 	s := &j.Spec
@@ -145,7 +145,7 @@ func JobOf(j *gq.Job) Job {
 	return out
 }
 
-// StateOf is a job of which only the state is known.
+// StateOf converts a job of which only the state is known.
 func StateOf(s *gq.State) Job {
 	out := Job{
 		ID: s.ID, State: s.Status, Detail: s.Detail.String(),
@@ -162,11 +162,11 @@ func StateOf(s *gq.State) Job {
 	if s.AnyOpen {
 		out.Waits++
 	}
-	if !(s.Progress >= 0 && s.Progress <= 1) { // JSON has no other numbers than finite ones
+	if !(s.Progress >= 0 && s.Progress <= 1) { // JSON has finite numbers only
 		out.Progress = 0
 	}
 	switch {
-	case !s.Attempting(): // those of the attempt before would look like this job's
+	case !s.Attempting(): // values of an earlier attempt would look like current ones
 		out.Progress, out.Note = 0, ""
 	case s.Lease != nil:
 		out.Lease = leaseOf(s.Lease, s.Policy)
@@ -203,21 +203,20 @@ func failureOf(f *gq.Failure) *Failure {
 	return out
 }
 
-// Submitted is the answer to a submission.
+// Submitted is the response to a submission.
 type Submitted struct {
 	Job
 	Existing bool `json:"existing,omitzero" doc:"The idempotency key was taken, and this is the job that has it."`
 	Same     bool `json:"same,omitzero" doc:"That one was submitted with the same content."`
 }
 
-// BatchAnswer is what became of one job of a batch: the job, or why it was
-// refused.
+// BatchAnswer is the result for one job of a batch: the job, or why it was rejected.
 type BatchAnswer struct {
 	Submitted
 	Problem *Problem
 }
 
-// MarshalJSON is the job, or a problem.
+// MarshalJSON encodes the job or the problem.
 func (a BatchAnswer) MarshalJSON() ([]byte, error) {
 	if a.Problem != nil {
 		return marshal(Refused{a.Problem})
@@ -225,23 +224,23 @@ func (a BatchAnswer) MarshalJSON() ([]byte, error) {
 	return marshal(a.Submitted)
 }
 
-// Refused stands in the place of a job of a batch.
+// Refused takes the place of a rejected job in a batch response.
 type Refused struct {
 	Problem *Problem `json:"problem" doc:"Why the job was not accepted."`
 }
 
-// BatchAnswers are the answers to a batch, in its order.
+// BatchAnswers are the results of a batch, in its order.
 type BatchAnswers struct {
 	Jobs []BatchAnswer `json:"jobs"`
 }
 
-// Jobs is a page of a list.
+// Jobs is a page of jobs.
 type Jobs struct {
 	Jobs       []Job  `json:"jobs"`
 	NextCursor string `json:"next_cursor" doc:"Of the next page; empty on the last. Only this tells that there is no more, not a page with few jobs or none."`
 }
 
-// JobsOf is a page of a list.
+// JobsOf converts a page of jobs.
 func JobsOf(p gq.Page) Jobs {
 	out := Jobs{Jobs: make([]Job, len(p.Jobs)), NextCursor: p.Next}
 	for i := range p.Jobs {
@@ -252,7 +251,7 @@ func JobsOf(p gq.Page) Jobs {
 
 func at(list string, i int, field string) string { return fmt.Sprintf("%s[%d].%s", list, i, field) }
 
-// Claimed are the jobs that a worker got.
+// Claimed has the jobs that a worker claimed.
 type Claimed struct {
 	Jobs []Job `json:"jobs"`
 }

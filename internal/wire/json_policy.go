@@ -6,8 +6,8 @@ import (
 	"github.com/gopherqueue/gq"
 )
 
-// Policy is the numbers that govern a job. To be set, what is absent is the
-// queue's, or the preset's where one is named.
+// Policy has the numbers that govern a job. When a policy is set, absent members come
+// from its preset if it names one, or else from the queue.
 type Policy struct {
 	Preset            *gq.Preset `json:"preset,omitempty" doc:"Where the numbers come from that are not given; without it from the queue."`
 	MaxAttempts       *int       `json:"max_attempts,omitempty" doc:"Executions, the first included."`
@@ -41,30 +41,30 @@ type Backoff struct {
 	Custom     *string      `json:"custom,omitempty" doc:"The application's function, of the custom strategy."`
 }
 
-// LossRule is a [gq.LossRule] by name.
+// LossRule is a [gq.LossRule], encoded by name.
 type LossRule gq.LossRule
 
-// MarshalText is the name.
+// MarshalText returns the name.
 func (l LossRule) MarshalText() ([]byte, error) { return []byte(gq.LossRule(l).String()), nil }
 
-// UnmarshalText reads a name.
+// UnmarshalText parses a name.
 func (l *LossRule) UnmarshalText(text []byte) error {
 	return readName(l, gq.LossRule.String, string(text))
 }
 
-// Extend is a [gq.ExtendMode] by name.
+// Extend is a [gq.ExtendMode], encoded by name.
 type Extend gq.ExtendMode
 
-// MarshalText is the name.
+// MarshalText returns the name.
 func (m Extend) MarshalText() ([]byte, error) { return []byte(gq.ExtendMode(m).String()), nil }
 
-// UnmarshalText reads a name.
+// UnmarshalText parses a name.
 func (m *Extend) UnmarshalText(text []byte) error {
 	return readName(m, gq.ExtendMode.String, string(text))
 }
 
-// Names lists a small vocabulary that begins at 1 and ends where String has no
-// more names.
+// Names lists the names of an enum that starts at 1 and ends where String has no more
+// names.
 func Names[T ~uint8](name func(T) string) (all []string) {
 	for v := T(1); !strings.HasPrefix(name(v), "unknown("); v++ {
 		all = append(all, name(v))
@@ -83,8 +83,8 @@ func readName[W, T ~uint8](into *W, name func(T) string, text string) error {
 	return fault("", "%.64q is not one of %v", text, names)
 }
 
-// PolicyDifference is a policy as its preset and what differs from that. [Policy.Over]
-// makes the same policy of it again.
+// PolicyDifference encodes a policy as its preset and the differences from it.
+// [Policy.Over] restores the policy.
 func PolicyDifference(p *gq.Policy) *Policy {
 	if !p.Preset.Valid() {
 		return PolicyOf(p)
@@ -129,7 +129,7 @@ func differs[T comparable](to **T, value, base T) {
 	}
 }
 
-// PolicyOf is a policy with all its numbers.
+// PolicyOf encodes a policy with all its numbers.
 func PolicyOf(p *gq.Policy) *Policy {
 	b := p.Backoff
 	out := &Policy{
@@ -166,12 +166,12 @@ func PolicyOf(p *gq.Policy) *Policy {
 	return out
 }
 
-// Whole reports whether the policy can be told without knowing the queue's: it
-// says nothing, or names its preset.
+// Whole reports whether the policy is complete without the queue's: it is empty or names
+// a preset.
 func (p *Policy) Whole() bool { return p == nil || *p == (Policy{}) || p.Preset != nil }
 
-// Over is the policy with what is absent taken from the preset where one is
-// named, and else from base. A policy that says nothing is base.
+// Over fills absent members from the preset, if one is named, or else from base. An empty
+// policy gives base.
 func (p *Policy) Over(base gq.Policy) gq.Policy {
 	if p == nil {
 		return base

@@ -10,7 +10,7 @@ import (
 	"github.com/gopherqueue/gq/internal/errs"
 )
 
-// Problem is an error as it is told over HTTP: RFC 9457 with a stable code.
+// Problem is an error response over HTTP: RFC 9457 with a stable code.
 type Problem struct { //nolint:errname // that is what RFC 9457 calls it
 	Type      string  `json:"type" doc:"A name for this kind of problem." example:"urn:gopherqueue:problem:not_found"`
 	Title     string  `json:"title" example:"Not Found"`
@@ -21,13 +21,14 @@ type Problem struct { //nolint:errname // that is what RFC 9457 calls it
 	RequestID string  `json:"request_id,omitzero" doc:"Under which the server's log has more."`
 }
 
-// Fault is one thing that is wrong with a request.
+// Fault is one fault in a request.
 type Fault struct {
 	Field   string `json:"field"`
 	Problem string `json:"problem"`
 }
 
-// statuses is how kinds are told over HTTP. A test holds it against [enum.All[gq.ErrorKind]].
+// statuses maps error kinds to HTTP statuses. A test checks it against
+// [enum.All[gq.ErrorKind]].
 var statuses = map[gq.ErrorKind]int{
 	gq.KindInternal:    http.StatusInternalServerError,
 	gq.KindInvalid:     http.StatusBadRequest,
@@ -43,7 +44,7 @@ var statuses = map[gq.ErrorKind]int{
 	gq.KindUnauthenticated: http.StatusUnauthorized,
 }
 
-// HTTPStatus is the status of a kind; of one that is not known, 500.
+// HTTPStatus returns the status of a kind, 500 if it is unknown.
 func HTTPStatus(k gq.ErrorKind) int {
 	if status, ok := statuses[k]; ok {
 		return status
@@ -51,7 +52,7 @@ func HTTPStatus(k gq.ErrorKind) int {
 	return http.StatusInternalServerError
 }
 
-// AskLater says in the header of an answer when to come again, where the error knows.
+// AskLater sets Retry-After if the error says when to retry.
 func AskLater(h http.Header, err error) {
 	if later, ok := errors.AsType[interface {
 		error
@@ -61,7 +62,7 @@ func AskLater(h http.Header, err error) {
 	}
 }
 
-// ProblemOf is an error. What is internal stays so: its text is not told.
+// ProblemOf converts an error. The text of an internal error is not exposed.
 func ProblemOf(err error, requestID string) *Problem {
 	kind := errs.KindOf(err)
 	p := NewProblem(HTTPStatus(kind), errs.CodeOf(err), "")
@@ -77,14 +78,14 @@ func ProblemOf(err error, requestID string) *Problem {
 	return p
 }
 
-// NewProblem is a problem by its status and code.
+// NewProblem creates a problem with a status and a code.
 func NewProblem(status int, code, detail string) *Problem {
 	return &Problem{
 		Type: "urn:gopherqueue:problem:" + code, Title: http.StatusText(status), Status: status, Code: code, Detail: detail,
 	}
 }
 
-// Error is what happened.
+// Error implements error.
 func (p *Problem) Error() string {
 	if p.Detail != "" {
 		return p.Detail
@@ -92,7 +93,7 @@ func (p *Problem) Error() string {
 	return p.Code
 }
 
-// HTTPStatus is the status of the answer.
+// HTTPStatus returns the status of the response.
 func (p *Problem) HTTPStatus() int { return p.Status }
 
 // ProblemType is the content type of problems.

@@ -9,7 +9,7 @@ import (
 	"github.com/gopherqueue/gq/internal/errs"
 )
 
-// Queue is a queue with what holds for all its jobs.
+// Queue is a queue with its settings.
 type Queue struct {
 	Name       string           `json:"name"`
 	Paused     bool             `json:"paused"`
@@ -24,20 +24,20 @@ type Queue struct {
 	Counts     map[string]int64 `json:"counts,omitempty" doc:"Jobs by state."`
 }
 
-// Rate is how often something may happen.
+// Rate is a rate limit.
 type Rate struct {
 	Count int      `json:"count"`
 	Per   Duration `json:"per"`
 	Burst int      `json:"burst,omitzero" doc:"At once after a pause; 0 is 1."`
 }
 
-// Queues is a page of the list of queues.
+// Queues is a page of queues.
 type Queues struct {
 	Queues     []Queue `json:"queues"`
 	NextCursor string  `json:"next_cursor" doc:"Of the next page; empty on the last."`
 }
 
-// QueueOf is a queue, with its numbers where they are known.
+// QueueOf converts a queue; counts are optional.
 func QueueOf(q *gq.Queue, c *gq.Count) Queue {
 	out := Queue{
 		Name: q.Name, Paused: q.Paused, MaxRunning: q.MaxRunning, MaxDepth: q.MaxDepth, KeyLimit: q.KeyLimit,
@@ -55,7 +55,7 @@ func QueueOf(q *gq.Queue, c *gq.Count) Queue {
 	return out
 }
 
-// QueuesOf lists queues with their numbers.
+// QueuesOf converts queues with their counts.
 func QueuesOf(queues []gq.Queue, counts []gq.Count) Queues {
 	by := make(map[string]*gq.Count, len(counts))
 	for i := range counts {
@@ -72,7 +72,7 @@ func QueuesOf(queues []gq.Queue, counts []gq.Count) Queues {
 	return out
 }
 
-// countsOf has every state, also those in which no job is.
+// countsOf lists every state, including empty ones.
 func countsOf(c *gq.Count) map[string]int64 {
 	out := make(map[string]int64, len(enum.All[gq.Status]()))
 	for _, s := range enum.All[gq.Status]() {
@@ -81,8 +81,7 @@ func countsOf(c *gq.Count) map[string]int64 {
 	return out
 }
 
-// QueueChange changes what holds for the jobs of a queue. What is absent stays as
-// it is.
+// QueueChange changes the settings of a queue. Absent members stay as they are.
 type QueueChange struct {
 	Paused     *bool   `json:"paused,omitempty"`
 	MaxRunning *int    `json:"max_running,omitempty"`
@@ -94,7 +93,7 @@ type QueueChange struct {
 	Policy     *Policy `json:"policy,omitempty" doc:"Changes what it names; a preset replaces all of it."`
 }
 
-// Apply changes a queue.
+// Apply applies the change to a queue.
 func (c *QueueChange) Apply(q *gq.Queue) {
 	set(&q.Paused, c.Paused)
 	set(&q.MaxRunning, c.MaxRunning)
@@ -118,7 +117,7 @@ type Pool struct {
 	UpdatedAt time.Time `json:"updated_at,omitzero"`
 }
 
-// PoolOf is a pool.
+// PoolOf converts a pool.
 func PoolOf(p gq.Pool) Pool { return Pool{p.Name, p.Capacity, utc(p.UpdatedAt)} }
 
 // Pools is the list of pools.
@@ -156,7 +155,7 @@ type Schedules struct {
 	Schedules []Schedule `json:"schedules"`
 }
 
-// ScheduleDraft is a schedule to be set.
+// ScheduleDraft is a schedule to be created or replaced.
 type ScheduleDraft struct {
 	Cron        string         `json:"cron,omitzero" doc:"Five fields, or six with the second first; or @hourly, @daily, @weekly, @monthly, @yearly."`
 	Every       *Duration      `json:"every,omitempty" doc:"Instead: the interval."`
@@ -168,7 +167,7 @@ type ScheduleDraft struct {
 	Job         Spec           `json:"job" doc:"What is submitted at every slot."`
 }
 
-// Domain is the schedule.
+// Domain converts the schedule.
 func (d *ScheduleDraft) Domain(name string, queuePolicy func(string) (gq.Policy, error)) (gq.Schedule, error) {
 	out := gq.Schedule{
 		Name: name, Cron: d.Cron, Every: durationOf(d.Every), TimeZone: d.TimeZone, Start: utc(d.Start),
@@ -192,7 +191,7 @@ func (d *ScheduleDraft) Domain(name string, queuePolicy func(string) (gq.Policy,
 	return out, nil
 }
 
-// ScheduleFaults names the fields of a schedule's job as they are written here.
+// ScheduleFaults renames the fields of a schedule's job to their JSON names.
 func ScheduleFaults(err error) error {
 	faults := errs.FaultsOf(err)
 	if len(faults) == 0 {
@@ -208,7 +207,7 @@ func ScheduleFaults(err error) error {
 	return &gq.InvalidError{Faults: renamed}
 }
 
-// ScheduleOf is a schedule.
+// ScheduleOf converts a schedule.
 func ScheduleOf(s *gq.Schedule) Schedule {
 	out := Schedule{
 		Name: s.Name, Cron: s.Cron, TimeZone: s.TimeZone, Start: utc(s.Start),
@@ -225,7 +224,7 @@ func ScheduleOf(s *gq.Schedule) Schedule {
 	return out
 }
 
-// specOf is a template as it would be submitted.
+// specOf converts a template to the form in which it would be submitted.
 func specOf(s *gq.Spec) Spec {
 	out := Spec{
 		Type: s.Type, Queue: s.Queue, ContentType: s.Payload.ContentType, Priority: Priority(s.Metadata.Priority),

@@ -14,7 +14,7 @@ import (
 	"github.com/gopherqueue/gq/internal/errs"
 )
 
-// Spec is a job to be submitted. Nothing that the system assigns can be given.
+// Spec is a job to be submitted. It has no values that the system assigns.
 type Spec struct {
 	Type             string            `json:"type" doc:"Which handler runs it." example:"email.send"`
 	Queue            string            `json:"queue,omitzero" doc:"Where it waits; without it in the queue \"default\"."`
@@ -41,7 +41,7 @@ type Spec struct {
 	CallbackURL      string            `json:"callback_url,omitzero" doc:"Told when the job has ended."`
 }
 
-// Dependency names a job that another one depends on.
+// Dependency names a job that another job depends on.
 type Dependency struct {
 	Kind *gq.DependencyKind `json:"kind,omitempty" doc:"AFTER unless given."`
 	Job  gq.JobID           `json:"job"`
@@ -58,8 +58,8 @@ func kindOf(k *gq.DependencyKind) gq.DependencyKind {
 	return *k
 }
 
-// Domain is the job to be submitted. A zero policy in it stands for the queue's;
-// queuePolicy is asked for it only where the policy changes some of its numbers.
+// Domain converts the spec. A zero policy in the result means the queue's. Domain calls
+// queuePolicy only if the spec changes part of that policy.
 func (s *Spec) Domain(queuePolicy func(queue string) (gq.Policy, error)) (gq.Spec, error) {
 	out := gq.Spec{
 		Queue: s.Queue, Type: s.Type,
@@ -111,8 +111,8 @@ func (s *Spec) payload() (p gq.Payload, err error) {
 	return p, nil
 }
 
-// Draft is a job of a batch. Those that name each other are accepted together or
-// not at all.
+// Draft is a job of a batch. Jobs that refer to each other are accepted together or not
+// at all.
 type Draft struct {
 	Spec
 	Ref   string `json:"ref,omitzero" doc:"What other jobs of the batch call this one."`
@@ -125,16 +125,16 @@ type Need struct {
 	Ref  string             `json:"ref"`
 }
 
-// Batch is many jobs to be submitted.
+// Batch is a list of jobs to be submitted.
 type Batch struct {
 	Jobs   []Draft `json:"jobs" doc:"At most 10,000."`
 	Atomic bool    `json:"atomic,omitzero" doc:"All or none. Where a job has a ref or needs another it is so anyway."`
 
-	unreadable map[int][]gq.Fault // by the job's place
+	unreadable map[int][]gq.Fault // by index of the job
 }
 
-// decodeJSON reads a batch job by job, so that one that cannot be read does not
-// keep the others out.
+// decodeJSON decodes a batch job by job, so that a malformed job does not affect the
+// others.
 func (b *Batch) decodeJSON(d *jsonDecoder, text []byte) {
 	var outer struct {
 		Jobs   []json.RawMessage `json:"jobs"`
@@ -160,7 +160,7 @@ func (b *Batch) Graph() bool {
 	for _, faults := range b.unreadable {
 		for _, f := range faults {
 			if strings.HasPrefix(f.Field, "ref") || strings.HasPrefix(f.Field, "needs") {
-				return true // it was meant to be one
+				return true // it was meant to be a graph
 			}
 		}
 	}
@@ -172,8 +172,8 @@ func (b *Batch) Graph() bool {
 	return b.Atomic
 }
 
-// Domain is the jobs of the batch, and what is wrong with some of them by their
-// place. Where all are accepted or none, anything wrong is the error.
+// Domain converts the jobs of the batch and returns the faults of rejected ones by index.
+// If the batch is a graph, any fault is an error.
 func (b *Batch) Domain(queuePolicy func(queue string) (gq.Policy, error)) (jobs []gq.GraphJob, refused map[int]error, err error) {
 	if n := len(b.Jobs); n == 0 || n > gq.MaxGroupJobs {
 		return nil, nil, fault("jobs", "a batch has 1 to %d jobs, this one %d", gq.MaxGroupJobs, n)
@@ -212,7 +212,7 @@ func (b *Batch) Domain(queuePolicy func(queue string) (gq.Policy, error)) (jobs 
 	return jobs, refused, nil
 }
 
-// Children are jobs that another one submits.
+// Children converts the jobs that a running job submits.
 func Children(specs []Spec, queuePolicy func(queue string) (gq.Policy, error)) ([]gq.Spec, error) {
 	if len(specs) == 0 {
 		return nil, nil
@@ -236,7 +236,7 @@ func Children(specs []Spec, queuePolicy func(queue string) (gq.Policy, error)) (
 	return out, nil
 }
 
-// Patch changes the metadata of a live job. What is absent stays as it is.
+// Patch changes the metadata of a live job. Absent members stay as they are.
 type Patch struct {
 	Priority      *Priority         `json:"priority,omitempty" doc:"Only until the first claim."`
 	Tags          map[string]string `json:"tags,omitempty" doc:"Added or replaced."`
@@ -245,7 +245,7 @@ type Patch struct {
 	CallbackURL   *string           `json:"callback_url,omitempty"`
 }
 
-// Domain is the patch.
+// Domain converts the patch.
 func (p *Patch) Domain() gq.MetadataPatch {
 	out := gq.MetadataPatch{
 		SetTags: p.Tags, DropTags: p.DropTags, CorrelationID: p.CorrelationID, CallbackURL: p.CallbackURL,

@@ -2,14 +2,14 @@ package wire
 
 import "encoding/json"
 
-// What follows takes a JSON text apart that is known to be valid.
+// The functions below split JSON text that is known to be valid.
 
 // members calls f with every member of an object, in order.
 func members(text []byte, f func(name string, value []byte)) {
 	for i := skipSpace(text, 1); i < len(text) && text[i] == '"'; {
 		end := stringEnd(text, i)
 		var name string
-		_ = json.Unmarshal(text[i:end+1], &name) // valid as it is
+		_ = json.Unmarshal(text[i:end+1], &name) // known to be valid
 		i = skipSpace(text, end+1)               // the colon
 		i = skipSpace(text, i+1)
 		end = valueEnd(text, i)
@@ -41,7 +41,7 @@ func skipSpace(text []byte, i int) int {
 	return i
 }
 
-// valueEnd is the position behind the value that begins at i.
+// valueEnd returns the index after the value that starts at i.
 func valueEnd(text []byte, i int) int {
 	depth := 0
 	for ; i < len(text); i++ {
@@ -55,7 +55,7 @@ func valueEnd(text []byte, i int) int {
 			depth++
 		case '}', ']':
 			if depth == 0 {
-				return i // the end of what this value is part of
+				return i // the end of the enclosing value
 			}
 			if depth--; depth == 0 {
 				return i + 1

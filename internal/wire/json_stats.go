@@ -7,7 +7,7 @@ import (
 	"github.com/gopherqueue/gq"
 )
 
-// Stats is how an installation stands.
+// Stats is a summary of an installation.
 type Stats struct {
 	Queues    []QueueCounts    `json:"queues"`
 	Total     map[string]int64 `json:"total" doc:"Jobs by state."`
@@ -19,7 +19,7 @@ type Stats struct {
 	DiskBytes uint64           `json:"disk_bytes,omitzero" doc:"Its size on disk."`
 }
 
-// QueueCounts is how many jobs of a queue stand in each state.
+// QueueCounts has the number of a queue's jobs in each state.
 type QueueCounts struct {
 	Queue  string           `json:"queue"`
 	Counts map[string]int64 `json:"counts"`
@@ -27,7 +27,7 @@ type QueueCounts struct {
 	Held   int64            `json:"held"`
 }
 
-// StatsOf is how an installation stands.
+// StatsOf converts a summary.
 func StatsOf(s *gq.Stats) Stats {
 	out := Stats{
 		Queues: make([]QueueCounts, len(s.Queues)),
@@ -41,7 +41,7 @@ func StatsOf(s *gq.Stats) Stats {
 	return out
 }
 
-// Worker is a worker that has shown itself lately.
+// Worker is a worker that was active recently.
 type Worker struct {
 	Name       string    `json:"name"`
 	Queues     []string  `json:"queues" doc:"That it last claimed from."`
@@ -58,7 +58,7 @@ type Workers struct {
 	Workers []Worker `json:"workers"`
 }
 
-// WorkersOf lists workers.
+// WorkersOf converts a list of workers.
 func WorkersOf(workers []gq.LiveWorker) Workers {
 	out := Workers{Workers: make([]Worker, len(workers))}
 	for i, w := range workers {
@@ -74,19 +74,19 @@ func WorkersOf(workers []gq.LiveWorker) Workers {
 	return out
 }
 
-// CancelReport is what became of many jobs that were to be cancelled.
+// CancelReport is the result of cancelling many jobs.
 type CancelReport struct {
 	Cancelled int `json:"cancelled" doc:"Ended at once."`
 	Requested int `json:"requested" doc:"Running; their workers are asked to stop."`
 	Finished  int `json:"finished" doc:"Had ended in the meantime."`
 }
 
-// PurgeReport tells how many jobs were removed.
+// PurgeReport says how many jobs were removed.
 type PurgeReport struct {
 	Purged int `json:"purged"`
 }
 
-// marshal is the compact form of a value, without escaping for HTML.
+// marshal returns the compact form of a value without HTML escaping.
 func marshal(v any) ([]byte, error) {
 	var b bytes.Buffer
 	if err := EncodeJSON(&b, v); err != nil {

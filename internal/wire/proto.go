@@ -15,22 +15,20 @@ import (
 	"github.com/gopherqueue/gq/machine"
 )
 
-// The protobuf form. ProtoX makes a message of a value and never fails: what
-// cannot be right is sent as it is, for the other side to refuse. XFromProto
-// reads a message and reports everything that no value can be made of, by the
-// names of the fields: [gq.ErrInvalid]. What is merely wrong is left to the
-// engine, so that every face answers alike.
+// The protobuf form. ProtoX encodes a value and never fails: invalid values are sent as
+// they are, and the server rejects them. XFromProto decodes a message and reports
+// everything that cannot be represented, by field name, as [gq.ErrInvalid]. Other checks
+// are left to the engine, so that every face responds alike.
 
-// protoReader gathers what is wrong with a message. Field names are put
-// together only where there is something to report: at is what stands before
-// the name.
+// protoReader collects the faults of a message. It builds field names only when there is
+// a fault: at is the prefix of the name.
 type protoReader struct{ faults []gq.Fault }
 
 func (r *protoReader) fault(at, field, format string, args ...any) {
 	r.faults = append(r.faults, gq.Fault{Field: at + field, Problem: fmt.Sprintf(format, args...)})
 }
 
-// nested takes over the faults of a part, below a name.
+// nested adds the faults of a part, prefixed with its name.
 func (r *protoReader) nested(at string, err error) {
 	for _, f := range errs.FaultsOf(err) {
 		r.faults = append(r.faults, gq.Fault{Field: at + f.Field, Problem: f.Problem})
@@ -44,8 +42,8 @@ func (r *protoReader) err() error {
 	return &gq.InvalidError{Faults: r.faults}
 }
 
-// readEnum reads a value of a vocabulary whose last word is given. The words
-// have the same numbers on both sides; tests hold them together.
+// readEnum decodes an enum value up to last. The numbers are the same on both sides,
+// which tests check.
 func readEnum[G ~uint8, P ~int32](r *protoReader, at, field string, v P, last G) G {
 	if v < 0 || int64(v) > int64(last) {
 		r.fault(at, field, "%d is not a value known here", v)
@@ -54,7 +52,7 @@ func readEnum[G ~uint8, P ~int32](r *protoReader, at, field string, v P, last G)
 	return G(v)
 }
 
-// protoTime is absent for the zero instant.
+// protoTime returns nil for the zero time.
 func protoTime(t time.Time) *timestamppb.Timestamp {
 	if t.IsZero() {
 		return nil
@@ -73,7 +71,7 @@ func (r *protoReader) time(at, field string, t *timestamppb.Timestamp) time.Time
 	return t.AsTime()
 }
 
-// nanos counts from 1970; 0 is the zero instant.
+// nanos returns Unix nanoseconds, 0 for the zero time.
 func nanos(t time.Time) int64 {
 	if t.IsZero() {
 		return 0
@@ -81,7 +79,7 @@ func nanos(t time.Time) int64 {
 	return t.UnixNano()
 }
 
-// instant reads what nanos wrote.
+// instant is the inverse of nanos.
 func instant(n int64) time.Time {
 	if n == 0 {
 		return time.Time{}
@@ -89,7 +87,7 @@ func instant(n int64) time.Time {
 	return time.Unix(0, n).UTC()
 }
 
-// protoDuration is absent for zero.
+// protoDuration returns nil for zero.
 func protoDuration(d time.Duration) *durationpb.Duration {
 	if d == 0 {
 		return nil
@@ -101,7 +99,7 @@ func (r *protoReader) duration(at, field string, d *durationpb.Duration) time.Du
 	if d == nil {
 		return 0
 	}
-	const most = int64(1<<63-1) / int64(time.Second) // seconds that a duration can hold
+	const most = int64(1<<63-1) / int64(time.Second) // most seconds in a duration
 	if s := d.GetSeconds(); !d.IsValid() || s >= most || s <= -most {
 		r.fault(at, field, "is not a duration of less than %d years: %d seconds, %d nanoseconds", most/(365*24*3600), s, d.GetNanos())
 		return 0
@@ -117,7 +115,7 @@ func (r *protoReader) int(at, field string, n int64) int {
 	return int(n)
 }
 
-// protoID is empty for no job.
+// protoID returns "" for no job.
 func protoID(id gq.JobID) string {
 	if id.IsZero() {
 		return ""
@@ -125,7 +123,7 @@ func protoID(id gq.JobID) string {
 	return id.String()
 }
 
-// id reads the id of a job, which may be empty for none.
+// id decodes a job id, which may be empty.
 func (r *protoReader) id(at, field, text string) gq.JobID {
 	if text == "" {
 		return gq.JobID{}
@@ -133,7 +131,7 @@ func (r *protoReader) id(at, field, text string) gq.JobID {
 	return r.job(at, field, text)
 }
 
-// job reads the id of a job.
+// job decodes a required job id.
 func (r *protoReader) job(at, field, text string) gq.JobID {
 	id, err := machine.ParseJobID(text)
 	for _, f := range errs.FaultsOf(err) {
@@ -142,21 +140,21 @@ func (r *protoReader) job(at, field, text string) gq.JobID {
 	return id
 }
 
-// JobIDFromProto reads the id that a request is about.
+// JobIDFromProto decodes the job id of a request.
 func JobIDFromProto(text string) (gq.JobID, error) { return machine.ParseJobID(text) }
 
-// DurationFromProto reads a duration, absent for 0.
+// DurationFromProto decodes a duration; absent is 0.
 func DurationFromProto(field string, d *durationpb.Duration) (time.Duration, error) {
 	var r protoReader
 	out := r.duration("", field, d)
 	return out, r.err()
 }
 
-// ProtoDuration is absent for 0.
+// ProtoDuration returns nil for 0.
 func ProtoDuration(d time.Duration) *durationpb.Duration { return protoDuration(d) }
 
-// Prose makes a text for people fit for the wire, as the domain does with what
-// it stores. Names are not mended: an invalid one is refused.
+// Prose makes text for people valid UTF-8, as the domain does before storing it. Names
+// are not repaired: an invalid one is rejected.
 func Prose(s string) string {
 	if utf8.ValidString(s) {
 		return s
@@ -164,7 +162,7 @@ func Prose(s string) string {
 	return strings.ToValidUTF8(s, string(utf8.RuneError))
 }
 
-// labels copies a map that is not empty, since messages are kept.
+// labels copies a map, since messages outlive the call; empty maps become nil.
 func labels(m map[string]string) map[string]string {
 	if len(m) == 0 {
 		return nil

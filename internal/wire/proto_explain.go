@@ -7,7 +7,7 @@ import (
 	pb "github.com/gopherqueue/gq/api/gopherqueue/v1"
 )
 
-// ProtoExplanation is why a job does not run.
+// ProtoExplanation encodes an explanation.
 func ProtoExplanation(x *gq.Explanation) *pb.Explanation {
 	m := &pb.Explanation{
 		JobId: protoID(x.Job), Queue: x.Queue, Type: x.Type, Status: pb.Status(x.Status), Attempt: int64(x.Attempt), Bound: int64(x.Bound),
@@ -32,7 +32,7 @@ func protoReason(r *gq.Reason) *pb.Reason {
 	return m
 }
 
-// ExplanationFromProto reads why a job does not run.
+// ExplanationFromProto decodes an explanation.
 func ExplanationFromProto(m *pb.Explanation) (gq.Explanation, error) {
 	var r protoReader
 	x := gq.Explanation{
@@ -68,7 +68,7 @@ func (r *protoReader) reason(at string, m *pb.Reason) gq.Reason {
 	return out
 }
 
-// ProtoEvents are entries of the history.
+// ProtoEvents encodes events.
 func ProtoEvents(events []gq.Event) []*pb.Event {
 	if len(events) == 0 {
 		return nil
@@ -89,7 +89,7 @@ func ProtoEvents(events []gq.Event) []*pb.Event {
 	return out
 }
 
-// EventsFromProto reads entries of the history.
+// EventsFromProto decodes events.
 func EventsFromProto(all []*pb.Event) ([]gq.Event, error) {
 	if len(all) == 0 {
 		return nil, nil

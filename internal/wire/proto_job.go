@@ -11,11 +11,10 @@ import (
 	"github.com/gopherqueue/gq/machine"
 )
 
-// ProtoSpec is a submission. A zero policy stays away: it is the queue's.
+// ProtoSpec encodes a submission. A zero policy, which means the queue's, is omitted.
 func ProtoSpec(s *gq.Spec) *pb.Spec { return fillSpec(new(pb.Spec), nil, s) }
 
-// fillSpec makes the message, with its metadata in the place that is given, if
-// one is.
+// fillSpec fills in the message, using the given memory for its metadata if not nil.
 func fillSpec(out *pb.Spec, metadata *pb.Metadata, s *gq.Spec) *pb.Spec {
 	out.Id = protoID(s.ID)
 	out.Queue = s.Queue
@@ -66,8 +65,8 @@ func emptyMetadata(m *gq.Metadata) bool {
 	return m.Priority == 0 && m.CorrelationID == "" && m.CallbackURL == "" && len(m.Tags) == 0
 }
 
-// SpecFromProto reads a submission. base is what an incomplete policy starts
-// from; see [PolicyIsPartial]. A policy that is absent stays zero.
+// SpecFromProto decodes a submission. base completes a partial policy; see
+// [PolicyIsPartial]. An absent policy stays zero.
 func SpecFromProto(m *pb.Spec, base gq.Policy) (gq.Spec, error) {
 	var r protoReader
 	s := r.spec("", m, base)
@@ -129,10 +128,10 @@ func (r *protoReader) metadata(at string, m *pb.Metadata) gq.Metadata {
 	}
 }
 
-// ProtoJob is a job with all that was read of it. The default policy stays away.
+// ProtoJob encodes a job with all parts that were read. The default policy is omitted.
 func ProtoJob(j *gq.Job) *pb.Job { return new(jobMessage).fill(j) }
 
-// jobMessage is the message of a job together with its parts.
+// jobMessage allocates the message of a job and its parts together.
 type jobMessage struct {
 	job      pb.Job
 	spec     pb.Spec
@@ -160,7 +159,7 @@ func (m *jobMessage) fill(j *gq.Job) *pb.Job {
 	return out
 }
 
-// JobFromProto reads a job.
+// JobFromProto decodes a job.
 func JobFromProto(m *pb.Job) (gq.Job, error) {
 	var r protoReader
 	j := r.jobOf("", m)
@@ -190,7 +189,7 @@ func (r *protoReader) jobOf(at string, m *pb.Job) gq.Job {
 	return j
 }
 
-// ProtoJobs are jobs with all that was read of them.
+// ProtoJobs encodes jobs.
 func ProtoJobs(jobs []gq.Job) []*pb.Job {
 	out, messages := make([]*pb.Job, len(jobs)), make([]jobMessage, len(jobs))
 	for i := range jobs {
@@ -199,7 +198,7 @@ func ProtoJobs(jobs []gq.Job) []*pb.Job {
 	return out
 }
 
-// JobsFromProto reads jobs.
+// JobsFromProto decodes jobs.
 func JobsFromProto(all []*pb.Job) ([]gq.Job, error) {
 	if len(all) == 0 {
 		return nil, nil
@@ -214,18 +213,17 @@ func JobsFromProto(all []*pb.Job) ([]gq.Job, error) {
 	return jobs, r.err()
 }
 
-// number puts the place in a list before the faults since a mark.
+// number prefixes the faults after mark with a list index.
 func (r *protoReader) number(list string, i, mark int) {
 	for k := mark; k < len(r.faults); k++ {
 		r.faults[k].Field = fmt.Sprintf("%s[%d].%s", list, i, r.faults[k].Field)
 	}
 }
 
-// ProtoState is a state with its policy. The default policy stays away.
+// ProtoState encodes a state with its policy. The default policy is omitted.
 func ProtoState(s *gq.State) *pb.State { return fillState(new(pb.State), nil, s, nil) }
 
-// stateMessage is the message of a state that is or was held together with that
-// of its lease, so that they are one piece of memory.
+// stateMessage allocates the messages of a state and its lease together.
 type stateMessage struct {
 	state pb.State
 	lease pb.Lease
@@ -235,9 +233,9 @@ func (m *stateMessage) fill(s *gq.State, beside *gq.Policy) *pb.State {
 	return fillState(&m.state, &m.lease, s, beside)
 }
 
-// fillState makes the message, with its lease in the place that is given, if one
-// is. A policy that is given stands beside it. What a store remembers to answer a
-// repeated call stays there.
+// fillState fills in the message, using the given memory for the lease if not nil. It
+// omits the policy if it equals beside, which is sent separately. What a store remembers
+// for repeated calls is not sent.
 func fillState(out *pb.State, lease *pb.Lease, s *gq.State, beside *gq.Policy) *pb.State {
 	out.Id = protoID(s.ID)
 	out.Status = pb.Status(s.Status)
@@ -304,14 +302,14 @@ func fillLease(out *pb.Lease, l *gq.Lease) *pb.Lease {
 	return out
 }
 
-// StateFromProto reads a state with its policy.
+// StateFromProto decodes a state with its policy.
 func StateFromProto(m *pb.State) (gq.State, error) {
 	var r protoReader
 	s := r.stateAlone("state.", m)
 	return s, r.err()
 }
 
-// stateAlone reads a state that has no spec beside it.
+// stateAlone decodes a state that is sent without a spec.
 func (r *protoReader) stateAlone(at string, m *pb.State) gq.State {
 	s := r.state(at, m)
 	if s.Policy == nil {
@@ -394,18 +392,18 @@ func (r *protoReader) failure(at string, m *pb.Failure) gq.Failure {
 	}
 }
 
-// ProtoLeaseRef names a lease.
+// ProtoLeaseRef encodes a reference to a lease.
 func ProtoLeaseRef(l gq.LeaseRef) *pb.LeaseRef {
 	return &pb.LeaseRef{Id: string(l.ID), Version: uint64(l.Version), Worker: l.Worker}
 }
 
-// LeaseRefFromProto reads the name of a lease. Whether there is such a lease is
-// for the store to say.
+// LeaseRefFromProto decodes a reference to a lease. The store checks whether the lease
+// exists.
 func LeaseRefFromProto(m *pb.LeaseRef) gq.LeaseRef {
 	return gq.LeaseRef{ID: gq.LeaseID(m.GetId()), Version: gq.LeaseVersion(m.GetVersion()), Worker: m.GetWorker()}
 }
 
-// ProtoQuery is what a query selects by, without its page.
+// ProtoQuery encodes the filter of a query, without its page.
 func ProtoQuery(q *gq.Query) *pb.Query {
 	m := &pb.Query{
 		Queue: q.Queue, CreatedAfter: protoTime(q.CreatedAfter), CreatedBefore: protoTime(q.CreatedBefore), OldestFirst: q.OldestFirst,
@@ -417,8 +415,7 @@ func ProtoQuery(q *gq.Query) *pb.Query {
 	return m
 }
 
-// QueryFromProto reads what a query selects by. A status must be named to be
-// asked for.
+// QueryFromProto decodes the filter of a query. Every status must be a known one.
 func QueryFromProto(m *pb.Query) (gq.Query, error) {
 	var r protoReader
 	q := gq.Query{
@@ -442,7 +439,7 @@ func QueryFromProto(m *pb.Query) (gq.Query, error) {
 	return q, r.err()
 }
 
-// ProtoUpdate is a change of metadata.
+// ProtoUpdate encodes a change of metadata.
 func ProtoUpdate(id gq.JobID, p *gq.MetadataPatch) *pb.UpdateRequest {
 	return &pb.UpdateRequest{
 		Id: protoID(id), Priority: pb.Priority(p.Priority), SetTags: p.SetTags, DropTags: slices.Clone(p.DropTags),
@@ -450,7 +447,7 @@ func ProtoUpdate(id gq.JobID, p *gq.MetadataPatch) *pb.UpdateRequest {
 	}
 }
 
-// UpdateFromProto reads a change of metadata.
+// UpdateFromProto decodes a change of metadata.
 func UpdateFromProto(m *pb.UpdateRequest) (gq.JobID, gq.MetadataPatch, error) {
 	var r protoReader
 	id := r.job("", "id", m.GetId())

@@ -10,8 +10,8 @@ import (
 	"github.com/gopherqueue/gq/internal/enum"
 )
 
-// presetPolicies are the messages of policies that are their preset. They are
-// shared and never written to.
+// presetPolicies has the messages of unmodified presets. They are shared and never
+// modified.
 var presetPolicies = func() map[gq.Preset]*pb.Policy {
 	all := make(map[gq.Preset]*pb.Policy)
 	for _, p := range enum.All[gq.Preset]() {
@@ -20,7 +20,7 @@ var presetPolicies = func() map[gq.Preset]*pb.Policy {
 	return all
 }()
 
-// ProtoPolicy is a complete policy: its preset, and what differs from that.
+// ProtoPolicy encodes a complete policy as its preset and the differences from it.
 func ProtoPolicy(p *gq.Policy) *pb.Policy {
 	if p.IsPreset() {
 		return presetPolicies[p.Preset]
@@ -31,7 +31,7 @@ func ProtoPolicy(p *gq.Policy) *pb.Policy {
 	return m
 }
 
-// protoPolicyOver is what a policy changes of another one.
+// protoPolicyOver encodes the differences between a policy and base.
 func protoPolicyOver(p, base *gq.Policy) *pb.Policy {
 	return &pb.Policy{
 		MaxAttempts:       changedInt(p.MaxAttempts, base.MaxAttempts),
@@ -56,7 +56,7 @@ func protoPolicyOver(p, base *gq.Policy) *pb.Policy {
 	}
 }
 
-// protoOverrides is what a submission sets of its policy.
+// protoOverrides encodes the parts of a policy that a submission sets.
 func protoOverrides(s *gq.Spec) *pb.Policy {
 	o := s.Overrides
 	set := func(d time.Duration) *durationpb.Duration {
@@ -114,7 +114,7 @@ func changedInt(v, base int) *int64 {
 	return &n
 }
 
-// changedDuration is present even for 0, which is "no limit" in a policy.
+// changedDuration is present even for 0, which means "no limit" in a policy.
 func changedDuration(v, base time.Duration) *durationpb.Duration {
 	if v == base {
 		return nil
@@ -122,12 +122,11 @@ func changedDuration(v, base time.Duration) *durationpb.Duration {
 	return durationpb.New(v)
 }
 
-// PolicyIsPartial reports whether what a policy leaves open is the queue's.
+// PolicyIsPartial reports whether the queue's policy fills the gaps of m.
 func PolicyIsPartial(m *pb.Policy) bool { return m != nil && m.Preset == nil }
 
-// PolicyFromProto reads a policy. What it leaves open is the preset's, if it
-// names one, and else that of base. The faults of a message do not depend on
-// base.
+// PolicyFromProto decodes a policy. Absent fields come from the preset, if one is named,
+// or else from base. The reported faults do not depend on base.
 func PolicyFromProto(m *pb.Policy, base gq.Policy) (gq.Policy, error) {
 	var r protoReader
 	p := r.policy("policy.", m, base)

@@ -8,7 +8,7 @@ import (
 	"github.com/gopherqueue/gq/machine"
 )
 
-// ProtoQueue is how a queue is configured.
+// ProtoQueue encodes the settings of a queue.
 func ProtoQueue(q *gq.Queue) *pb.Queue {
 	return &pb.Queue{
 		Name: q.Name, Policy: ProtoPolicy(&q.Policy), Paused: q.Paused, MaxRunning: int64(q.MaxRunning), MaxDepth: int64(q.MaxDepth),
@@ -16,7 +16,7 @@ func ProtoQueue(q *gq.Queue) *pb.Queue {
 	}
 }
 
-// QueueFromProto reads how a queue is configured.
+// QueueFromProto decodes the settings of a queue.
 func QueueFromProto(m *pb.Queue) (gq.Queue, error) {
 	var r protoReader
 	q := gq.Queue{
@@ -44,8 +44,8 @@ func (r *protoReader) rate(at string, m *pb.Rate) gq.Rate {
 	}
 }
 
-// ProtoSetQueue is a change that leaves nothing of a queue as it was. A zero
-// policy is the default one.
+// ProtoSetQueue encodes a change that replaces all settings. A zero policy means the
+// default.
 func ProtoSetQueue(q *gq.Queue) *pb.SetQueueRequest {
 	policy := q.Policy
 	if policy == (gq.Policy{}) {
@@ -62,8 +62,7 @@ func ProtoSetQueue(q *gq.Queue) *pb.SetQueueRequest {
 	return m
 }
 
-// ProtoChangeQueue is a change that makes one queue of another. What is alike in
-// both it leaves as it is.
+// ProtoChangeQueue encodes the difference between two versions of a queue's settings.
 func ProtoChangeQueue(before, after *gq.Queue) *pb.SetQueueRequest {
 	m := &pb.SetQueueRequest{
 		Name: after.Name, Paused: changed(after.Paused, before.Paused),
@@ -85,7 +84,7 @@ func ProtoChangeQueue(before, after *gq.Queue) *pb.SetQueueRequest {
 	return m
 }
 
-// QueueChangeFromProto reads a change of a queue. The function makes it.
+// QueueChangeFromProto decodes a change of a queue into a function that applies it.
 func QueueChangeFromProto(m *pb.SetQueueRequest) (func(*gq.Queue), error) {
 	change := func(q *gq.Queue) error {
 		var r protoReader
@@ -110,19 +109,19 @@ func QueueChangeFromProto(m *pb.SetQueueRequest) (func(*gq.Queue), error) {
 	return func(q *gq.Queue) { _ = change(q) }, nil
 }
 
-// ProtoPool is a capacity pool.
+// ProtoPool encodes a pool.
 func ProtoPool(p *gq.Pool) *pb.Pool {
 	return &pb.Pool{Name: p.Name, Capacity: p.Capacity, UpdatedAt: protoTime(p.UpdatedAt)}
 }
 
-// PoolFromProto reads a capacity pool.
+// PoolFromProto decodes a pool.
 func PoolFromProto(m *pb.Pool) (gq.Pool, error) {
 	var r protoReader
 	p := gq.Pool{Name: m.GetName(), Capacity: m.GetCapacity(), UpdatedAt: r.time("", "updated_at", m.GetUpdatedAt())}
 	return p, r.err()
 }
 
-// ProtoSchedule is a schedule with what the system knows of it.
+// ProtoSchedule encodes a schedule with its current state.
 func ProtoSchedule(s *gq.Schedule) *pb.Schedule {
 	return &pb.Schedule{
 		Name: s.Name, Cron: s.Cron, Every: protoDuration(s.Every), TimeZone: s.TimeZone, Start: protoTime(s.Start),
@@ -132,7 +131,7 @@ func ProtoSchedule(s *gq.Schedule) *pb.Schedule {
 	}
 }
 
-// Schedule reads a schedule.
+// Schedule decodes a schedule.
 func (b Bases) Schedule(m *pb.Schedule) (gq.Schedule, error) {
 	var r protoReader
 	s := gq.Schedule{
@@ -153,7 +152,7 @@ func (b Bases) Schedule(m *pb.Schedule) (gq.Schedule, error) {
 	return s, r.err()
 }
 
-// ProtoCount is how many jobs of a queue stand where.
+// ProtoCount encodes a queue's job counts.
 func ProtoCount(c *gq.Count) *pb.QueueCount {
 	m := &pb.QueueCount{Queue: c.Queue, ByStatus: make(map[string]int64)}
 	for _, s := range enum.All[gq.Status]() {
@@ -164,7 +163,7 @@ func ProtoCount(c *gq.Count) *pb.QueueCount {
 	return m
 }
 
-// CountFromProto reads how many jobs of a queue stand where.
+// CountFromProto decodes a queue's job counts.
 func CountFromProto(m *pb.QueueCount) (gq.Count, error) {
 	var r protoReader
 	c := gq.Count{Queue: m.GetQueue()}
@@ -179,7 +178,7 @@ func CountFromProto(m *pb.QueueCount) (gq.Count, error) {
 	return c, r.err()
 }
 
-// ProtoStats is how an installation stands. The total is not sent.
+// ProtoStats encodes a summary of an installation. The total is not sent.
 func ProtoStats(s *gq.Stats) *pb.StatsResponse {
 	m := &pb.StatsResponse{Workers: int64(s.Workers), Commits: s.Commits, Syncs: s.Syncs, DiskBytes: s.DiskBytes}
 	for i := range s.Queues {
@@ -188,7 +187,7 @@ func ProtoStats(s *gq.Stats) *pb.StatsResponse {
 	return m
 }
 
-// StatsFromProto reads how an installation stands.
+// StatsFromProto decodes a summary of an installation.
 func StatsFromProto(m *pb.StatsResponse) (gq.Stats, error) {
 	var r protoReader
 	s := gq.Stats{Workers: r.int("", "workers", m.GetWorkers()), Commits: m.GetCommits(), Syncs: m.GetSyncs(), DiskBytes: m.GetDiskBytes()}
@@ -201,12 +200,12 @@ func StatsFromProto(m *pb.StatsResponse) (gq.Stats, error) {
 	return s, r.err()
 }
 
-// ProtoCancelReport is what became of many jobs.
+// ProtoCancelReport encodes the result of cancelling many jobs.
 func ProtoCancelReport(c gq.CancelReport) *pb.CancelReport {
 	return &pb.CancelReport{Cancelled: int64(c.Cancelled), Requested: int64(c.Requested), Finished: int64(c.Finished)}
 }
 
-// CancelReportFromProto reads what became of many jobs.
+// CancelReportFromProto decodes the result of cancelling many jobs.
 func CancelReportFromProto(m *pb.CancelReport) gq.CancelReport {
 	return gq.CancelReport{Cancelled: int(m.GetCancelled()), Requested: int(m.GetRequested()), Finished: int(m.GetFinished())}
 }

@@ -12,12 +12,12 @@ import (
 	"github.com/gopherqueue/gq"
 )
 
-// A string of a message must be valid UTF-8. The protobuf library refuses one
-// that is not without saying which; what follows finds it.
+// Strings in a message must be valid UTF-8. The protobuf library rejects an invalid one
+// without naming it; the code below finds it.
 
 const notUTF8 = "must be valid UTF-8"
 
-// CheckText reports the strings of a message that cannot be sent.
+// CheckText reports strings in a message that are not valid UTF-8.
 func CheckText(m proto.Message) error {
 	var r protoReader
 	r.texts("", m.ProtoReflect())
@@ -55,10 +55,10 @@ func (r *protoReader) texts(at string, m protoreflect.Message) {
 	})
 }
 
-// shown is a field as the user spells it: a submission is what the request is.
+// shown returns a field name as users know it: a spec's fields have no prefix.
 func shown(field string) string { return strings.TrimPrefix(field, "spec.") }
 
-// Malformed says what is wrong with bytes that could not be read as a message.
+// Malformed explains why data cannot be decoded as a message.
 func Malformed(data []byte, m protoreflect.MessageDescriptor) error {
 	var r protoReader
 	if !r.bytes("", data, m, 0) || len(r.faults) == 0 {
@@ -67,11 +67,10 @@ func Malformed(data []byte, m protoreflect.MessageDescriptor) error {
 	return r.err()
 }
 
-// Messages lie in each other at most so deep.
+// maxNesting limits the nesting of messages.
 const maxNesting = 100
 
-// bytes looks for strings that are not valid and reports false where the bytes
-// are no message at all.
+// bytes reports invalid strings. It returns false if the data is not a message at all.
 func (r *protoReader) bytes(at string, data []byte, m protoreflect.MessageDescriptor, depth int) bool {
 	if depth > maxNesting {
 		return false

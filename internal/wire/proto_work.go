@@ -9,7 +9,7 @@ import (
 	"github.com/gopherqueue/gq/machine"
 )
 
-// ProtoClaim is what a worker asks for.
+// ProtoClaim encodes a claim.
 func ProtoClaim(c *gq.ClaimRequest) *pb.ClaimRequest {
 	return &pb.ClaimRequest{
 		Worker: c.Worker, Queues: c.Queues, Types: c.Types, Offers: c.Offers, MaxCost: c.MaxCost, N: int64(c.N),
@@ -17,7 +17,7 @@ func ProtoClaim(c *gq.ClaimRequest) *pb.ClaimRequest {
 	}
 }
 
-// ClaimFromProto reads what a worker asks for.
+// ClaimFromProto decodes a claim.
 func ClaimFromProto(m *pb.ClaimRequest) (gq.ClaimRequest, error) {
 	var r protoReader
 	c := gq.ClaimRequest{
@@ -28,10 +28,10 @@ func ClaimFromProto(m *pb.ClaimRequest) (gq.ClaimRequest, error) {
 	return c, r.err()
 }
 
-// Bases finds what an incomplete policy of a queue's job starts from.
+// Bases returns the policy of a queue, which completes a job's partial policy.
 type Bases func(queue string) (gq.Policy, error)
 
-// of is the base of a submission, looked up only where it is needed.
+// of returns the base of a submission, looked up only if needed.
 func (b Bases) of(m *pb.Spec) (gq.Policy, error) {
 	if b == nil || !PolicyIsPartial(m.GetPolicy()) {
 		return machine.DefaultPolicy(), nil
@@ -43,7 +43,7 @@ func (b Bases) of(m *pb.Spec) (gq.Policy, error) {
 	return b(queue)
 }
 
-// Spec reads a submission, with the policy of its queue as the base.
+// Spec decodes a submission; the queue's policy completes its own.
 func (b Bases) Spec(m *pb.Spec) (gq.Spec, error) {
 	base, err := b.of(m)
 	if err != nil {
@@ -80,7 +80,7 @@ func protoSpecs(specs []gq.Spec) []*pb.Spec {
 	return out
 }
 
-// ProtoDraft is a job of a graph.
+// ProtoDraft encodes a job of a graph.
 func ProtoDraft(d *gq.GraphJob) *pb.Draft {
 	m := &pb.Draft{Spec: ProtoSpec(&d.Spec), Ref: d.Ref}
 	for _, n := range d.Needs {
@@ -89,7 +89,7 @@ func ProtoDraft(d *gq.GraphJob) *pb.Draft {
 	return m
 }
 
-// Draft reads a job of a graph.
+// Draft decodes a job of a graph.
 func (b Bases) Draft(m *pb.Draft) (gq.GraphJob, error) {
 	spec, err := b.Spec(m.GetSpec())
 	if err != nil && errs.KindOf(err) != gq.KindInvalid {
@@ -109,16 +109,16 @@ func (b Bases) Draft(m *pb.Draft) (gq.GraphJob, error) {
 	return d, r.err()
 }
 
-// ProtoBeat is a sign of life.
+// ProtoBeat encodes a heartbeat.
 func ProtoBeat(b *gq.Heartbeat) *pb.Beat {
 	m := &pb.Beat{Lease: ProtoLeaseRef(b.Lease), Note: Prose(b.Note), Checkpoint: b.Checkpoint, Spawn: protoSpecs(b.Spawn)}
-	if !(b.Progress < 0) { // what is no number is sent, to be refused
+	if !(b.Progress < 0) { // NaN is sent too, and rejected by the server
 		m.Progress = &b.Progress
 	}
 	return m
 }
 
-// Beat reads a sign of life.
+// Beat decodes a heartbeat.
 func (b Bases) Beat(m *pb.Beat) (gq.Heartbeat, error) {
 	spawn, err := b.specs("spawn", m.GetSpawn())
 	if err != nil {
@@ -131,7 +131,7 @@ func (b Bases) Beat(m *pb.Beat) (gq.Heartbeat, error) {
 	return beat, nil
 }
 
-// ProtoOutcome is the end of a lease.
+// ProtoOutcome encodes an outcome.
 func ProtoOutcome(o *gq.Outcome) *pb.Outcome {
 	m := new(struct {
 		outcome    pb.Outcome
@@ -151,12 +151,12 @@ func ProtoOutcome(o *gq.Outcome) *pb.Outcome {
 		out.Verdict = &pb.Outcome_Fail{Fail: protoFailure(&o.Failure)}
 	case gq.VerdictRelease:
 		out.Verdict = &pb.Outcome_Release{Release: &pb.Release{Delay: protoDuration(o.Delay), Reason: Prose(o.Reason)}}
-	default: // none, to be refused
+	default: // no verdict; the server rejects it
 	}
 	return out
 }
 
-// Outcome reads the end of a lease. Without a verdict it has none.
+// Outcome decodes an outcome, possibly without a verdict.
 func (b Bases) Outcome(m *pb.Outcome) (gq.Outcome, error) {
 	var r protoReader
 	o := gq.Outcome{Lease: LeaseRefFromProto(m.GetLease())}
@@ -175,8 +175,7 @@ func (b Bases) Outcome(m *pb.Outcome) (gq.Outcome, error) {
 	return o, r.err()
 }
 
-// ProtoSubmitted is where a submission ended up. A problem is told under the id
-// of the request.
+// ProtoSubmitted encodes the result of a submission; a problem carries the request id.
 func ProtoSubmitted(s *gq.SubmitResult, request string) *pb.Submitted {
 	if s.Err != nil {
 		return &pb.Submitted{Problem: ProtoProblem(s.Err, request)}
@@ -190,7 +189,7 @@ func ProtoSubmitted(s *gq.SubmitResult, request string) *pb.Submitted {
 	return out
 }
 
-// SubmittedFromProto reads where a submission ended up.
+// SubmittedFromProto decodes the result of a submission.
 func SubmittedFromProto(m *pb.Submitted) (gq.SubmitResult, error) {
 	if m.GetProblem() != nil {
 		return gq.SubmitResult{Err: ErrorFromProblem(m.GetProblem())}, nil
@@ -199,7 +198,7 @@ func SubmittedFromProto(m *pb.Submitted) (gq.SubmitResult, error) {
 	return gq.SubmitResult{State: state, Existing: m.GetExisting(), Same: m.GetSame()}, err
 }
 
-// ProtoAnswers are the answers to beats or outcomes.
+// ProtoAnswers encodes the results of heartbeats or outcomes.
 func ProtoAnswers(answers []gq.LeaseResult, request string) *pb.Answers {
 	out := &pb.Answers{Answers: make([]*pb.Answer, len(answers))}
 	messages := make([]struct {
@@ -222,7 +221,7 @@ func ProtoAnswers(answers []gq.LeaseResult, request string) *pb.Answers {
 	return out
 }
 
-// AnswersFromProto reads the answers to beats or outcomes.
+// AnswersFromProto decodes the results of heartbeats or outcomes.
 func AnswersFromProto(m *pb.Answers) ([]gq.LeaseResult, error) {
 	var r protoReader
 	out := make([]gq.LeaseResult, len(m.GetAnswers()))
@@ -244,7 +243,7 @@ func AnswersFromProto(m *pb.Answers) ([]gq.LeaseResult, error) {
 	return out, r.err()
 }
 
-// ProtoLiveWorker is a worker that has shown itself.
+// ProtoLiveWorker encodes an active worker.
 func ProtoLiveWorker(w *gq.LiveWorker) *pb.LiveWorker {
 	return &pb.LiveWorker{
 		Name: w.Name, Queues: w.Queues, Types: w.Types, Offers: w.Offers, MaxCost: w.MaxCost,
@@ -252,7 +251,7 @@ func ProtoLiveWorker(w *gq.LiveWorker) *pb.LiveWorker {
 	}
 }
 
-// LiveWorkerFromProto reads a worker that has shown itself.
+// LiveWorkerFromProto decodes an active worker.
 func LiveWorkerFromProto(m *pb.LiveWorker) (gq.LiveWorker, error) {
 	var r protoReader
 	w := gq.LiveWorker{
