@@ -1,14 +1,13 @@
-// Package access decides who may do what.
+// Package access authenticates callers and authorizes what they do.
 //
-// Callers show a bearer token. A [Keyring] knows the tokens, by their hashes
-// only, and turns a valid one into an [Identity], which travels in the context.
-// A [Guard] stands between the faces and the engine and has the same methods: it
-// asks of every call, and of every item inside a batch, whether the identity has
-// the scope for the queue that the item is about. No face checks anything itself,
-// so none can forget to.
+// Callers present a bearer token. A [Keyring] knows the tokens, only by their hashes, and
+// turns a valid one into an [Identity], which travels in the context. A [Guard] wraps the
+// engine and has the same methods: for every call, and for every item of a batch, it
+// checks that the identity has the scope for the item's queue. No face checks anything
+// itself, so none can forget to.
 //
-// A call without an identity is refused. A server that asks nobody for a token
-// gives every call [Everyone].
+// A call without an identity is rejected. A server without authentication gives every
+// call the identity [Everyone].
 package access
 
 import (
@@ -24,15 +23,15 @@ import (
 	"github.com/gopherqueue/gq/machine"
 )
 
-// Scope is a set of things that may be done with a queue.
+// Scope is a set of permissions on a queue.
 type Scope uint8
 
 // The scopes.
 const (
 	Submit Scope = 1 << iota // submit, change, cancel and replay jobs
 	Work                     // claim jobs and settle them
-	Read                     // see jobs, events, counts and settings
-	Admin                    // change settings; everything else too
+	Read                     // read jobs, events, counts and settings
+	Admin                    // change settings; includes all other scopes
 	all    = Submit | Work | Read | Admin
 )
 
@@ -41,7 +40,7 @@ var scopeNames = []struct {
 	name  string
 }{{Submit, "submit"}, {Work, "work"}, {Read, "read"}, {Admin, "admin"}}
 
-// ParseScope reads a scope's name.
+// ParseScope parses the name of a scope.
 func ParseScope(name string) (Scope, error) {
 	for _, s := range scopeNames {
 		if s.name == name {
@@ -51,7 +50,7 @@ func ParseScope(name string) (Scope, error) {
 	return 0, &gq.InvalidError{Faults: []gq.Fault{{Field: "scopes", Problem: fmt.Sprintf("%.64q is not one of submit, work, read, admin", name)}}}
 }
 
-// Names lists the scopes of a set.
+// Names lists the scopes of the set.
 func (s Scope) Names() (names []string) {
 	for _, n := range scopeNames {
 		if s&n.scope != 0 {
@@ -63,7 +62,7 @@ func (s Scope) Names() (names []string) {
 
 func (s Scope) String() string { return strings.Join(s.Names(), ",") }
 
-// Missing refuses a caller whose token has none of the scopes there.
+// Missing returns the error for a caller whose token has none of the scopes there.
 func (s Scope) Missing(where string, args ...any) error {
 	return gq.ErrDenied.Errorf("this token lacks the scope %s"+where, append([]any{strings.Join(s.Names(), " or ")}, args...)...)
 }
@@ -74,11 +73,11 @@ const (
 	MaxGrants        = 16        // grants of one token
 	MaxPatterns      = 64        // queue patterns of one grant
 	MaxTokenRate     = 1_000_000 // calls a second that a token may be limited to
-	MaxTokenBytes    = 256       // what a caller may present
-	MinBootstrapSize = 16        // characters of a bootstrap token
+	MaxTokenBytes    = 256       // longest token that is looked up
+	MinBootstrapSize = 16        // minimum length of a bootstrap token
 )
 
-// Grant is a set of scopes on queues. In a pattern * stands for any characters.
+// Grant gives scopes on queues. In a pattern * matches any characters.
 type Grant struct {
 	Scopes Scope
 	Queues []string
@@ -88,7 +87,7 @@ func (g *Grant) allows(queue string) bool {
 	return slices.ContainsFunc(g.Queues, func(p string) bool { return matches(p, queue) })
 }
 
-// matches reports whether a pattern stands for a name.
+// matches reports whether a pattern matches a name.
 func matches(pattern, name string) bool {
 	first, rest, found := strings.Cut(pattern, "*")
 	if !found {
@@ -111,24 +110,24 @@ func matches(pattern, name string) bool {
 	}
 }
 
-// Identity is who calls.
+// Identity is an authenticated caller.
 type Identity struct {
-	Token string // the id of the token; empty for nobody in particular
-	Name  string // what its owner calls it
+	Token string // id of the token; empty for Everyone and Probe
+	Name  string // given by its owner
 
 	grants  []Grant
 	every   Scope // on all queues
-	some    Scope // on any queue at all
+	some    Scope // on at least one queue
 	expires time.Time
 	limit   *limiter
 	revoked atomic.Bool
-	ring    *Keyring // whose token it is
+	ring    *Keyring // the keyring of the token
 
-	life context.Context // ends when the token is known to be revoked; nil is never
+	life context.Context // ends when the token is known to be revoked; nil never ends
 	end  context.CancelFunc
 }
 
-// newIdentity makes an identity. Admin has all the other scopes.
+// newIdentity creates an identity. Admin includes all other scopes.
 func newIdentity(token, name string, grants []Grant) *Identity {
 	i := &Identity{Token: token, Name: name, grants: slices.Clone(grants)}
 	for n := range i.grants {
@@ -144,11 +143,11 @@ func newIdentity(token, name string, grants []Grant) *Identity {
 	return i
 }
 
-// Everyone may do everything: the identity of all callers of a server that asks
-// nobody for a token.
+// Everyone may do everything. It is the identity of all callers of a server without
+// authentication.
 func Everyone() *Identity { return everyone }
 
-// Probe may see whether a server works, and nothing else.
+// Probe may check whether a server works, and nothing else.
 func Probe() *Identity { return probe }
 
 var (
@@ -156,7 +155,7 @@ var (
 	probe    = newIdentity("", "probe", []Grant{{Read, []string{gq.DefaultQueue}}})
 )
 
-// May reports whether the identity has one of the scopes for a queue.
+// May reports whether the identity has one of the scopes on a queue.
 func (i *Identity) May(s Scope, queue string) bool {
 	if i.every&s != 0 {
 		return true
@@ -167,19 +166,19 @@ func (i *Identity) May(s Scope, queue string) bool {
 	return slices.ContainsFunc(i.grants, func(g Grant) bool { return g.Scopes&s != 0 && g.allows(queue) })
 }
 
-// MayEverywhere reports whether it has one of the scopes for all queues.
+// MayEverywhere reports whether the identity has one of the scopes on all queues.
 func (i *Identity) MayEverywhere(s Scope) bool { return i.every&s != 0 }
 
-// MaySomewhere reports whether it has one of the scopes for any queue.
+// MaySomewhere reports whether the identity has one of the scopes on any queue.
 func (i *Identity) MaySomewhere(s Scope) bool { return i.some&s != 0 }
 
-// revoke ends the identity.
+// revoke invalidates the identity.
 func (i *Identity) revoke() {
 	i.revoked.Store(true)
 	i.end()
 }
 
-// while is a context that ends when the identity is known not to stand any more.
+// while returns a context that ends when the identity is known to be invalid.
 func (i *Identity) while(ctx context.Context) (context.Context, context.CancelFunc) {
 	if i.life == nil {
 		return ctx, func() {}
@@ -200,8 +199,8 @@ func (i *Identity) while(ctx context.Context) (context.Context, context.CancelFu
 	}
 }
 
-// StillValid reports whether the token of a context's caller is still valid: it may
-// have been revoked or have expired since a stream began.
+// StillValid reports whether the caller's token is still valid: it may have been revoked
+// or have expired since a stream began.
 func StillValid(ctx context.Context) error {
 	i, err := From(ctx)
 	if err != nil {
@@ -210,9 +209,9 @@ func StillValid(ctx context.Context) error {
 	return i.Valid(ctx)
 }
 
-// WhileValid is a context that ends when the token of the caller expires, at once
-// when it is revoked through this process, and soon after it was through another one
-// where [Keyring.Watch] runs.
+// WhileValid returns a context that ends when the caller's token expires or is revoked:
+// at once if revoked through this process, soon after if through another one, provided
+// that [Keyring.Watch] runs.
 func WhileValid(ctx context.Context) (context.Context, context.CancelFunc) {
 	i, err := From(ctx)
 	if err != nil {
@@ -221,8 +220,8 @@ func WhileValid(ctx context.Context) (context.Context, context.CancelFunc) {
 	return i.while(ctx)
 }
 
-// Valid reports whether the identity still stands: its token may have been
-// revoked or have expired since.
+// Valid reports whether the identity is still valid: its token may have been revoked or
+// have expired since.
 func (i *Identity) Valid(ctx context.Context) error {
 	if i.ring != nil {
 		i.ring.refresh(ctx)
@@ -233,7 +232,7 @@ func (i *Identity) Valid(ctx context.Context) error {
 	return nil
 }
 
-// limiter keeps calls to a rate.
+// limiter enforces a rate limit.
 type limiter struct {
 	rate gq.Rate
 	mu   sync.Mutex
@@ -258,10 +257,9 @@ func (l *limiter) take(now time.Time) error {
 	return nil
 }
 
-// RateError refuses a call beyond the rate of its token. It is
-// [gq.ErrRateLimited].
+// RateError rejects a call beyond the rate of its token. It is a [gq.ErrRateLimited].
 type RateError struct {
-	After     time.Duration // when the next one is allowed
+	After     time.Duration // when the next call is allowed
 	PerSecond int
 }
 
@@ -269,19 +267,19 @@ func (e *RateError) Error() string {
 	return fmt.Sprintf("more than %d calls a second; the next one is allowed in %v", e.PerSecond, e.After.Round(time.Millisecond))
 }
 
-// RetryAfter is when the next call is allowed.
+// RetryAfter returns when the next call is allowed.
 func (e *RateError) RetryAfter() time.Duration { return e.After }
 
-// Unwrap is the sentinel.
+// Unwrap returns the sentinel.
 func (e *RateError) Unwrap() error { return gq.ErrRateLimited }
 
-// takenError says what is in the way. It is [gq.ErrConflict], and nobody has changed
-// anything in the meantime.
+// takenError says what the call conflicts with. It is a [gq.ErrConflict], but no
+// concurrent change caused it.
 type takenError string
 
 func (e takenError) Error() string { return string(e) }
 
-// Unwrap is the sentinel.
+// Unwrap returns the sentinel.
 func (takenError) Unwrap() error { return gq.ErrConflict }
 
 type identityKey struct{}
@@ -289,16 +287,17 @@ type identityKey struct{}
 // visit is one call.
 type visit struct {
 	*Identity
-	counted atomic.Bool // against the rate of the token
+	counted atomic.Bool // already counted against the rate of the token
 }
 
-// With puts an identity into a context, for one call: it counts once against the
-// rate of the token, whatever is done for its sake.
+// With adds an identity to the context of one call, which counts once against the rate of
+// the token, whatever it causes.
 func With(ctx context.Context, i *Identity) context.Context {
 	return context.WithValue(ctx, identityKey{}, &visit{Identity: i})
 }
 
-// Another is a context for another call of the same caller: a stream carries many.
+// Another returns a context for another call of the same caller, for streams that carry
+// many.
 func Another(ctx context.Context) context.Context {
 	i, err := From(ctx)
 	if err != nil {
@@ -307,8 +306,7 @@ func Another(ctx context.Context) context.Context {
 	return With(ctx, i)
 }
 
-// From is the identity of a context; the error is [gq.ErrUnauthenticated] where
-// there is none.
+// From returns the identity of a context, or [gq.ErrUnauthenticated] if there is none.
 func From(ctx context.Context) (*Identity, error) {
 	v, err := visitOf(ctx)
 	if err != nil {
@@ -324,8 +322,9 @@ func visitOf(ctx context.Context) (*visit, error) {
 	return nil, gq.ErrUnauthenticated
 }
 
-// Enter is From for what is about to be done: the identity must still stand, and
-// the call counts against the rate of its token unless it has done so.
+// Enter returns the identity of a context for a call about to run. The identity must
+// still be valid, and the call counts against the rate of its token unless it already
+// has.
 func Enter(ctx context.Context) (*Identity, error) {
 	v, err := visitOf(ctx)
 	if err != nil {

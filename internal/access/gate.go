@@ -16,18 +16,18 @@ import (
 	"github.com/gopherqueue/gq"
 )
 
-// Gate finds out who calls, over HTTP and gRPC alike, and puts the identity into
-// the context of the call.
+// Gate authenticates callers over HTTP and gRPC and adds the identity to the context of
+// the call.
 type Gate struct {
 	ring     *Keyring
 	log      *slog.Logger
 	required atomic.Bool
-	refused  atomic.Int64 // since the last line in the log
-	logged   atomic.Int64 // when that was, in Unix nanoseconds
+	refused  atomic.Int64 // since the last log line
+	logged   atomic.Int64 // time of that line in Unix nanoseconds
 }
 
-// NewGate makes a gate. Where tokens are not required everyone may do
-// everything, until there is a token: from then on one is required for good.
+// NewGate creates a gate. If tokens are not required, everyone may do everything until
+// the first token exists: from then on a token is always required.
 func NewGate(k *Keyring, required bool, log *slog.Logger) *Gate {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
@@ -37,7 +37,7 @@ func NewGate(k *Keyring, required bool, log *slog.Logger) *Gate {
 	return g
 }
 
-// Required reports whether callers must show a token.
+// Required reports whether callers must present a token.
 func (g *Gate) Required(ctx context.Context) bool {
 	if g.required.Load() {
 		return true
@@ -50,8 +50,8 @@ func (g *Gate) Required(ctx context.Context) bool {
 	return false
 }
 
-// Identify puts the identity of a caller into a context, by the values of its
-// Authorization header: exactly one, with a bearer token.
+// Identify adds the caller's identity to a context. authorization has the values of the
+// Authorization header: there must be exactly one, with a bearer token.
 func (g *Gate) Identify(ctx context.Context, authorization []string, from string) (context.Context, error) {
 	if !g.Required(ctx) {
 		return With(ctx, everyone), nil
@@ -59,8 +59,7 @@ func (g *Gate) Identify(ctx context.Context, authorization []string, from string
 	return g.verify(ctx, authorization, func() string { return from })
 }
 
-// verify is Identify where a token is required. from is asked when a caller is
-// refused.
+// verify is Identify if a token is required. It calls from only for a rejected caller.
 func (g *Gate) verify(ctx context.Context, authorization []string, from func() string) (context.Context, error) {
 	text, ok := bearer(authorization)
 	var i *Identity
@@ -85,7 +84,7 @@ func bearer(authorization []string) (string, bool) {
 	return text, ok && strings.EqualFold(scheme, "Bearer")
 }
 
-// note logs refusals, at most one line a second. Of a token it tells the id.
+// note logs rejections, at most one line a second. It logs only the id of a token.
 func (g *Gate) note(ctx context.Context, text, from string) {
 	g.refused.Add(1)
 	now, last := time.Now().UnixNano(), g.logged.Load()
@@ -100,15 +99,14 @@ func (g *Gate) note(ctx context.Context, text, from string) {
 		"event", "unauthenticated", "refused", g.refused.Swap(0), "caller", from, "token", id)
 }
 
-// Run keeps what is known of tokens fresh enough to end streams in time, until the
-// context ends.
+// Run keeps the tokens fresh enough to end streams in time, until the context ends.
 func (g *Gate) Run(ctx context.Context) error {
 	g.ring.Watch(ctx)
 	return nil
 }
 
-// Admits reports whether a token is required and the values of an Authorization
-// header have a valid one. It logs nothing and counts against no rate.
+// Admits reports whether a token is required and the Authorization header has a valid
+// one. It does not log and does not count against a rate.
 func (g *Gate) Admits(ctx context.Context, authorization []string) bool {
 	text, ok := bearer(authorization)
 	if !ok || !g.Required(ctx) {
@@ -118,13 +116,13 @@ func (g *Gate) Admits(ctx context.Context, authorization []string) bool {
 	return err == nil
 }
 
-// openPaths are for everyone: they tell nothing about jobs.
+// openPaths need no token: they reveal nothing about jobs.
 var openPaths = map[string]bool{
 	"/healthz": true, "/readyz": true, "/docs": true, "/openapi.json": true,
 	"/api/scheduler/openapi.json": true, "/api/matching/openapi.json": true,
 }
 
-// HTTP identifies the caller of a request.
+// HTTP authenticates the caller of a request.
 func (g *Gate) HTTP(r *http.Request) (context.Context, error) {
 	if openPaths[r.URL.Path] {
 		return With(r.Context(), probe), nil
@@ -132,7 +130,7 @@ func (g *Gate) HTTP(r *http.Request) (context.Context, error) {
 	return g.Identify(r.Context(), r.Header.Values("Authorization"), r.RemoteAddr)
 }
 
-// openService is the prefix of gRPC methods for everyone.
+// openService is the prefix of gRPC methods that need no token.
 const openService = "/grpc.health.v1.Health/"
 
 func (g *Gate) rpc(ctx context.Context, method string) (context.Context, error) {
@@ -150,7 +148,7 @@ func (g *Gate) rpc(ctx context.Context, method string) (context.Context, error) 
 	})
 }
 
-// Unary identifies the caller of a unary call.
+// Unary authenticates the caller of a unary call.
 func (g *Gate) Unary(ctx context.Context, request any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
 	ctx, err := g.rpc(ctx, info.FullMethod)
 	if err != nil {
@@ -159,8 +157,7 @@ func (g *Gate) Unary(ctx context.Context, request any, info *grpc.UnaryServerInf
 	return handle(ctx, request)
 }
 
-// Stream identifies the caller of a stream. What the stream carries is judged
-// piece by piece, by the guard.
+// Stream authenticates the caller of a stream. The guard checks each request on it.
 func (g *Gate) Stream(server any, s grpc.ServerStream, info *grpc.StreamServerInfo, handle grpc.StreamHandler) error {
 	ctx, err := g.rpc(s.Context(), info.FullMethod)
 	if err != nil {

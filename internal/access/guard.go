@@ -13,22 +13,22 @@ import (
 
 //go:generate go run ../guardgen
 
-// Guard lets a caller through to an engine as far as its identity goes. Items of
-// a batch are judged one by one: those that are refused have [gq.ErrDenied] as
-// their answer and never reach the engine. What is listed is filtered; what is
-// named is refused.
+// Guard limits access to an engine to what the caller's identity allows. It checks the
+// items of a batch one by one: a rejected item gets [gq.ErrDenied] as its result and
+// never reaches the engine. Lists are filtered; calls that name something forbidden are
+// rejected.
 type Guard struct{ engine engine.API }
 
-// NewGuard makes a guard in front of an engine.
+// NewGuard wraps an engine.
 func NewGuard(e engine.API) *Guard { return &Guard{e} }
 
-// caller is one call by somebody who may do something of its kind somewhere.
+// caller is a caller who has the call's scope on at least one queue.
 type caller struct {
 	*Identity
 	guard *Guard
 }
 
-// enter finds out who calls and whether the call has any chance.
+// enter authenticates the caller and rejects one who lacks the scope on every queue.
 func (g *Guard) enter(ctx context.Context, s Scope) (*caller, error) {
 	i, err := Enter(ctx)
 	if err != nil {
@@ -40,7 +40,7 @@ func (g *Guard) enter(ctx context.Context, s Scope) (*caller, error) {
 	return &caller{i, g}, nil
 }
 
-// on refuses what the caller may not do with a queue that it names.
+// on rejects a caller without a scope on the named queue.
 func (c *caller) on(s Scope, queue string) error {
 	if queue == "" {
 		queue = gq.DefaultQueue
@@ -54,7 +54,7 @@ func (c *caller) on(s Scope, queue string) error {
 	return s.Missing(" on queue %s", queue)
 }
 
-// everywhere refuses what concerns all queues.
+// everywhere rejects a caller without a scope on all queues.
 func (c *caller) everywhere(s Scope) error {
 	if c.MayEverywhere(s) {
 		return nil
@@ -62,9 +62,9 @@ func (c *caller) everywhere(s Scope) error {
 	return s.Missing(" on all queues")
 }
 
-// asking lets the engine ask whether the caller has a scope on the queue of each job that a
-// call names by id or lease. The engine asks with the job in hand, so nobody reads it
-// twice, and says itself what does not exist.
+// asking makes the engine check the caller's scope on the queue of each job that a call
+// names by id or lease. The engine has the job at that point, so nobody reads it twice,
+// and the engine reports what does not exist.
 func (c *caller) asking(ctx context.Context, s Scope) context.Context {
 	if c.MayEverywhere(s) {
 		return ctx
@@ -77,7 +77,7 @@ func (c *caller) asking(ctx context.Context, s Scope) context.Context {
 	})
 }
 
-// asking is enter and [caller.asking].
+// asking combines enter and [caller.asking].
 func (g *Guard) asking(ctx context.Context, s Scope) (context.Context, error) {
 	c, err := g.enter(ctx, s)
 	if err != nil {
@@ -86,9 +86,9 @@ func (g *Guard) asking(ctx context.Context, s Scope) (context.Context, error) {
 	return c.asking(ctx, s), nil
 }
 
-// foreign finds the jobs on whose queues the caller lacks a scope. These are jobs that a
-// call refers to besides those it is about: dependencies, holders of idempotency keys, and
-// the reasons in an explanation.
+// foreign returns the jobs on whose queues the caller lacks a scope. It is for jobs that
+// a call only refers to: dependencies, holders of idempotency keys, and the reasons in an
+// explanation.
 func (c *caller) foreign(ctx context.Context, s Scope, ids []gq.JobID) (map[gq.JobID]bool, error) {
 	if c.MayEverywhere(s) || len(ids) == 0 {
 		return nil, nil
@@ -106,8 +106,8 @@ func (c *caller) foreign(ctx context.Context, s Scope, ids []gq.JobID) (map[gq.J
 	return foreign, nil
 }
 
-// specs judges submissions: their queues, and the jobs they depend on, of which
-// a caller must be allowed to know.
+// specs checks submissions: the caller needs access to their queues and to the jobs they
+// depend on.
 func (c *caller) specs(ctx context.Context, specs []gq.Spec) ([]error, error) {
 	out := make([]error, len(specs))
 	if c.MayEverywhere(Submit) {
@@ -134,8 +134,8 @@ func (c *caller) specs(ctx context.Context, specs []gq.Spec) ([]error, error) {
 	return out, nil
 }
 
-// Reader tells which queues' events a caller may read, whatever way they come;
-// nil is all. The named queues must all be readable.
+// Reader returns a function that says which queues' events a caller may read; nil means
+// all. The caller must be allowed to read all named queues.
 func (g *Guard) Reader(ctx context.Context, queues []string) (allows func(queue string) bool, err error) {
 	c, err := g.enter(ctx, Read)
 	if err != nil {
@@ -152,17 +152,17 @@ func (g *Guard) Reader(ctx context.Context, queues []string) (allows func(queue 
 	return func(queue string) bool { return c.May(Read, queue) }, nil
 }
 
-// StillValid is [StillValid].
+// StillValid calls the function [StillValid].
 func (*Guard) StillValid(ctx context.Context) error { return StillValid(ctx) }
 
-// WhileValid is [WhileValid].
+// WhileValid calls the function [WhileValid].
 func (*Guard) WhileValid(ctx context.Context) (context.Context, context.CancelFunc) {
 	return WhileValid(ctx)
 }
 
-// Allow is for what the engine has no method for: the caller needs one of the scopes
-// for the queue, or work for QUEUE/OWNER where work is one of them. The owner is asked
-// for only if the caller may work somewhere; "" is nobody.
+// Allow authorizes what the engine has no method for: the caller needs one of the scopes
+// on the queue. If work is among them, work on QUEUE/OWNER is enough. owner is called
+// only if the caller has work on any queue; "" means no owner.
 func (g *Guard) Allow(ctx context.Context, s Scope, queue string, owner func() (string, error)) error {
 	c, err := g.enter(ctx, s)
 	if err != nil {
@@ -182,13 +182,13 @@ func (g *Guard) Allow(ctx context.Context, s Scope, queue string, owner func() (
 	return denied
 }
 
-// Known refuses callers that have no scope at all.
+// Known rejects callers without any scope.
 func (g *Guard) Known(ctx context.Context) error {
 	_, err := g.enter(ctx, all)
 	return err
 }
 
-// Submitter is for what those may do with a queue who submit jobs to it.
+// Submitter rejects callers without submit on a queue.
 func (g *Guard) Submitter(ctx context.Context, queue string) error {
 	i, err := From(ctx)
 	if err != nil {
@@ -197,13 +197,13 @@ func (g *Guard) Submitter(ctx context.Context, queue string) error {
 	return (&caller{i, g}).on(Submit, queue)
 }
 
-// Administer is for what concerns the whole installation.
+// Administer rejects callers who may not administer the whole installation.
 func (g *Guard) Administer(ctx context.Context) error { return g.onAll(ctx, Admin) }
 
-// Oversee is for seeing what concerns the whole installation.
+// Oversee rejects callers who may not read the whole installation.
 func (g *Guard) Oversee(ctx context.Context) error { return g.onAll(ctx, Read) }
 
-// onAll refuses callers without a scope on all queues.
+// onAll rejects callers without a scope on all queues.
 func (g *Guard) onAll(ctx context.Context, s Scope) error {
 	c, err := g.enter(ctx, s)
 	if err != nil {
@@ -212,7 +212,7 @@ func (g *Guard) onAll(ctx context.Context, s Scope) error {
 	return c.everywhere(s)
 }
 
-// onQueue refuses callers without a scope on a queue.
+// onQueue rejects callers without a scope on a queue.
 func (g *Guard) onQueue(ctx context.Context, s Scope, queue string) error {
 	c, err := g.enter(ctx, s)
 	if err != nil {

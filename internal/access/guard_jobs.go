@@ -37,8 +37,8 @@ func (g *Guard) submits(ctx context.Context, specs ...gq.Spec) (*caller, error) 
 	return c, firstOf(judged)
 }
 
-// conceal takes jobs of foreign queues out of answers: one may have the
-// idempotency key that a submission came with.
+// conceal removes jobs of foreign queues from results: one may hold the idempotency key
+// of a submission.
 func (c *caller) conceal(ctx context.Context, answers []gq.SubmitResult) ([]gq.SubmitResult, error) {
 	if c.MayEverywhere(Submit | Read) {
 		return answers, nil
@@ -67,8 +67,7 @@ func firstOf(errs []error) error {
 	return nil
 }
 
-// SubmitBatch needs submit on the queue of each job; the others are refused one
-// by one.
+// SubmitBatch needs submit on the queue of each job; other jobs are rejected one by one.
 func (g *Guard) SubmitBatch(ctx context.Context, specs []gq.Spec) ([]gq.SubmitResult, error) {
 	c, err := g.enter(ctx, Submit)
 	if err != nil {
@@ -87,8 +86,8 @@ func (g *Guard) SubmitBatch(ctx context.Context, specs []gq.Spec) ([]gq.SubmitRe
 	})
 }
 
-// batch has those items done that were not refused, and puts all answers in
-// their queues.
+// batch runs do for the items that were not rejected and returns all results in the
+// original order.
 func batch[I, A any](judged []error, items []I, refusal func(error) A, do func([]I) ([]A, error)) ([]A, error) {
 	if firstOf(judged) == nil {
 		return do(items)
@@ -133,7 +132,7 @@ func (g *Guard) SubmitGraph(ctx context.Context, drafts []gq.GraphJob) ([]gq.Sub
 	return c.conceal(ctx, out)
 }
 
-// GetFor is Get for those who have one of other scopes on the job's queue.
+// GetFor is Get for callers with one of the given scopes on the job's queue.
 func (g *Guard) GetFor(ctx context.Context, s Scope, id gq.JobID, parts gq.Parts) (gq.Job, error) {
 	ctx, err := g.asking(ctx, s)
 	if err != nil {
@@ -142,7 +141,7 @@ func (g *Guard) GetFor(ctx context.Context, s Scope, id gq.JobID, parts gq.Parts
 	return g.engine.Get(ctx, id, parts)
 }
 
-// Jobs needs read; jobs of other queues are left out.
+// Jobs needs read; jobs of other queues are omitted.
 func (g *Guard) Jobs(ctx context.Context, ids []gq.JobID, parts gq.Parts) (map[gq.JobID]gq.Job, error) {
 	c, err := g.enter(ctx, Read)
 	if err != nil {
@@ -156,8 +155,8 @@ func (g *Guard) Jobs(ctx context.Context, ids []gq.JobID, parts gq.Parts) (map[g
 	return jobs, nil
 }
 
-// List needs read on the queue that it names. Where it names none, pages have
-// what may be read, and so fewer jobs than they could.
+// List needs read on the queue that it names. If it names none, pages omit jobs that the
+// caller may not read, and so may be short.
 func (g *Guard) List(ctx context.Context, q gq.Query) (gq.Page, error) {
 	c, err := g.enter(ctx, Read)
 	if err != nil {
@@ -176,7 +175,7 @@ func (g *Guard) List(ctx context.Context, q gq.Query) (gq.Page, error) {
 	return page, nil
 }
 
-// CancelWhere needs submit on the queue that it names, or on all.
+// CancelWhere needs submit on the queue that it names, or on all queues.
 func (g *Guard) CancelWhere(ctx context.Context, q gq.Query, reason string) (gq.CancelReport, error) {
 	c, err := g.enter(ctx, Submit)
 	if err != nil {
@@ -193,7 +192,7 @@ func (g *Guard) CancelWhere(ctx context.Context, q gq.Query, reason string) (gq.
 	return g.engine.CancelWhere(ctx, q, reason)
 }
 
-// PurgeWhere needs admin on the queue that it names, or on all.
+// PurgeWhere needs admin on the queue that it names, or on all queues.
 func (g *Guard) PurgeWhere(ctx context.Context, q gq.Query) (int, error) {
 	c, err := g.enter(ctx, Admin)
 	if err != nil {
@@ -210,7 +209,7 @@ func (g *Guard) PurgeWhere(ctx context.Context, q gq.Query) (int, error) {
 	return g.engine.PurgeWhere(ctx, q)
 }
 
-// Wait needs read on the job's queue, and ends when the token is no longer valid.
+// Wait needs read on the job's queue, and ends when the token becomes invalid.
 func (g *Guard) Wait(ctx context.Context, id gq.JobID) (gq.Job, error) {
 	ctx, err := g.asking(ctx, Read)
 	if err != nil {
@@ -225,8 +224,8 @@ func (g *Guard) Wait(ctx context.Context, id gq.JobID) (gq.Job, error) {
 	return job, err
 }
 
-// Explain needs read on the job's queue. Of jobs of other queues that have to do
-// with the answer it tells only how many there are.
+// Explain needs read on the job's queue. It replaces related jobs of other queues by
+// their number.
 func (g *Guard) Explain(ctx context.Context, id gq.JobID) (gq.Explanation, error) {
 	c, err := g.enter(ctx, Read)
 	if err != nil {
@@ -247,7 +246,7 @@ func (g *Guard) Explain(ctx context.Context, id gq.JobID) (gq.Explanation, error
 	return x, nil
 }
 
-// hide takes jobs of foreign queues out of a reason.
+// hide removes jobs of foreign queues from a reason.
 func (c *caller) hide(ctx context.Context, r *gq.Reason) error {
 	ids := make([]gq.JobID, len(r.Jobs))
 	for i, j := range r.Jobs {
@@ -269,7 +268,7 @@ func (c *caller) hide(ctx context.Context, r *gq.Reason) error {
 	return nil
 }
 
-// Follow hands over what the caller may read, as long as its token is valid.
+// Follow passes on the events that the caller may read, while its token is valid.
 func (g *Guard) Follow(ctx context.Context, after uint64, f func([]gq.Event) error) error {
 	c, err := g.enter(ctx, Read)
 	if err != nil {

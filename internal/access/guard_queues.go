@@ -11,7 +11,7 @@ import (
 	"github.com/gopherqueue/gq/machine"
 )
 
-// Queues lists those that the caller may read.
+// Queues lists the queues that the caller may read.
 func (g *Guard) Queues(ctx context.Context) ([]gq.Queue, error) {
 	c, err := g.enter(ctx, Read)
 	if err != nil {
@@ -24,7 +24,7 @@ func (g *Guard) Queues(ctx context.Context) ([]gq.Queue, error) {
 	return slices.DeleteFunc(queues, func(q gq.Queue) bool { return !c.May(Read, q.Name) }), nil
 }
 
-// QueuesAfter is a page of those that the caller may read.
+// QueuesAfter returns a page of the queues that the caller may read.
 func (g *Guard) QueuesAfter(ctx context.Context, name string, limit int) (page []gq.Queue, err error) {
 	c, err := g.enter(ctx, Read)
 	if err != nil {
@@ -49,7 +49,7 @@ func (g *Guard) QueuesAfter(ctx context.Context, name string, limit int) (page [
 	}
 }
 
-// administers refuses a change of a queue.
+// administers rejects callers without admin on a queue.
 func (g *Guard) administers(ctx context.Context, queue string) (*caller, error) {
 	c, err := g.enter(ctx, Admin)
 	if err != nil {
@@ -58,8 +58,8 @@ func (g *Guard) administers(ctx context.Context, queue string) (*caller, error) 
 	return c, c.on(Admin, queue)
 }
 
-// DeclareQueue needs admin on the queue, and on all queues to put it into a pool, which
-// others share.
+// DeclareQueue needs admin on the queue. Putting it into a pool, which other queues
+// share, needs admin on all queues.
 func (g *Guard) DeclareQueue(ctx context.Context, q gq.Queue) (gq.Queue, error) {
 	c, err := g.administers(ctx, q.Name)
 	if err != nil {
@@ -71,8 +71,8 @@ func (g *Guard) DeclareQueue(ctx context.Context, q gq.Queue) (gq.Queue, error) 
 	return g.engine.DeclareQueue(ctx, q)
 }
 
-// PutQueue needs admin on the queue, and on all queues to put it into a pool,
-// which others share.
+// PutQueue needs admin on the queue. Putting it into a pool, which other queues share,
+// needs admin on all queues.
 func (g *Guard) PutQueue(ctx context.Context, q gq.Queue) (gq.Queue, error) {
 	return g.ChangeQueue(ctx, q.Name, func(old *gq.Queue) {
 		*old = q
@@ -82,8 +82,8 @@ func (g *Guard) PutQueue(ctx context.Context, q gq.Queue) (gq.Queue, error) {
 	})
 }
 
-// ChangeQueue needs admin on the queue, and on all queues to put it into a pool,
-// which others share.
+// ChangeQueue needs admin on the queue. Putting it into a pool, which other queues share,
+// needs admin on all queues.
 func (g *Guard) ChangeQueue(ctx context.Context, name string, change func(*gq.Queue)) (gq.Queue, error) {
 	c, err := g.administers(ctx, name)
 	if err != nil {
@@ -105,7 +105,7 @@ func (g *Guard) ChangeQueue(ctx context.Context, name string, change func(*gq.Qu
 	q, err := g.engine.ChangeQueue(ctx, name, func(q *gq.Queue) {
 		before := *q
 		change(q)
-		if refused = q.Pool != before.Pool; refused { // it was put into one meanwhile
+		if refused = q.Pool != before.Pool; refused { // the pool was changed meanwhile
 			*q = before
 		}
 	})
@@ -115,8 +115,8 @@ func (g *Guard) ChangeQueue(ctx context.Context, name string, change func(*gq.Qu
 	return q, err
 }
 
-// Counts needs read on the queues that it names; without names it counts those
-// that may be read.
+// Counts needs read on the queues that it names; without names it counts those that the
+// caller may read.
 func (g *Guard) Counts(ctx context.Context, queues ...string) ([]gq.Count, error) {
 	c, err := g.enter(ctx, Read)
 	if err != nil {
@@ -134,8 +134,8 @@ func (g *Guard) Counts(ctx context.Context, queues ...string) ([]gq.Count, error
 	return slices.DeleteFunc(counts, func(n gq.Count) bool { return !c.May(Read, n.Queue) }), nil
 }
 
-// Stats tells of the queues that the caller may read. What the store has cost is
-// for those who may read all.
+// Stats covers the queues that the caller may read. The store's own numbers need read on
+// all queues.
 func (g *Guard) Stats(ctx context.Context) (gq.Stats, error) {
 	c, err := g.enter(ctx, Read)
 	if err != nil {
@@ -180,7 +180,7 @@ func (g *Guard) Schedule(ctx context.Context, name string) (gq.Schedule, error) 
 	return s, nil
 }
 
-// Schedules lists those whose jobs the caller may read.
+// Schedules lists the schedules whose jobs the caller may read.
 func (g *Guard) Schedules(ctx context.Context) ([]gq.Schedule, error) {
 	c, err := g.enter(ctx, Read)
 	if err != nil {
@@ -193,8 +193,8 @@ func (g *Guard) Schedules(ctx context.Context) ([]gq.Schedule, error) {
 	return slices.DeleteFunc(schedules, func(s gq.Schedule) bool { return c.on(Read, s.Template.Queue) != nil }), nil
 }
 
-// owns refuses changes of a schedule whose jobs go to a queue that the caller
-// does not administer. One that does not exist is nobody's.
+// owns rejects changes of a schedule whose jobs go to a queue that the caller does not
+// administer. A schedule that does not exist passes.
 func (g *Guard) owns(ctx context.Context, name string) (*caller, error) {
 	c, err := g.enter(ctx, Admin)
 	if err != nil || c.MayEverywhere(Admin) {
@@ -210,7 +210,7 @@ func (g *Guard) owns(ctx context.Context, name string) (*caller, error) {
 	return c, c.on(Admin, s.Template.Queue)
 }
 
-// PutSchedule needs admin on the queue of its jobs, as it is and as it was.
+// PutSchedule needs admin on the queue of its jobs, both the old and the new one.
 func (g *Guard) PutSchedule(ctx context.Context, s gq.Schedule) (gq.Schedule, error) {
 	c, err := g.owns(ctx, s.Name)
 	if err != nil {

@@ -8,8 +8,8 @@ import (
 	"github.com/gopherqueue/gq"
 )
 
-// Claim needs work on every queue that it names. A wait ends when the token is no
-// longer valid.
+// Claim needs work on every queue that it names. A wait ends when the token becomes
+// invalid.
 func (g *Guard) Claim(ctx context.Context, r gq.ClaimRequest) ([]gq.Job, error) {
 	c, err := g.enter(ctx, Work)
 	if err != nil {
@@ -40,11 +40,11 @@ func (g *Guard) Claim(ctx context.Context, r gq.ClaimRequest) ([]gq.Job, error) 
 	return jobs, err
 }
 
-// giveBackWithin is how long giving jobs back may take.
+// giveBackWithin is the time limit for giving jobs back.
 const giveBackWithin = 10 * time.Second
 
-// giveBack returns jobs that came for a caller whose token was revoked or has expired
-// while it waited.
+// giveBack releases jobs claimed for a caller whose token was revoked or expired while it
+// waited.
 func (g *Guard) giveBack(ctx context.Context, jobs []gq.Job) {
 	if len(jobs) == 0 {
 		return
@@ -55,11 +55,11 @@ func (g *Guard) giveBack(ctx context.Context, jobs []gq.Job) {
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), giveBackWithin)
 	defer cancel()
-	_, _ = g.engine.Settle(ctx, outcomes) // otherwise their leases expire
+	_, _ = g.engine.Settle(ctx, outcomes) // on failure their leases expire
 }
 
-// Heartbeat needs work on the queue of each leased job, and submit on those of
-// the children that come with it.
+// Heartbeat needs work on the queue of each leased job, and submit on the queues of the
+// child jobs it submits.
 func (g *Guard) Heartbeat(ctx context.Context, beats []gq.Heartbeat) ([]gq.LeaseResult, error) {
 	c, err := g.enter(ctx, Work)
 	if err != nil {
@@ -74,8 +74,8 @@ func (g *Guard) Heartbeat(ctx context.Context, beats []gq.Heartbeat) ([]gq.Lease
 	})
 }
 
-// Settle needs work on the queue of each leased job, and submit on those of the
-// children that come with it.
+// Settle needs work on the queue of each leased job, and submit on the queues of the
+// child jobs it submits.
 func (g *Guard) Settle(ctx context.Context, outcomes []gq.Outcome) ([]gq.LeaseResult, error) {
 	c, err := g.enter(ctx, Work)
 	if err != nil {
@@ -90,7 +90,7 @@ func (g *Guard) Settle(ctx context.Context, outcomes []gq.Outcome) ([]gq.LeaseRe
 	})
 }
 
-// concealed is conceal for the children in answers.
+// concealed applies conceal to the children in results.
 func (c *caller) concealed(ctx context.Context) func([]gq.LeaseResult, error) ([]gq.LeaseResult, error) {
 	return func(answers []gq.LeaseResult, err error) ([]gq.LeaseResult, error) {
 		for i := 0; err == nil && i < len(answers); i++ {
@@ -104,7 +104,7 @@ func (c *caller) concealed(ctx context.Context) func([]gq.LeaseResult, error) ([
 
 func refusedAnswer(err error) gq.LeaseResult { return gq.LeaseResult{Err: err} }
 
-// children judges the jobs that holders of leases spawn.
+// children checks the jobs that holders of leases submit.
 func (c *caller) children(ctx context.Context, n int, of func(int) []gq.Spec) ([]error, error) {
 	out := make([]error, n)
 	for i := range out {
@@ -120,8 +120,8 @@ func (c *caller) children(ctx context.Context, n int, of func(int) []gq.Spec) ([
 	return out, nil
 }
 
-// Workers lists those who work on queues that the caller may read, and of their
-// queues only these.
+// Workers lists the workers of queues that the caller may read, and shows only those
+// queues.
 func (g *Guard) Workers(ctx context.Context) ([]gq.LiveWorker, error) {
 	c, err := g.enter(ctx, Read)
 	if err != nil {

@@ -14,38 +14,37 @@ import (
 	"github.com/gopherqueue/gq/store"
 )
 
-// Documents is where tokens are kept; every store is one.
+// Documents is where tokens are stored; every store implements it.
 type Documents interface {
 	PutDocs(ctx context.Context, docs []store.Doc) ([]uint64, error)
 	Doc(ctx context.Context, kind, name string) (store.Doc, error)
 	Docs(ctx context.Context, kind, after string, limit int) ([]store.Doc, error)
 }
 
-// Kind is the kind of the documents that tokens are.
+// Kind is the document kind of tokens.
 const Kind = "token"
 
-// How long a keyring relies on what it has read. A token that another process
-// revoked is refused after freshFor, and nobody gets in while the tokens could
-// not be read for trustFor.
+// How long a keyring relies on what it has read. A token that another process revoked is
+// rejected after freshFor. If tokens cannot be read for trustFor, nobody gets in.
 const (
 	freshFor  = 2 * time.Second
 	trustFor  = time.Minute
-	askAgain  = 200 * time.Millisecond // between two looks for tokens that are not known
+	askAgain  = 200 * time.Millisecond // between two reads for unknown tokens
 	readLimit = 10 * time.Second
 )
 
-// Keyring knows the tokens.
+// Keyring verifies and manages tokens.
 type Keyring struct {
 	docs      Documents
 	bootstrap digest
-	root      *Identity // of the bootstrap token; nil without one
+	root      *Identity // identity of the bootstrap token; nil without one
 
 	known   atomic.Pointer[snapshot]
-	streams atomic.Int64 // that last only as long as their tokens
+	streams atomic.Int64 // open streams that end with their tokens
 	mu      sync.Mutex   // held while tokens are read
 }
 
-// snapshot is what was read at one time. It does not change.
+// snapshot has all tokens as of one read. It is immutable.
 type snapshot struct {
 	at   time.Time
 	keys map[string]*key
@@ -57,7 +56,7 @@ type key struct {
 	identity *Identity
 }
 
-// find is the key of an id and the hash of its secret, nil for none.
+// find returns the key with this id and secret hash, or nil.
 func (s *snapshot) find(id string, hash digest) *key {
 	if found := s.keys[id]; found != nil && found.hash.equal(hash) {
 		return found
@@ -65,8 +64,8 @@ func (s *snapshot) find(id string, hash digest) *key {
 	return nil
 }
 
-// NewKeyring makes a keyring over documents. A caller with the bootstrap token
-// may do everything; "" is none.
+// NewKeyring creates a keyring over documents. The bootstrap token allows everything; ""
+// disables it.
 func NewKeyring(d Documents, bootstrap string) (*Keyring, error) {
 	k := &Keyring{docs: d}
 	if bootstrap != "" {
@@ -93,9 +92,8 @@ func (k *Keyring) Empty(ctx context.Context) (bool, error) {
 	return len(docs) == 0, nil
 }
 
-// Verify finds out who shows a token. Whatever is wrong with the token, the
-// error is the same, [gq.ErrUnauthenticated]; where tokens cannot be read it is
-// that of the store.
+// Verify returns the identity of a token. Any invalid token gives the same error,
+// [gq.ErrUnauthenticated]; if tokens cannot be read, the error is the store's.
 func (k *Keyring) Verify(ctx context.Context, text string) (*Identity, error) {
 	if text == "" || len(text) > MaxTokenBytes {
 		return nil, gq.ErrUnauthenticated
@@ -104,7 +102,7 @@ func (k *Keyring) Verify(ctx context.Context, text string) (*Identity, error) {
 		return k.root, nil
 	}
 	id, secret, ok := split(text)
-	hash := hashOf(secret) // as much work for any text
+	hash := hashOf(secret) // constant work, whether or not the text is well-formed
 	if !ok {
 		return nil, gq.ErrUnauthenticated
 	}
@@ -114,8 +112,8 @@ func (k *Keyring) Verify(ctx context.Context, text string) (*Identity, error) {
 	}
 	found := s.find(id, hash)
 	if found == nil {
-		// A wrong secret takes the same way as an unknown id, and so the same time:
-		// how long it takes does not tell which ids exist.
+		// A wrong secret takes the same path as an unknown id, so the time it takes does
+		// not reveal which ids exist.
 		if s, err = k.newer(ctx, s); err != nil {
 			return nil, err
 		}
@@ -129,7 +127,7 @@ func (k *Keyring) Verify(ctx context.Context, text string) (*Identity, error) {
 	return found.identity, nil
 }
 
-// current is what is known, read not too long ago.
+// current returns a sufficiently recent snapshot.
 func (k *Keyring) current(ctx context.Context) (*snapshot, error) {
 	s := k.known.Load()
 	if s == nil {
@@ -143,19 +141,18 @@ func (k *Keyring) current(ctx context.Context) (*snapshot, error) {
 	return s, nil
 }
 
-// refresh reads the tokens again if it is time and nobody else does.
+// refresh rereads the tokens if the snapshot is old and nobody else is reading.
 func (k *Keyring) refresh(ctx context.Context) {
 	s := k.known.Load()
 	if s != nil && time.Since(s.at) < freshFor || !k.mu.TryLock() {
 		return
 	}
 	defer k.mu.Unlock()
-	_ = k.readLocked(ctx) // what is known is relied on for a while
+	_ = k.readLocked(ctx) // on error the old snapshot stays valid for a while
 }
 
-// Watch reads the tokens as often as it takes to end streams whose token another
-// process revoked, until the context ends. While there are no streams it reads
-// nothing.
+// Watch rereads the tokens often enough to end streams whose token another process
+// revoked, until the context ends. Without streams it reads nothing.
 func (k *Keyring) Watch(ctx context.Context) {
 	tick := time.NewTicker(freshFor)
 	defer tick.Stop()
@@ -171,9 +168,9 @@ func (k *Keyring) Watch(ctx context.Context) {
 	}
 }
 
-// newer is what is known after a look that begins from now on, for a token that is not
-// in what was seen: another process may have made it a moment ago. Looks keep their
-// distance, and all who wait for one share it.
+// newer returns a snapshot whose read began after this call, for a token that is not in
+// seen: another process may have just created it. Reads are at least askAgain apart, and
+// concurrent callers share one.
 func (k *Keyring) newer(ctx context.Context, seen *snapshot) (*snapshot, error) {
 	began := time.Now()
 	if seen != nil {
@@ -196,11 +193,10 @@ func (k *Keyring) newer(ctx context.Context, seen *snapshot) (*snapshot, error) 
 	return k.known.Load(), nil
 }
 
-// readLocked reads all tokens. Identities stay what they are as long as their
-// token does, so that rates and streams go on; those of tokens that are gone are
-// revoked.
+// readLocked reads all tokens. It keeps the identity of an unchanged token, so that its
+// rate limit and streams continue, and revokes the identities of deleted ones.
 func (k *Keyring) readLocked(ctx context.Context) error {
-	// One caller's hurry is not to be the others' error.
+	// One caller's deadline must not fail the read for others.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), readLimit)
 	defer cancel()
 	next := &snapshot{at: time.Now(), keys: map[string]*key{}}
@@ -251,8 +247,8 @@ func (k *Keyring) each(ctx context.Context, f func(Token, digest)) error {
 	}
 }
 
-// Create makes a token and returns its text, which is told this once. Two tokens
-// do not have the same name.
+// Create creates a token and returns its text, which is never shown again. Names are
+// unique.
 func (k *Keyring) Create(ctx context.Context, t Token) (Token, string, error) {
 	t.CreatedAt = time.Now().UTC().Truncate(time.Millisecond)
 	if err := t.Validate(t.CreatedAt); err != nil {
@@ -280,7 +276,7 @@ func (k *Keyring) Create(ctx context.Context, t Token) (Token, string, error) {
 	return t, tokenPrefix + t.ID + "_" + secret, k.reread(ctx)
 }
 
-// List reads all tokens, the oldest first.
+// List returns all tokens, oldest first.
 func (k *Keyring) List(ctx context.Context) ([]Token, error) {
 	tokens := []Token{}
 	if err := k.each(ctx, func(t Token, _ digest) { tokens = append(tokens, t) }); err != nil {
@@ -295,8 +291,8 @@ func (k *Keyring) List(ctx context.Context) ([]Token, error) {
 	return tokens, nil
 }
 
-// Revoke ends a token, named by its id or its name. It is refused here at once
-// and by every other process within two seconds.
+// Revoke revokes a token, given its id or its name. This process rejects it at once,
+// every other process within two seconds.
 func (k *Keyring) Revoke(ctx context.Context, name string) (Token, error) {
 	tokens, err := k.List(ctx)
 	if err != nil {
@@ -326,7 +322,7 @@ func (k *Keyring) Revoke(ctx context.Context, name string) (Token, error) {
 	return tokens[at], k.reread(ctx)
 }
 
-// reread is for what this process has changed itself.
+// reread rereads the tokens after a change by this process.
 func (k *Keyring) reread(ctx context.Context) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -11,13 +11,12 @@ import (
 	"github.com/gopherqueue/gq"
 )
 
-// reloadAfter is how often a certificate's files are looked at.
+// reloadAfter is how often the certificate files are checked for changes.
 const reloadAfter = 10 * time.Second
 
-// ServerTLS is the transport security of a server: its certificate and key and,
-// where a file of authorities is given, the demand that every client has a
-// certificate of one of them. A certificate that is renewed on disk is used from
-// then on.
+// ServerTLS returns the TLS configuration of a server. If a file of authorities is given,
+// every client needs a certificate signed by one of them. A certificate that is renewed
+// on disk is picked up.
 func ServerTLS(certFile, keyFile, clientCA string) (*tls.Config, error) {
 	c := &certificate{cert: certFile, key: keyFile}
 	if err := c.load(); err != nil {
@@ -39,13 +38,13 @@ func ServerTLS(certFile, keyFile, clientCA string) (*tls.Config, error) {
 	return config, nil
 }
 
-// certificate is read again when its files change.
+// certificate is reloaded when its files change.
 type certificate struct {
 	cert, key string
 
 	mu      sync.Mutex
 	current *tls.Certificate // guarded by mu
-	changed time.Time        // of the file that is current; guarded by mu
+	changed time.Time        // modification time of the loaded file; guarded by mu
 	checked time.Time        // guarded by mu
 }
 
@@ -68,7 +67,7 @@ func (c *certificate) get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	if time.Since(c.checked) >= reloadAfter {
 		c.checked = time.Now()
 		if info, err := os.Stat(c.cert); err == nil && !info.ModTime().Equal(c.changed) {
-			_ = c.load() // half a renewal: the old one is used until the other half is there
+			_ = c.load() // half-renewed: keep the old certificate until both files match
 		}
 	}
 	return c.current, nil

@@ -16,9 +16,9 @@ import (
 	"github.com/gopherqueue/gq/machine"
 )
 
-// A token is gq_ID_SECRET. The id is public: it names the token in lists and
-// logs. Of the secret, 160 random bits, only the hash is kept; it needs no salt
-// and no slow hash, since it cannot be guessed.
+// A token is gq_ID_SECRET. The id is public: it names the token in lists and logs. Only a
+// hash of the secret, 160 random bits, is kept; it needs no salt and no slow hash,
+// because the secret cannot be guessed.
 const (
 	tokenPrefix = "gq_"
 	idBytes     = 8
@@ -42,7 +42,7 @@ func draw(n int) string {
 	return letters.EncodeToString(raw)
 }
 
-// split takes a token apart.
+// split splits a token into id and secret.
 func split(text string) (id, secret string, ok bool) {
 	if len(text) != tokenSize || text[:len(tokenPrefix)] != tokenPrefix || text[len(tokenPrefix)+idSize] != '_' {
 		return "", "", false
@@ -50,17 +50,17 @@ func split(text string) (id, secret string, ok bool) {
 	return text[len(tokenPrefix) : len(tokenPrefix)+idSize], text[len(tokenPrefix)+idSize+1:], true
 }
 
-// Token is what is known of a token besides its secret.
+// Token describes a token without its secret.
 type Token struct {
 	ID        string
-	Name      string // what its owner calls it
+	Name      string // given by its owner
 	Grants    []Grant
 	Rate      int       // calls a second; 0 is no limit
 	CreatedAt time.Time // set by Create
-	ExpiresAt time.Time // zero is never
+	ExpiresAt time.Time // zero never expires
 }
 
-// Validate reports everything that is wrong with a token that is to be made.
+// Validate reports all faults of a token to be created.
 func (t *Token) Validate(now time.Time) error {
 	var faults []gq.Fault
 	add := func(field, format string, args ...any) {
@@ -94,7 +94,7 @@ func (t *Token) Validate(now time.Time) error {
 	return nil
 }
 
-// record is how a token is stored.
+// record is the stored form of a token.
 type record struct {
 	Name      string        `json:"name"`
 	Hash      string        `json:"hash"` // SHA-256 of the secret, in hex
@@ -147,8 +147,8 @@ func decode(id string, data []byte) (t Token, hash digest, err error) {
 	return t, hash, nil
 }
 
-// ParseGrant reads SCOPE,…@PATTERN,… such as submit,read@mail.*; without a
-// pattern it is all queues.
+// ParseGrant parses SCOPE,…@PATTERN,… such as submit,read@mail.*; without patterns it
+// covers all queues.
 func ParseGrant(text string) (Grant, error) {
 	scopes, patterns, given := strings.Cut(text, "@")
 	if !given {

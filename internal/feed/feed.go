@@ -1,13 +1,12 @@
-// Package feed hands the events of a queue to many subscribers.
+// Package feed distributes the events of a queue to many subscribers.
 //
-// One reader follows the event log and keeps the newest events in memory. A
-// subscriber has nothing but its place in the log: it takes what it has not seen
-// from that memory, a page at a time, or from the log itself where it is further
-// behind. So nobody waits for a slow subscriber, an idle one costs a goroutine, and
-// a page is written once however many get it.
+// One reader follows the event log and keeps the newest events in memory. A subscriber
+// only has a position in the log: it reads newer events from that memory, a page at a
+// time, or from the log itself if it is further behind. So nobody waits for a slow
+// subscriber, an idle one costs a goroutine, and each page is encoded once for all.
 //
-// Every subscriber gets every event that its filter lets through, in order,
-// without a gap or a repetition from the sequence number it asked for.
+// Every subscriber gets every event that passes its filter, in order, without gaps or
+// duplicates, from the sequence number it asked for.
 package feed
 
 import (
@@ -23,48 +22,48 @@ import (
 	"github.com/gopherqueue/gq/internal/retry"
 )
 
-// Source is what a hub needs of an engine. The hub keeps the events it is handed.
+// Source is the part of an engine that a hub needs. The hub keeps the events it gets.
 type Source interface {
 	Events(ctx context.Context, after uint64, limit int) ([]gq.Event, error)
 	Follow(ctx context.Context, after uint64, f func([]gq.Event) error) error
 	LastEvent(ctx context.Context) (uint64, error)
 }
 
-// Sizes of a hub.
+// Limits of a hub.
 const (
-	recent   = 16384 // events kept in memory, and a page more
-	pageSize = 500   // events read at once by those who are further behind
-	maxOld   = 16    // pages of theirs that are kept for others who come to the same place
+	recent   = 16384 // events kept in memory, plus up to a page
+	pageSize = 500   // events per read for subscribers that are further behind
+	maxOld   = 16    // cached pages of such reads
 
-	again = time.Second // after an error
+	again = time.Second // retry delay after an error
 )
 
-// Hub is where subscribers meet the log.
+// Hub follows the log for all subscribers.
 type Hub struct {
 	source Source
 	seen   []func([]gq.Event) // see Seen; set before Run
 
-	subscribers atomic.Int64 // while there are none nothing is kept
+	subscribers atomic.Int64 // if there are none, no events are kept
 
 	mu    sync.Mutex
-	pages []*page       // the newest events, ascending; guarded by mu
+	pages []*page       // newest events, ascending; guarded by mu
 	kept  int           // events in pages; guarded by mu
 	last  uint64        // the newest event read; guarded by mu
-	grown chan struct{} // closed when last has grown; guarded by mu
+	grown chan struct{} // closed when last grows; guarded by mu
 	ended bool          // Run has returned; guarded by mu
-	old   []*reading    // of those who are behind, the newest last; guarded by mu
+	old   []*reading    // reads of subscribers that are behind, newest last; guarded by mu
 }
 
-// New makes a hub. It does nothing until [Hub.Run].
+// New creates a hub. It does nothing until [Hub.Run].
 func New(s Source) *Hub { return &Hub{source: s, grown: make(chan struct{})} }
 
-// Seen has f called with all events from now on, in order. It must return at
-// once, and Run must not have begun.
+// Seen registers f to be called with all new events, in order. f must not block. Call
+// Seen before Run.
 func (h *Hub) Seen(f func([]gq.Event)) { h.seen = append(h.seen, f) }
 
-// Run follows the log until the context ends, which is a clean stop. It goes on
-// through errors, and ends with one only when the store is closed or has failed
-// for good. Then all subscriptions end too.
+// Run follows the log until the context ends, and then returns nil. It continues after
+// errors and returns one only if the store is closed or has failed permanently. When it
+// returns, all subscriptions end.
 func (h *Hub) Run(ctx context.Context) error {
 	defer h.end()
 	began := false
@@ -76,13 +75,13 @@ func (h *Hub) Run(ctx context.Context) error {
 		case errors.Is(err, gq.ErrClosed) || errors.Is(err, gq.ErrStoreFailed):
 			return err
 		case errors.Is(err, gq.ErrGone):
-			began = false // nobody read for so long; go on at the end
+			began = false // the gap was too long; continue at the end of the log
 		}
 		retry.Pause(ctx, again)
 	}
 }
 
-// follow reads on from the last event, which is the newest one at first.
+// follow reads on from the last event; the first call starts at the newest event.
 func (h *Hub) follow(ctx context.Context, began *bool) error {
 	if !*began {
 		last, err := h.source.LastEvent(ctx)
@@ -100,7 +99,7 @@ func (h *Hub) follow(ctx context.Context, began *bool) error {
 			f(events)
 		}
 		if h.subscribers.Load() == 0 {
-			h.skipTo(events[len(events)-1].Seq) // whoever comes reads the log
+			h.skipTo(events[len(events)-1].Seq) // new subscribers read the log
 		} else {
 			h.add(newPage(events))
 		}
@@ -108,7 +107,7 @@ func (h *Hub) follow(ctx context.Context, began *bool) error {
 	})
 }
 
-// skipTo forgets what is kept.
+// skipTo drops the kept events.
 func (h *Hub) skipTo(last uint64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -131,8 +130,7 @@ func (h *Hub) add(p *page) {
 	h.wakeLocked()
 }
 
-// wakeLocked tells all who wait that there is more. How often that may be is the
-// source's to bound.
+// wakeLocked wakes all waiting subscribers. The source limits how often that happens.
 func (h *Hub) wakeLocked() {
 	close(h.grown)
 	h.grown = make(chan struct{})
@@ -145,8 +143,8 @@ func (h *Hub) end() {
 	h.wakeLocked()
 }
 
-// page is what comes after a sequence number: a page from memory, or the need to
-// read the log, or a channel to wait for.
+// page returns what follows a sequence number: a page from memory, behind if the log must
+// be read, or a channel to wait on.
 func (h *Hub) page(after uint64) (p *page, behind bool, grown <-chan struct{}, ended bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -160,16 +158,16 @@ func (h *Hub) page(after uint64) (p *page, behind bool, grown <-chan struct{}, e
 	return h.pages[i], false, h.grown, h.ended
 }
 
-// reading is a page of the log that somebody who is behind reads. Those who fell
-// behind together stand at the same place, and share it.
+// reading is a page of the log, read for subscribers that are behind. Those that fell
+// behind together are at the same position and share it.
 type reading struct {
 	after uint64
 
 	mu   sync.Mutex
-	page *page // nil before it was read; guarded by mu
+	page *page // nil until read; guarded by mu
 }
 
-// read is a page of the log itself, nil where nothing comes.
+// read returns a page from the log, or nil if there is none.
 func (h *Hub) read(ctx context.Context, after uint64) (*page, error) {
 	h.mu.Lock()
 	i := slices.IndexFunc(h.old, func(r *reading) bool { return r.after == after })
@@ -187,27 +185,25 @@ func (h *Hub) read(ctx context.Context, after uint64) (*page, error) {
 	if r.page == nil {
 		events, err := h.source.Events(ctx, after, pageSize)
 		if err != nil || len(events) == 0 {
-			return nil, err // whoever waits tries again
+			return nil, err // the next waiter retries
 		}
 		r.page = newPage(events)
 	}
 	return r.page, nil
 }
 
-// Send takes what comes after a sequence number, in order. Everything up to the
-// sequence number it is told has been looked at. It gets an empty batch where
-// nothing came for a while.
+// Send receives a batch of events in order. All events up to upTo are covered, including
+// filtered ones. The batch is empty if nothing happened for a while.
 type Send func(b Batch, upTo uint64) error
 
-// ErrEnough is returned by a send that has taken the batch and wants no more.
+// ErrEnough is returned by a [Send] that accepted the batch and wants no more.
 var ErrEnough = errors.New("enough")
 
-// Subscribe calls send with the events after a sequence number that a filter
-// lets through, in order, as they come, and once in every beat at the latest;
-// 0 is never. It returns the sequence number up to which everything was handed
-// over, and why it ended: nil when the context or the hub did, [gq.ErrGone] where
-// the log no longer reaches back so far, or what send returned. From that number
-// another subscription goes on without a gap.
+// Subscribe calls send with the events after a sequence number that pass the filter, in
+// order, as they arrive. While idle it sends an empty batch every beat; 0 is never. It
+// returns the sequence number up to which everything was sent, from which another
+// subscription continues without a gap. The error is nil if the context or the hub ended,
+// [gq.ErrGone] if the log no longer reaches back that far, or what send returned.
 func (h *Hub) Subscribe(ctx context.Context, after uint64, f Filter, beat time.Duration, send Send) (uint64, error) {
 	h.subscribers.Add(1)
 	defer h.subscribers.Add(-1)
@@ -253,8 +249,8 @@ func (h *Hub) Subscribe(ctx context.Context, after uint64, f Filter, beat time.D
 	return after, nil
 }
 
-// Follow is like that of the source, without another look at the log for whoever is
-// not behind. The error is [gq.ErrClosed] where the hub has ended.
+// Follow works like the source's Follow, but a caller that is not behind causes no extra
+// reads of the log. The error is [gq.ErrClosed] if the hub has ended.
 func (h *Hub) Follow(ctx context.Context, after uint64, f func([]gq.Event) error) error {
 	_, err := h.Subscribe(ctx, after, Filter{}, 0, func(b Batch, _ uint64) error { return f(b.Events()) })
 	if err == nil && ctx.Err() == nil {
@@ -263,10 +259,10 @@ func (h *Hub) Follow(ctx context.Context, after uint64, f func([]gq.Event) error
 	return err
 }
 
-// LastEvent is that of the source.
+// LastEvent returns the source's last event.
 func (h *Hub) LastEvent(ctx context.Context) (uint64, error) { return h.source.LastEvent(ctx) }
 
-// next is what comes after a sequence number, from memory or from the log.
+// next returns the page after a sequence number, from memory or from the log.
 func (h *Hub) next(ctx context.Context, after uint64) (p *page, grown <-chan struct{}, ended bool, err error) {
 	p, behind, grown, ended := h.page(after)
 	if behind {

@@ -8,26 +8,26 @@ import (
 	"github.com/gopherqueue/gq"
 )
 
-// Guard decides which queues' events a caller may see, nil for all, and whether it
-// still may.
+// Guard decides which queues' events a caller may see, nil for all, and whether its token
+// is still valid.
 type Guard interface {
 	Reader(ctx context.Context, queues []string) (may func(queue string) bool, err error)
 	StillValid(ctx context.Context) error
 	WhileValid(ctx context.Context) (context.Context, context.CancelFunc)
 }
 
-// Feed is a hub as callers may use it: they see what they may read, as long as
-// they may, and there are not too many of them.
+// Feed is a hub with access control: callers see only what they may read, while their
+// token is valid, and their number is limited.
 type Feed struct {
 	hub    *Hub
 	guard  Guard
 	places chan struct{}
 }
 
-// MaxSubscribers is how many a feed has unless it is told otherwise.
+// MaxSubscribers is the default limit of subscribers.
 const MaxSubscribers = 10_000
 
-// NewFeed puts a guard in front of a hub. most is how many may subscribe; 0 is
+// NewFeed puts a guard in front of a hub. most limits the number of subscribers; 0 is
 // MaxSubscribers.
 func NewFeed(h *Hub, g Guard, most int) *Feed {
 	if most == 0 {
@@ -36,9 +36,9 @@ func NewFeed(h *Hub, g Guard, most int) *Feed {
 	return &Feed{hub: h, guard: g, places: make(chan struct{}, most)}
 }
 
-// Open begins a subscription. A nil after is from now on. Nothing is sent yet, so
-// that a caller can still be refused: [gq.ErrTooMany] when there are enough,
-// [gq.ErrGone] where the log no longer reaches back so far. Close it in the end.
+// Open opens a subscription. A nil after means new events only. Nothing is sent yet, so
+// the caller can still be rejected: with [gq.ErrTooMany] at the limit, or [gq.ErrGone] if
+// the log no longer reaches back that far. The caller must Close it.
 func (f *Feed) Open(ctx context.Context, after *uint64, filter Filter) (*Subscription, error) {
 	may, err := f.guard.Reader(ctx, filter.Queues)
 	if err != nil {
@@ -64,17 +64,16 @@ func (f *Feed) Open(ctx context.Context, after *uint64, filter Filter) (*Subscri
 	return s, nil
 }
 
-// Subscription is one subscriber's.
+// Subscription is one subscriber's subscription.
 type Subscription struct {
-	After uint64 // everything up to here was handed over
+	After uint64 // everything up to here was sent
 	feed  *Feed
 
 	filter Filter
 }
 
-// Run hands events over until the context or the hub ends, send returns an error
-// or the caller's token is no longer valid. After is then where another
-// subscription goes on.
+// Run sends events until the context or the hub ends, send returns an error or the
+// caller's token becomes invalid. Another subscription can then continue from After.
 func (s *Subscription) Run(ctx context.Context, beat time.Duration, send Send) (err error) {
 	valid, cancel := s.feed.guard.WhileValid(ctx)
 	defer cancel()
@@ -90,7 +89,7 @@ func (s *Subscription) Run(ctx context.Context, beat time.Duration, send Send) (
 	return err
 }
 
-// Close gives the place free.
+// Close frees the subscriber's slot.
 func (s *Subscription) Close() {
 	if s.feed != nil {
 		<-s.feed.places

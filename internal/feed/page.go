@@ -10,7 +10,7 @@ import (
 	"github.com/gopherqueue/gq/internal/wire"
 )
 
-// Filter selects events. The zero value is all of them.
+// Filter selects events. The zero value selects all.
 type Filter struct {
 	Queues []string
 	Types  []gq.EventType
@@ -18,7 +18,7 @@ type Filter struct {
 	May    func(queue string) bool // nil is all
 }
 
-// Allows reports whether an event passes.
+// Allows reports whether an event passes the filter.
 func (f *Filter) Allows(e *gq.Event) bool {
 	return f.allowsType(e.Type) && (f.Job.IsZero() || f.Job == e.Job) && f.allowsQueue(e.Queue)
 }
@@ -31,19 +31,19 @@ func (f *Filter) allowsQueue(name string) bool {
 	return (len(f.Queues) == 0 || slices.Contains(f.Queues, name)) && (f.May == nil || f.May(name))
 }
 
-// page is events that follow each other, never none. All subscribers share it, and
-// nobody changes it.
+// page is a non-empty run of consecutive events. All subscribers share it, and nobody may
+// modify it.
 type page struct {
 	events []gq.Event
-	queues []string // those that it has, or nil for more than fewQueues
+	queues []string // the queues in it, or nil if more than fewQueues
 
-	// Made by the first who wants them.
+	// Encoded on first use.
 	frames   func() wire.Frames
 	messages func() []*pb.Event
 }
 
-// fewQueues is up to how many queues of a page a filter looks at instead of at
-// each event.
+// fewQueues is the most queues in a page that a filter checks by queue instead of by
+// event.
 const fewQueues = 8
 
 func newPage(events []gq.Event) *page {
@@ -71,8 +71,8 @@ func newPage(events []gq.Event) *page {
 
 func (p *page) last() uint64 { return p.events[len(p.events)-1].Seq }
 
-// allowed reports whether a filter lets some queues of the page through, as far as
-// that can be told without looking at each event, and whether all.
+// allowed reports whether the filter accepts some queues of the page, as far as that is
+// known without checking each event, and whether it accepts all.
 func (p *page) allowed(f *Filter) (some, every bool) {
 	if len(f.Queues) == 0 && f.May == nil {
 		return true, true
@@ -89,8 +89,8 @@ func (p *page) allowed(f *Filter) (some, every bool) {
 	return n > 0, n == len(p.queues)
 }
 
-// pass is what comes after a sequence number and a filter lets through. room is the
-// subscriber's, for the events that were picked.
+// pass returns the events after a sequence number that pass the filter. room is the
+// subscriber's buffer for the indexes of selected events.
 func (p *page) pass(f *Filter, after uint64, room *[]int32) Batch {
 	b := Batch{page: p}
 	if p.events[0].Seq <= after {
@@ -116,15 +116,15 @@ func (p *page) pass(f *Filter, after uint64, room *[]int32) Batch {
 	return b
 }
 
-// Batch is events in order. What it returns is shared with other subscribers:
-// nobody may change it. It is good until the call it was given to returns.
+// Batch is a list of events in order. What its methods return is shared with other
+// subscribers and must not be modified. A batch is valid until the Send call returns.
 type Batch struct {
 	page   *page
 	from   int     // all events from here on,
-	picked []int32 // or these
+	picked []int32 // or, if not nil, these
 }
 
-// Len is how many there are.
+// Len returns the number of events.
 func (b Batch) Len() int {
 	switch {
 	case b.page == nil:
@@ -136,7 +136,7 @@ func (b Batch) Len() int {
 	}
 }
 
-// Picked reports whether a filter left some out, so that there is nothing to share.
+// Picked reports whether the filter selected single events, so nothing can be shared.
 func (b Batch) Picked() bool { return b.picked != nil }
 
 func (b Batch) at(i int) int {
@@ -146,7 +146,7 @@ func (b Batch) at(i int) int {
 	return b.from + i
 }
 
-// Events is all of them. They are the page's own where all follow each other.
+// Events returns all events, without copying if they are consecutive.
 func (b Batch) Events() []gq.Event {
 	if b.Len() == 0 {
 		return nil
@@ -161,7 +161,7 @@ func (b Batch) Events() []gq.Event {
 	return events
 }
 
-// Messages is all of them as they are sent over gRPC.
+// Messages returns all events as gRPC messages.
 func (b Batch) Messages() []*pb.Event {
 	if b.Len() == 0 {
 		return nil
@@ -177,15 +177,15 @@ func (b Batch) Messages() []*pb.Event {
 	return messages
 }
 
-// JSON is one of them.
+// JSON returns one event as JSON.
 func (b Batch) JSON(i int) []byte {
 	f := b.page.frames()
 	return f.JSON(b.at(i))
 }
 
-// Frames is all of them as server-sent events, each with its sequence number as
-// its id. They are the page's own where all follow each other, or are copied to
-// the room that is given.
+// Frames returns all events as server-sent events, with the sequence number as the id.
+// They are the page's own bytes if the events are consecutive, and otherwise copied to
+// room.
 func (b Batch) Frames(room []byte) []byte {
 	if b.Len() == 0 {
 		return nil
