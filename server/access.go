@@ -27,8 +27,8 @@ import (
 	"github.com/gopherqueue/gq/webhook"
 )
 
-// door is what stands between the engine and every API: who may do what, metrics,
-// traces, events and webhooks.
+// door is everything between the engine and the APIs: access control, metrics, traces,
+// events and webhooks.
 type door struct {
 	guard    *access.Guard
 	gate     *access.Gate
@@ -36,7 +36,7 @@ type door struct {
 	admin    *admin.Admin
 	observed *observe.Observed
 	metrics  *observe.Metrics
-	tls      *tls.Config // nil is none
+	tls      *tls.Config // nil is off
 	own      ownHost
 
 	hub   *feed.Hub
@@ -44,7 +44,7 @@ type door struct {
 	flush func(ctx context.Context) error // sends the remaining traces
 }
 
-// newDoor puts an engine behind its guard.
+// newDoor wraps an engine.
 func newDoor(ctx context.Context, cfg *config.Config, e *engine.Engine, o Options) (*door, error) {
 	a := &door{}
 	s, log := e.Store(), o.Log
@@ -93,7 +93,7 @@ func newHooks(cfg *config.Config, s store.Store, events delivery.Engine, log *sl
 	if err != nil {
 		return nil, err
 	}
-	_, embedded := s.(*local.Store) // of which there is one process
+	_, embedded := s.(*local.Store) // used by one process only
 	o := delivery.Options{Allow: allow, Log: log, Exclusive: embedded}
 	if cfg.Webhooks.Secret != "" {
 		if o.Secret, err = webhook.ParseSecret(cfg.Webhooks.Secret); err != nil {
@@ -116,12 +116,12 @@ func webhookMetrics(h *delivery.Hooks) []prometheus.Collector {
 	}
 }
 
-// secured reports whether callers are asked who they are.
+// secured reports whether callers must authenticate.
 func (a *door) secured(ctx context.Context, cfg *config.Config) bool {
 	return a.gate.Required(ctx) || cfg.Auth.ClientCA != ""
 }
 
-// identify finds out who makes a request, and to which trace it belongs.
+// identify authenticates the caller of a request and extracts its trace context.
 func (a *door) identify(r *http.Request) (context.Context, error) {
 	ctx, err := a.gate.HTTP(r)
 	if err != nil {
@@ -147,7 +147,7 @@ func (a *door) grpc(o native.GRPCOptions) native.GRPCOptions {
 	return o
 }
 
-// traceUnary finds out to which trace a call belongs.
+// traceUnary extracts the trace context of a call.
 func traceUnary(ctx context.Context, request any, _ *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
 	return handle(observe.Extract(ctx, func(name string) string {
 		if values := metadata.ValueFromIncomingContext(ctx, name); len(values) > 0 {
@@ -157,17 +157,17 @@ func traceUnary(ctx context.Context, request any, _ *grpc.UnaryServerInfo, handl
 	}), request)
 }
 
-// parts are what runs in the background.
+// parts are the background tasks.
 func (a *door) parts() []func(context.Context) error {
 	return []func(context.Context) error{a.gate.Run, a.hub.Run, a.hooks.Run, a.metrics.Run}
 }
 
-// schedulerEngine is the guarded engine as the scheduler API needs it: what that
-// does for its own sake, it does in nobody's name. It asks for the queue first,
-// so that a caller who has nothing to do with one cannot have it set up.
+// schedulerEngine is the guarded engine for the scheduler API. What the API does on its
+// own behalf runs without access checks. ChangeQueue first reads the queue as the caller,
+// so a caller without access to a queue cannot have it set up.
 type schedulerEngine struct{ *access.Guard }
 
-// Get is for workers too: they look at a job before they report on it.
+// Get also accepts workers: they read a job before they report on it.
 func (e schedulerEngine) Get(ctx context.Context, id gq.JobID, parts gq.Parts) (gq.Job, error) {
 	return e.GetFor(ctx, access.Read|access.Work, id, parts)
 }
@@ -187,14 +187,14 @@ func (e schedulerEngine) ChangeQueue(ctx context.Context, name string, change fu
 	return e.Guard.ChangeQueue(access.With(ctx, access.Everyone()), name, change)
 }
 
-// matchingEngine is the guarded engine as matching needs it: what callers ask for is
-// theirs, and what rounds do for their own sake is done in nobody's name.
+// matchingEngine is the guarded engine for matching: calls run with the caller's
+// identity, and what rounds do on their own behalf runs without access checks.
 type matchingEngine struct {
 	*access.Guard
 	engine *engine.Engine
 }
 
-// Get is for submitters too: they are answered with the job.
+// Get also accepts submitters: the response to a submission is the job.
 func (e matchingEngine) Get(ctx context.Context, id gq.JobID, parts gq.Parts) (gq.Job, error) {
 	return e.GetFor(ctx, access.Read|access.Submit, id, parts)
 }

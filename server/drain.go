@@ -10,10 +10,10 @@ import (
 	"google.golang.org/grpc"
 )
 
-// stop ends the server so that nobody loses an answer: readiness says no at once
-// and waits end, but both listeners stay until the calls that were under way are
-// done, and at least for the lag, in which load balancers look elsewhere. Then
-// they close, and what is still under way has what is left of the time to drain.
+// stop stops the server without losing responses. Readiness turns false at once and waits
+// end, but both listeners stay open until the calls in progress are done, and at least
+// for the lag, so that load balancers can react. Then they close, and remaining calls get
+// the rest of the drain time.
 func (s *Server) stop(atOnce bool) {
 	lag, drain := s.config.DrainLag, s.config.Drain
 	if atOnce {
@@ -41,16 +41,16 @@ func (s *Server) stop(atOnce bool) {
 	}()
 	if err := s.web.Shutdown(limit); err != nil {
 		s.log.Warn("HTTP calls did not finish in time", "drain", drain)
-		_ = s.web.Close() // what is left is cut off
+		_ = s.web.Close() // remaining calls are cut off
 	}
 	sockets := make(chan struct{})
 	go func() {
 		defer close(sockets)
 		s.http.Wait()
 	}()
-	inTime(limit, sockets) // whose clients may not say goodbye
+	inTime(limit, sockets) // their clients may never close them
 	if !inTime(limit, calls) {
-		if s.calls.remote.Load() > 0 { // or connections alone, which have not been closed yet
+		if s.calls.remote.Load() > 0 { // otherwise only idle connections are left open
 			s.log.Warn("gRPC calls did not finish in time", "drain", drain)
 		}
 		s.grpc.Stop()
@@ -58,8 +58,7 @@ func (s *Server) stop(atOnce bool) {
 	}
 }
 
-// inTime waits until something is done, and reports whether it was before the end of a
-// context.
+// inTime waits for done and reports whether it closed before the context ended.
 func inTime(limit context.Context, done <-chan struct{}) bool {
 	select {
 	case <-done:
@@ -74,17 +73,17 @@ func inTime(limit context.Context, done <-chan struct{}) bool {
 	}
 }
 
-// calls counts those that are under way until the server is to stop. Later ones
-// are served and not waited for: under load there is always one.
+// calls counts the calls in progress until the server stops. Later ones are served but
+// not waited for: under load there is always one.
 type calls struct {
 	mu      sync.Mutex
-	running int           // guarded by mu, like what follows
-	drained chan struct{} // closed when none of the earlier ones is left; nil before
+	running int           // guarded by mu, as is drained
+	drained chan struct{} // closed when none of the earlier ones is left; nil before stopCounting
 
-	remote atomic.Int64 // all over gRPC
+	remote atomic.Int64 // all gRPC calls in progress
 }
 
-// begin counts a call; the function it returns is to be called at its end.
+// begin counts a call; the caller runs end when it is over.
 func (c *calls) begin() (end func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -103,7 +102,7 @@ func (c *calls) end() {
 	}
 }
 
-// stopCounting counts no further calls. What it returns is closed when the earlier
+// stopCounting stops counting new calls. The returned channel is closed when the earlier
 // ones have ended.
 func (c *calls) stopCounting() <-chan struct{} {
 	c.mu.Lock()

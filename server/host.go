@@ -18,19 +18,19 @@ import (
 	"github.com/gopherqueue/gq/internal/wire"
 )
 
-// ownHost refuses requests to a server on loopback that name a foreign host, unless
-// a token is required and they show a valid one. A page of another site whose name
-// was made to resolve to this machine sends such requests: the browser takes them for
-// requests to that site, and lets the page set any header. IP addresses, localhost
-// and other names without a dot cannot be registered by anybody.
+// ownHost protects a server on loopback against DNS rebinding: it rejects requests that
+// name a foreign host, unless a token is required and they have a valid one. A web site
+// whose name was made to resolve to this machine could send such requests: the browser
+// treats them as same-site and lets the page set any header. IP addresses, localhost and
+// other names without a dot are safe, because nobody can register them.
 type ownHost struct {
-	insecure bool // everyone may come in, by any name
+	insecure bool // accept everyone, under any host name
 	gate     *access.Gate
 }
 
 const foreignHost = "this server is not %.200q: call it by its IP address or as localhost, or with a valid token where tokens are required"
 
-// http is the check in front of an HTTP handler.
+// http puts the check in front of an HTTP handler.
 func (o ownHost) http(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		at, _ := r.Context().Value(http.LocalAddrContextKey).(net.Addr)
@@ -39,15 +39,14 @@ func (o ownHost) http(next http.Handler) http.Handler {
 			p.RequestID = httpx.NameRequest(w, r)
 			w.Header().Set("Content-Type", wire.ProblemType)
 			w.WriteHeader(p.Status)
-			_ = wire.EncodeJSON(w, p) // the client has left
+			_ = wire.EncodeJSON(w, p) // an error means that the client has gone
 			return
 		}
 		next.ServeHTTP(w, r)
 	})
 }
 
-// rpc is the same check of a gRPC call, by its :authority. Browsers cannot make such
-// calls today.
+// rpc checks the :authority of a gRPC call. Today browsers cannot make such calls.
 func (o ownHost) rpc(ctx context.Context) error {
 	p, ok := peer.FromContext(ctx)
 	if !ok {
@@ -83,9 +82,8 @@ func (o ownHost) refuses(ctx context.Context, at net.Addr, host string, authoriz
 	return !o.insecure && ok && local.IP.IsLoopback() && foreign(host) && !o.gate.Admits(ctx, authorization)
 }
 
-// closeAfterChunked closes the connection after a request with a chunked body, so that
-// a proxy in front that goes by a Content-Length beside it cannot be used to smuggle in
-// a second request.
+// closeAfterChunked closes the connection after a request with a chunked body. This
+// prevents request smuggling through a proxy that trusts an additional Content-Length.
 func closeAfterChunked(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if len(r.TransferEncoding) > 0 {

@@ -9,7 +9,7 @@ import (
 	"github.com/gopherqueue/gq/server/config"
 )
 
-// market is matching as a server has it: who holds rounds, and its API.
+// market is matching in a server: the dispatcher that runs rounds, and its API.
 type market struct {
 	*matchmaker.Dispatcher
 	face *matching.Face
@@ -25,7 +25,7 @@ func newMatching(e *engine.Engine, cfg *config.Config, a *door, o Options, faile
 	})}, nil
 }
 
-// Run holds rounds until the context ends, and then ends the sockets of the API.
+// Run runs rounds until the context ends, and then closes the API's WebSockets.
 func (m *market) Run(ctx context.Context) error {
 	defer m.face.Drain()
 	return m.Dispatcher.Run(ctx)

@@ -10,7 +10,7 @@ import (
 	"github.com/gopherqueue/gq/server/config"
 )
 
-// newScheduling is the scheduler API as configured.
+// newScheduling creates the configured scheduler API.
 func newScheduling(ctx context.Context, cfg *config.Config, a *door, o Options, failed func(error)) (*scheduler.Face, error) {
 	face, err := scheduler.New(schedulerEngine{a.guard}, scheduler.Options{
 		Log: o.Log, Version: o.Version, Identify: a.identify, Failed: failed,
@@ -24,7 +24,7 @@ func newScheduling(ctx context.Context, cfg *config.Config, a *door, o Options, 
 	return face, face.Setup(ctx)
 }
 
-// route hands requests to the API that their path belongs to.
+// route dispatches requests to the API that owns their path.
 func route(other, scheduling, matched http.Handler) http.Handler {
 	in := func(path, base string) bool { return path == base || strings.HasPrefix(path, base+"/") }
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -1,8 +1,8 @@
-// Package server is the GopherQueue server: every API over one engine, behind one
-// access check, with metrics, traces and webhooks.
+// Package server is the GopherQueue server: all APIs over one engine, behind one access
+// check, with metrics, traces and webhooks.
 //
-// gq serve is this package with flags in front of it. A program that wants the APIs
-// beside its own embeds it:
+// gq serve is this package with command-line flags. A program that wants the APIs next to
+// its own embeds it:
 //
 //	cfg := config.Default()
 //	cfg.HTTP, cfg.GRPC = "", "" // no listeners of the server's own
@@ -11,9 +11,9 @@
 //	mux.Handle("/", s.Handler())
 //	err = s.Run(ctx)
 //
-// New serves nothing yet. Run runs the engine, listens where the configuration says, and
+// New serves nothing yet. Run runs the engine, listens on the configured addresses, and
 // drains when its context ends. Without tokens the server listens on loopback only; a
-// program that serves Handler or GRPC on other addresses sets Auth.Required itself.
+// program that serves Handler or GRPC on other addresses must set Auth.Required itself.
 package server
 
 import (
@@ -36,15 +36,15 @@ import (
 	"github.com/gopherqueue/gq/server/config"
 )
 
-// Options are what a program adds to the configuration. The zero value is the
-// default.
+// Options are a program's additions to the configuration. The zero value selects the
+// defaults.
 type Options struct {
 	Log        *slog.Logger // nil discards
-	Version    string       // that the APIs report
-	AdminToken string       // accepted with every scope, beside the tokens of the store
+	Version    string       // reported by the APIs
+	AdminToken string       // accepted with every scope, in addition to the tokens of the store
 
-	// Register adds a program's own services to the gRPC server. Their calls pass the
-	// same access check and interceptors.
+	// Register adds a program's own services to the gRPC server. They share the access
+	// check and the interceptors.
 	Register func(grpc.ServiceRegistrar)
 }
 
@@ -69,14 +69,14 @@ type Server struct {
 	httpListener, grpcListener net.Listener // nil until Listen
 
 	calls   calls
-	unready []func()                              // tell the APIs to refuse readiness and end waits
-	parts   []func(running context.Context) error // run beside the listeners
-	failed  chan error                            // the first reason to stop before being told to
+	unready []func()                              // tell the APIs to report not ready and end waits
+	parts   []func(running context.Context) error // run alongside the listeners
+	failed  chan error                            // the first reason to stop early
 	tasks   []chan struct{}
 }
 
-// Open opens the store that the configuration names and makes a server over it.
-// Close it after Run.
+// Open opens the configured store and creates a server for it. Close the server after
+// Run.
 func Open(ctx context.Context, cfg config.Config, o Options) (*Server, error) {
 	o = o.withDefaults()
 	if o.AdminToken == "" && withoutTokens(&cfg) {
@@ -100,9 +100,9 @@ func Open(ctx context.Context, cfg config.Config, o Options) (*Server, error) {
 	return s, nil
 }
 
-// New makes a server over an engine, which it runs in Run and whose callbacks it
-// delivers. It ignores the configuration's store and does not listen on an empty address.
-// Close the server if it is never run.
+// New creates a server for an engine. Run runs the engine and delivers its callbacks. New
+// ignores the configured store, and Run does not listen on an empty address. Close the
+// server if you never run it.
 func New(ctx context.Context, e *engine.Engine, cfg config.Config, o Options) (*Server, error) {
 	o = o.withDefaults()
 	s := &Server{config: cfg, log: o.Log, failed: make(chan error, 4), close: func() error { return nil }}
@@ -136,7 +136,7 @@ func New(ctx context.Context, e *engine.Engine, cfg config.Config, o Options) (*
 		ReadHeaderTimeout: 10 * time.Second,
 		IdleTimeout:       cfg.Limits.IdleTimeout,
 		MaxHeaderBytes:    cfg.Limits.HeaderBytes,
-		ErrorLog:          slog.NewLogLogger(o.Log.Handler(), slog.LevelDebug), // clients that misbehave
+		ErrorLog:          slog.NewLogLogger(o.Log.Handler(), slog.LevelDebug), // caused by misbehaving clients
 	}
 	s.parts = append(s.access.parts(), e.Run, scheduling.Run, matching.Run)
 	if cfg.TaskQueue.Slots > 0 {
@@ -145,7 +145,7 @@ func New(ctx context.Context, e *engine.Engine, cfg config.Config, o Options) (*
 	return s, nil
 }
 
-// registering calls each function that there is.
+// registering calls each non-nil function.
 func registering(all ...func(grpc.ServiceRegistrar)) func(grpc.ServiceRegistrar) {
 	return func(r grpc.ServiceRegistrar) {
 		for _, f := range all {
@@ -156,16 +156,16 @@ func registering(all ...func(grpc.ServiceRegistrar)) func(grpc.ServiceRegistrar)
 	}
 }
 
-// Handler is the HTTP API: /v1, the scheduler's, matching's, metrics and health. It
-// answers while Run runs; before, calls that depend on time or events may wait.
+// Handler returns the HTTP API: /v1, the scheduler's, matching's, metrics and health. It
+// works while Run runs; before that, calls that depend on time or events may block.
 func (s *Server) Handler() http.Handler { return s.handler }
 
-// GRPC is the gRPC server, with all services registered. Run serves it on the
-// configured address; a program without one serves it on a listener of its own.
+// GRPC returns the gRPC server, with all services registered. Run serves it on the
+// configured address; a program without one serves it on its own listener.
 func (s *Server) GRPC() *grpc.Server { return s.grpc.Server }
 
-// Listen opens the configured addresses. Run does it too; calling Listen first tells
-// the addresses that a port 0 became.
+// Listen opens the configured addresses. Run does it too; calling Listen first makes the
+// addresses known when the port is 0.
 func (s *Server) Listen(ctx context.Context) error {
 	var lc net.ListenConfig
 	var err error
@@ -182,10 +182,10 @@ func (s *Server) Listen(ctx context.Context) error {
 	return nil
 }
 
-// HTTPAddr is the address that HTTP is served on, nil before Listen or without one.
+// HTTPAddr returns the HTTP address, nil before Listen or if none is configured.
 func (s *Server) HTTPAddr() net.Addr { return addrOf(s.httpListener) }
 
-// GRPCAddr is the address that gRPC is served on, nil before Listen or without one.
+// GRPCAddr returns the gRPC address, nil before Listen or if none is configured.
 func (s *Server) GRPCAddr() net.Addr { return addrOf(s.grpcListener) }
 
 func addrOf(l net.Listener) net.Addr {
@@ -195,10 +195,9 @@ func addrOf(l net.Listener) net.Addr {
 	return l.Addr()
 }
 
-// Run serves until the context ends, and then drains: readiness turns to no at once,
-// waits end, and calls that are under way have the configured time. It returns nil
-// after a clean stop, and an error when the store has failed for good or an address
-// cannot be listened on.
+// Run serves until the context ends, and then drains: readiness turns false at once,
+// waits end, and calls in progress get the configured time. It returns nil after a clean
+// stop, and an error if the store has failed permanently or an address cannot be opened.
 func (s *Server) Run(ctx context.Context) (err error) {
 	if err := s.Listen(ctx); err != nil {
 		return err
@@ -230,10 +229,10 @@ func (s *Server) Run(ctx context.Context) (err error) {
 	return err
 }
 
-// Close releases what New and Listen have taken and closes the store that [Open] opened.
-// Call it after Run has returned, or instead of Run.
+// Close releases the resources of New and Listen, and closes the store that [Open]
+// opened. Call it after Run has returned, or instead of Run.
 func (s *Server) Close() error {
-	s.grpc.Stop() // has workers from the start
+	s.grpc.Stop() // it starts goroutines when created
 	for _, l := range []net.Listener{s.httpListener, s.grpcListener} {
 		if l != nil {
 			_ = l.Close() // Run has closed it already, or nobody was served
@@ -245,7 +244,7 @@ func (s *Server) Close() error {
 	return nil
 }
 
-// serveWeb serves HTTP, with TLS where it is configured.
+// serveWeb serves HTTP, with TLS if configured.
 func (s *Server) serveWeb(l net.Listener) error {
 	if s.web.TLSConfig != nil {
 		return s.web.ServeTLS(l, "", "")
@@ -253,16 +252,15 @@ func (s *Server) serveWeb(l net.Listener) error {
 	return s.web.Serve(l)
 }
 
-// fail tells Run of a reason to stop.
+// fail reports a reason to stop to Run.
 func (s *Server) fail(err error) {
 	select {
 	case s.failed <- err:
-	default: // others were faster
+	default: // an earlier reason is pending
 	}
 }
 
-// start runs a part of the server. One that ends by itself with an error ends the
-// server.
+// start runs a part of the server. If it returns an error by itself, the server stops.
 func (s *Server) start(f func() error) {
 	done := make(chan struct{})
 	s.tasks = append(s.tasks, done)
@@ -287,8 +285,8 @@ func ignore(err, expected error) error {
 	return err
 }
 
-// withoutTokens reports whether it is clear, without a look into the store, that no
-// caller will need a token: a store that does not exist yet has none.
+// withoutTokens reports whether no caller will need a token, as far as that is known
+// without reading the store: a store that does not exist yet has no tokens.
 func withoutTokens(cfg *config.Config) bool {
 	if cfg.Auth.Required || cfg.Auth.ClientCA != "" {
 		return false
@@ -301,8 +299,8 @@ func withoutTokens(cfg *config.Config) bool {
 	return errors.Is(err, fs.ErrNotExist)
 }
 
-// checkListeners refuses addresses that other hosts can reach while authentication
-// is off.
+// checkListeners rejects addresses that other hosts can reach while authentication is
+// off.
 func checkListeners(ctx context.Context, cfg *config.Config, secured bool) error {
 	if cfg.Insecure || secured {
 		return nil

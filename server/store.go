@@ -12,7 +12,7 @@ import (
 	"github.com/gopherqueue/gq/store/postgres"
 )
 
-// OpenStore opens the store that the configuration names.
+// OpenStore opens the configured store.
 func OpenStore(ctx context.Context, cfg *config.Config, log *slog.Logger) (store.Store, error) {
 	u, err := storeurl.Parse(cfg.Store)
 	if err != nil {

@@ -10,15 +10,15 @@ import (
 	"github.com/gopherqueue/gq"
 )
 
-// An address that a callback may not reach, unless the configuration allows it.
-// The list is of what is not the public internet; whatever is not a public
-// unicast address is refused even if it is not named here.
+// forbidden lists addresses that callbacks may not reach unless the configuration allows
+// it: everything outside the public internet. Any address that is not public unicast is
+// rejected too, even if it is not listed here.
 var forbidden = prefixes(
-	"0.0.0.0/8",         // this network; Linux takes 0.0.0.0 for loopback
+	"0.0.0.0/8",         // this network; Linux treats 0.0.0.0 as loopback
 	"10.0.0.0/8",        // private
 	"100.64.0.0/10",     // carrier-grade NAT; metadata of Alibaba Cloud
 	"127.0.0.0/8",       // loopback
-	"168.63.129.16/32",  // Azure's platform address, public by its number only
+	"168.63.129.16/32",  // Azure's platform address, public in number only
 	"169.254.0.0/16",    // link-local; metadata of most clouds
 	"172.16.0.0/12",     // private
 	"192.0.0.0/24",      // protocol assignments; metadata of Oracle Cloud
@@ -34,12 +34,12 @@ var forbidden = prefixes(
 	"224.0.0.0/4",       // multicast
 	"240.0.0.0/4",       // reserved, broadcast
 	"::/8",              // unspecified, loopback, IPv4-compatible and IPv4-mapped
-	"64:ff9b::/96",      // NAT64: an IPv4 address in disguise
+	"64:ff9b::/96",      // NAT64: embeds an IPv4 address
 	"64:ff9b:1::/48",    // NAT64 for local use
 	"100::/64",          // discard
 	"2001::/23",         // protocol assignments; Teredo
 	"2001:db8::/32",     // documentation
-	"2002::/16",         // 6to4: an IPv4 address in disguise
+	"2002::/16",         // 6to4: embeds an IPv4 address
 	"2620:4f:8000::/48", // AS112
 	"3fff::/20",         // documentation
 	"5f00::/16",         // segment routing
@@ -49,7 +49,7 @@ var forbidden = prefixes(
 	"ff00::/8",          // multicast
 )
 
-// publicV6 is where public IPv6 addresses are.
+// publicV6 is the range of public IPv6 addresses.
 var publicV6 = netip.MustParsePrefix("2000::/3")
 
 func prefixes(texts ...string) []netip.Prefix {
@@ -60,7 +60,7 @@ func prefixes(texts ...string) []netip.Prefix {
 	return out
 }
 
-// public reports whether an address is one of the public internet.
+// public reports whether an address belongs to the public internet.
 func public(a netip.Addr) bool {
 	if a.Zone() != "" {
 		return false
@@ -73,27 +73,26 @@ func public(a netip.Addr) bool {
 	}
 	if a.Is6() {
 		b := a.As16()
-		isatap := b[10] == 0x5e && b[11] == 0xfe && b[9] == 0 && b[8]&^2 == 0 // an IPv4 address in disguise
+		isatap := b[10] == 0x5e && b[11] == 0xfe && b[9] == 0 && b[8]&^2 == 0 // embeds an IPv4 address
 		return publicV6.Contains(a) && !isatap
 	}
 	return a.IsValid()
 }
 
-// Allow is what may be reached besides the public internet.
+// Allow lists what callbacks may reach in addition to the public internet.
 type Allow struct {
 	prefixes []netip.Prefix
 	hosts    map[string]bool
 }
 
-// words stand for ranges that are often allowed.
+// words are names for commonly allowed ranges.
 var words = map[string][]netip.Prefix{
 	"loopback": prefixes("127.0.0.0/8", "::1/128"),
 	"private":  prefixes("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "fc00::/7"),
 }
 
-// ParseAllow reads exceptions: an address, a range as 10.1.0.0/16, a host's name,
-// or one of the words loopback and private. A host that is allowed by its name
-// may have any address.
+// ParseAllow parses exceptions: an address, a range such as 10.1.0.0/16, a host name, or
+// one of the words loopback and private. A host allowed by name may have any address.
 func ParseAllow(texts []string) (Allow, error) {
 	a := Allow{hosts: map[string]bool{}}
 	var faults []gq.Fault
@@ -127,7 +126,7 @@ func ParseAllow(texts []string) (Allow, error) {
 	return a, nil
 }
 
-// canonicalHost is how a host's name is compared.
+// canonicalHost normalizes a host name for comparison.
 func canonicalHost(name string) (string, bool) {
 	ascii, err := idna.Lookup.ToASCII(strings.TrimSuffix(name, "."))
 	if err != nil || ascii == "" {
@@ -136,7 +135,7 @@ func canonicalHost(name string) (string, bool) {
 	return strings.ToLower(ascii), true
 }
 
-// reaches reports whether a connection to an address is allowed.
+// reaches reports whether callbacks may connect to an address.
 func (a *Allow) reaches(ip netip.Addr) bool {
 	if public(ip) {
 		return true
@@ -153,11 +152,11 @@ func (a *Allow) reaches(ip netip.Addr) bool {
 	return false
 }
 
-// CheckURL is [Allow.CheckURL] of the exceptions that deliveries are made with.
+// CheckURL checks a callback URL with the configured exceptions, see [Allow.CheckURL].
 func (h *Hooks) CheckURL(url string) error { return h.options.Allow.CheckURL(url) }
 
-// CheckURL says why no delivery to a callback's URL can ever be made, as far as the
-// URL alone tells: what a host's name resolves to is checked at delivery.
+// CheckURL returns why deliveries to a callback URL can never succeed, judging by the URL
+// alone. Resolved addresses are checked at delivery.
 func (a *Allow) CheckURL(text string) error {
 	u, err := checkURL(text)
 	if err != nil {
@@ -173,7 +172,7 @@ func (a *Allow) CheckURL(text string) error {
 	ip, err := netip.ParseAddr(host)
 	switch {
 	case err == nil:
-	case host == "localhost" || strings.HasSuffix(host, ".localhost"): // never another address, see RFC 6761
+	case host == "localhost" || strings.HasSuffix(host, ".localhost"): // always loopback, see RFC 6761
 		ip = netip.AddrFrom4([4]byte{127, 0, 0, 1})
 	default:
 		return nil

@@ -14,8 +14,8 @@ import (
 	"github.com/gopherqueue/gq/webhook"
 )
 
-// The kinds of documents. A delivery is one of the last three, and moves from one to another in
-// one commit.
+// Document kinds. A delivery has one of the last three and moves between them in one
+// commit.
 const (
 	kindSettings = "webhook"
 	kindDue      = "webhook.due"  // outstanding
@@ -40,7 +40,7 @@ var kinds = []struct {
 
 func (s State) valid() bool { return s == Pending || s == Delivered || s == Dead }
 
-// Delivery tells a callback that its job has ended.
+// Delivery notifies a callback URL that its job has ended.
 type Delivery struct {
 	ID        string       `json:"id"` // the Webhook-Id
 	Job       gq.JobID     `json:"job"`
@@ -48,28 +48,28 @@ type Delivery struct {
 	Type      gq.EventType `json:"type"`
 	URL       string       `json:"url"`
 	CreatedAt time.Time    `json:"created_at"`
-	Attempts  int          `json:"attempts"` // made or under way
+	Attempts  int          `json:"attempts"` // made or in progress
 	NextAt    time.Time    `json:"next_at,omitzero"`
-	LastAt    time.Time    `json:"last_at,omitzero"`     // of the last attempt that ended
-	Status    int          `json:"last_status,omitzero"` // HTTP status of the last answer
+	LastAt    time.Time    `json:"last_at,omitzero"`     // end of the last attempt
+	Status    int          `json:"last_status,omitzero"` // HTTP status of the last response
 	Reason    string       `json:"reason,omitzero"`      // why it has not succeeded
 	State     State        `json:"state"`
 }
 
-// record is a delivery as it is stored.
+// record is the stored form of a delivery.
 type record struct {
 	Delivery
-	Seq   uint64          `json:"seq"`            // of the event
-	Until time.Time       `json:"until,omitzero"` // until then one process has it for itself
+	Seq   uint64          `json:"seq"`            // sequence number of the event
+	Until time.Time       `json:"until,omitzero"` // one process owns the delivery until then
 	Body  json.RawMessage `json:"body"`
 }
 
-// nameOf is the name of a delivery's document; names sort by age.
+// nameOf returns the document name of a delivery; names sort by age.
 func nameOf(seq uint64) string { return fmt.Sprintf("%020d", seq) }
 
 func idOf(job gq.JobID, seq uint64) string { return fmt.Sprintf("msg_%s.%d", job, seq) }
 
-// seqOf is the event of a delivery's id.
+// seqOf returns the event's sequence number in a delivery id.
 func seqOf(id string) (uint64, bool) {
 	_, text, ok := strings.Cut(id, ".")
 	seq, err := strconv.ParseUint(text, 10, 64)
@@ -92,7 +92,7 @@ func readRecord(d *store.Doc) (*record, error) {
 	return r, nil
 }
 
-// settings is the document of the cursor or the secret.
+// settings is the document of the cursor or of the secret.
 type settings struct {
 	After  uint64 `json:"after,omitzero"`
 	Secret string `json:"secret,omitzero"`
@@ -103,7 +103,7 @@ const (
 	secretName = "secret"
 )
 
-// setting reads a document of settings. If there is none, it writes what first returns.
+// setting reads a settings document. If there is none, it stores what first returns.
 func (h *Hooks) setting(ctx context.Context, name string, first func() (settings, error)) (settings, uint64, error) {
 	for {
 		doc, err := h.store.Doc(ctx, kindSettings, name)
@@ -127,7 +127,7 @@ func (h *Hooks) setting(ctx context.Context, name string, first func() (settings
 		}
 		versions, err := h.store.PutDocs(ctx, []store.Doc{{Kind: kindSettings, Name: name, Data: data}})
 		if errors.Is(err, gq.ErrConflict) {
-			continue // another process was faster
+			continue // another process created it first
 		}
 		if err != nil {
 			return s, 0, err
@@ -136,7 +136,8 @@ func (h *Hooks) setting(ctx context.Context, name string, first func() (settings
 	}
 }
 
-// cursor is how far the log has been read. A new one begins at the end of the log.
+// cursor returns the position up to which the log was read. A new cursor starts at the
+// log's end.
 func (h *Hooks) cursor(ctx context.Context) (after, version uint64, err error) {
 	s, version, err := h.setting(ctx, cursorName, func() (settings, error) {
 		last, err := h.engine.LastEvent(ctx)
@@ -150,7 +151,8 @@ func cursorDoc(after, version uint64) (store.Doc, error) {
 	return store.Doc{Kind: kindSettings, Name: cursorName, Version: version, Data: data}, err
 }
 
-// Secret signs deliveries: the configured one, or one that was generated for this store.
+// Secret returns the secret that signs deliveries: the configured one, or one generated
+// for this store.
 func (h *Hooks) Secret(ctx context.Context) (webhook.Secret, error) {
 	if h.options.Secret != nil {
 		return h.options.Secret, nil
@@ -165,11 +167,11 @@ func (h *Hooks) Secret(ctx context.Context) (webhook.Secret, error) {
 // Page is a page of deliveries.
 type Page struct {
 	Deliveries []Delivery
-	Next       string // the cursor of the next page, "" on the last
+	Next       string // cursor of the next page, "" on the last
 }
 
-// List reads a page of deliveries: outstanding ones first, then those given up, then delivered
-// ones; or only those in one state. A limit of 0 is 50, the largest is 1000.
+// List returns a page of deliveries: outstanding ones first, then those given up, then
+// delivered ones; or only those in one state. A limit of 0 means 50, the maximum is 1000.
 func (h *Hooks) List(ctx context.Context, state State, cursor string, limit int) (Page, error) {
 	if limit == 0 {
 		limit = store.DefaultPage
@@ -215,7 +217,7 @@ func (h *Hooks) List(ctx context.Context, state State, cursor string, limit int)
 	return page, nil
 }
 
-// Get reads a delivery in any state.
+// Get returns a delivery in any state.
 func (h *Hooks) Get(ctx context.Context, id string) (Delivery, error) {
 	if seq, ok := seqOf(id); ok {
 		for _, k := range kinds {
@@ -238,8 +240,8 @@ func (h *Hooks) Get(ctx context.Context, id string) (Delivery, error) {
 	return Delivery{}, gq.ErrNotFound.Errorf("delivery %.80q not found", id)
 }
 
-// Retry sends a dead delivery again, under the same id and with all its attempts. In any other
-// state it is [gq.ErrIllegalMove].
+// Retry sends a dead delivery again, with the same id and the full number of attempts. In
+// any other state the error is [gq.ErrIllegalMove].
 func (h *Hooks) Retry(ctx context.Context, id string) (Delivery, error) {
 	fail := func(err error) (Delivery, error) {
 		return Delivery{}, fmt.Errorf("retry delivery %.80q: %w", id, err)

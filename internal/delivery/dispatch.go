@@ -14,42 +14,42 @@ import (
 	"github.com/gopherqueue/gq/webhook"
 )
 
-// entry is an outstanding delivery that this process knows of.
+// entry is an outstanding delivery known to this process.
 type entry struct {
 	name  string
 	host  string
-	at    time.Time     // when to look at it
-	taken uint64        // the version under which this process has it to itself; 0 for not
-	as    pace          // of its host when the attempt began
-	took  time.Duration // the last request; 0 for none
+	at    time.Time     // when to process it next
+	taken uint64        // document version under which this process owns it; 0 if it does not
+	as    pace          // pace of its host when the attempt began
+	took  time.Duration // duration of the last request; 0 if none
 
-	inWaiting int // position in the heap of its host, -1 for none
+	inWaiting int // index in its host's heap, -1 if not in it
 }
 
-// host is where deliveries go: a name or address, and a port.
+// host is a destination of deliveries: a name or address, and a port.
 type host struct {
 	pace        pace
-	waiting     heap.Heap[*entry] // by when to look at them
-	active      int               // requests under way
-	outstanding int               // both
+	waiting     heap.Heap[*entry] // ordered by entry.at
+	active      int               // requests in progress
+	outstanding int               // waiting plus active
 }
 
 func newHost() *host {
 	return &host{waiting: heap.New(func(a, b *entry) bool { return a.at.Before(b.at) }, func(e *entry, at int) { e.inWaiting = at })}
 }
 
-// pace is how fast a host answers. All slow hosts together get a part of the concurrent requests,
-// so that the others get theirs however many slow hosts there are.
+// pace is how fast a host responds. All slow hosts together get a fixed share of the
+// concurrent requests, so that any number of them leaves room for the others.
 type pace uint8
 
 const (
-	unknown pace = iota // no request lately
-	quick               // the last request ended soon, with whatever answer
-	slow                // it did not
+	unknown pace = iota // no recent request
+	quick               // the last request ended quickly, whatever the response
+	slow                // the last request did not
 	paces
 )
 
-// maxIdle is how many quick hosts are remembered without outstanding deliveries.
+// maxIdle is how many quick hosts without outstanding deliveries are remembered.
 const maxIdle = 1000
 
 // free reports whether another request may go to a host.
@@ -62,12 +62,14 @@ func (h *Hooks) free(at *host) bool {
 	if at.pace == quick {
 		return at.active < perHost
 	}
-	// One at a time, and never all: some requests are reserved for quick hosts.
+	// One at a time, and never all: a quarter of the requests is reserved for quick
+	// hosts.
 	return at.active == 0 && h.active[unknown]+h.active[slow] < max(1, all*3/4) &&
 		(at.pace == unknown || h.active[slow] < max(1, all/4))
 }
 
-// add adds an outstanding delivery, once. version is that of its document, 0 if a scan found it.
+// add adds an outstanding delivery once. version is its document's, or 0 if a scan found
+// it.
 func (h *Hooks) add(r *record, version uint64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -79,7 +81,7 @@ func (h *Hooks) add(r *record, version uint64) {
 	e := &entry{name: name, host: hostOf(r.URL), at: r.NextAt}
 	switch {
 	case version != 0 && r.Attempts == 1:
-		e.taken = version // made by this process
+		e.taken = version // created by this process
 	case !h.options.Exclusive && r.Until.After(e.at):
 		e.at = r.Until
 	}
@@ -97,8 +99,8 @@ func (h *Hooks) add(r *record, version uint64) {
 	wake.Up(h.wake)
 }
 
-// own gives this process a delivery that it made itself. A scan found it first, took it for
-// another process's and would wait until that gives it up.
+// own takes over a delivery that this process created but a scan found first. The scan
+// assumed that another process owns it and would wait for that ownership to end.
 func (h *Hooks) own(e *entry, r *record, version uint64) {
 	if version == 0 || r.Attempts != 1 || e.taken != 0 || e.inWaiting < 0 {
 		return
@@ -108,7 +110,7 @@ func (h *Hooks) own(e *entry, r *record, version uint64) {
 	wake.Up(h.wake)
 }
 
-// crowded reports whether n more deliveries to a host would be too many.
+// crowded reports whether n more deliveries would exceed a host's limit.
 func (h *Hooks) crowded(name string, n int) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -118,7 +120,7 @@ func (h *Hooks) crowded(name string, n int) bool {
 	return n > h.options.MaxPerHost
 }
 
-// awaitRoom waits until n more deliveries may be outstanding.
+// awaitRoom waits until n more deliveries fit within the total limit.
 func (h *Hooks) awaitRoom(ctx context.Context, n int) bool {
 	for {
 		h.mu.Lock()
@@ -173,12 +175,12 @@ func (h *Hooks) dispatch(ctx context.Context) error {
 	}
 }
 
-// pick takes the deliveries to send now, and returns when to look again.
+// pick removes the deliveries to send now, and returns when to look again.
 func (h *Hooks) pick(now time.Time) (batch []*entry, next time.Duration) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	next = time.Minute
-	for _, at := range h.hosts { // in no particular order, so that each gets its turn
+	for _, at := range h.hosts { // map order is random, so every host gets its turn
 		for at.waiting.Len() > 0 && h.free(at) {
 			if wait := at.waiting.At(0).at.Sub(now); wait > 0 {
 				next = min(next, wait)
@@ -224,7 +226,7 @@ func (h *Hooks) attempt(ctx context.Context, e *entry) {
 	wake.Up(h.room)
 }
 
-// deliver makes one attempt. ok means that another one is due, at again.
+// deliver makes one attempt. ok means that another one is due at again.
 func (h *Hooks) deliver(ctx context.Context, e *entry) (again time.Time, ok bool) {
 	doc, err := h.store.Doc(ctx, kindDue, e.name)
 	if errors.Is(err, gq.ErrNotFound) {
@@ -258,12 +260,12 @@ func (h *Hooks) deliver(ctx context.Context, e *entry) (again time.Time, ok bool
 	v := h.sender.send(ctx, r.URL, h.header(r, now), r.Body)
 	e.took = max(1, time.Since(began))
 	if ctx.Err() != nil {
-		return now, true // interrupted; the document says that it is under way
+		return now, true // interrupted; the document still says that an attempt is in progress
 	}
 	return h.finish(ctx, r, doc.Version, v)
 }
 
-// postpone puts a delivery off after an error that is not its own.
+// postpone delays a delivery after an error that is not the receiver's.
 func (h *Hooks) postpone(ctx context.Context, what string, err error) (time.Time, bool) {
 	if ctx.Err() == nil && !errors.Is(err, gq.ErrConflict) {
 		h.options.Log.Warn(what, "event", "webhook_error", "error", err)
@@ -294,7 +296,7 @@ func (h *Hooks) header(r *record, now time.Time) http.Header {
 	}
 }
 
-// finish writes the outcome of an attempt.
+// finish stores the outcome of an attempt.
 func (h *Hooks) finish(ctx context.Context, r *record, version uint64, v verdict) (again time.Time, ok bool) {
 	now := time.Now().UTC()
 	r.LastAt, r.Status, r.Reason, r.Until = now, v.status, v.reason, time.Time{}
@@ -320,7 +322,7 @@ func (h *Hooks) finish(ctx context.Context, r *record, version uint64, v verdict
 	return r.NextAt, true
 }
 
-// move ends a delivery: it is no longer outstanding.
+// move ends a delivery, which is then no longer outstanding.
 func (h *Hooks) move(ctx context.Context, r *record, version uint64, kind string) (time.Time, bool) {
 	if kind == kindDone {
 		r.Body = []byte("{}") // never sent again

@@ -16,15 +16,15 @@ import (
 
 // Limits.
 const (
-	commitDeliveries = 100             // made in one commit
-	maxResult        = 64 << 10        // bytes of a result that are sent along
-	cursorEvery      = 5 * time.Second // between writes of the cursor while no delivery is made
+	commitDeliveries = 100             // deliveries created in one commit
+	maxResult        = 64 << 10        // largest result that is included, in bytes
+	cursorEvery      = 5 * time.Second // interval of cursor writes while there are no deliveries
 )
 
-// errMoved stops reading the log because another process reads it.
+// errMoved stops the reader because another process reads the log.
 var errMoved = errors.New("another process has moved the cursor")
 
-// ingest makes a delivery of every end of a job.
+// ingest creates a delivery for each ended job with a callback.
 func (h *Hooks) ingest(ctx context.Context) error {
 	return h.retry(ctx, "read the event log for webhooks", func(ctx context.Context) error {
 		for ctx.Err() == nil {
@@ -37,7 +37,7 @@ func (h *Hooks) ingest(ctx context.Context) error {
 			err = h.engine.Follow(ctx, after, func(events []gq.Event) error { return r.page(ctx, events) })
 			switch {
 			case errors.Is(err, errMoved):
-				if !retry.Pause(ctx, time.Second) { // the other process makes the deliveries
+				if !retry.Pause(ctx, time.Second) { // meanwhile the other process creates the deliveries
 					return nil
 				}
 			case errors.Is(err, gq.ErrGone):
@@ -52,12 +52,12 @@ func (h *Hooks) ingest(ctx context.Context) error {
 	})
 }
 
-// catchUpWithin is how long CatchUp waits.
+// catchUpWithin is the time limit of CatchUp.
 const catchUpWithin = 10 * time.Second
 
-// CatchUp waits until every job that ended before the call has its delivery, and can be purged. The
-// error is [gq.ErrTimeout] if that takes too long, as it may while there is no room for more
-// deliveries.
+// CatchUp waits until every job that ended before the call has its delivery and so can be
+// purged. The error is [gq.ErrTimeout] if that takes too long, for example while the
+// limit of outstanding deliveries is reached.
 func (h *Hooks) CatchUp(ctx context.Context) error {
 	last, err := h.engine.LastEvent(ctx)
 	if err != nil {
@@ -76,15 +76,15 @@ func (h *Hooks) CatchUp(ctx context.Context) error {
 // reader follows the log from a cursor.
 type reader struct {
 	hooks   *Hooks
-	after   uint64 // events up to this one are done
+	after   uint64 // events up to this one are processed
 	saved   uint64 // the stored cursor
-	version uint64 // of the cursor
+	version uint64 // version of the cursor document
 	savedAt time.Time
 
-	callbacks bool // some job has a callback
+	callbacks bool // there are jobs with callbacks
 }
 
-// ends reports whether an event is the end of a job.
+// ends reports whether an event type ends a job.
 func ends(t gq.EventType) bool {
 	switch t {
 	case gq.EventCompleted, gq.EventFailed, gq.EventDeadLettered, gq.EventCancelled:
@@ -94,7 +94,7 @@ func ends(t gq.EventType) bool {
 	}
 }
 
-// page makes the deliveries of a page of the log.
+// page creates the deliveries for a page of the log.
 func (r *reader) page(ctx context.Context, events []gq.Event) error {
 	ended := make([]*gq.Event, 0, len(events))
 	refs := make([]store.Ref, 0, len(events))
@@ -134,7 +134,8 @@ func (r *reader) page(ctx context.Context, events []gq.Event) error {
 	return r.save(ctx, nil)
 }
 
-// used reports whether jobs must be read: some have ended, and there are jobs with callbacks.
+// used reports whether jobs must be read: some have ended, and there are jobs with
+// callbacks.
 func (r *reader) used(ctx context.Context, ends bool) (bool, error) {
 	if !ends || r.callbacks {
 		return ends, nil
@@ -149,8 +150,7 @@ func (r *reader) used(ctx context.Context, ends bool) (bool, error) {
 	return r.callbacks, nil
 }
 
-// make makes the deliveries of some ends and moves the cursor past the last of them, in one
-// commit.
+// make creates deliveries and moves the cursor past the last of them, in one commit.
 func (r *reader) make(ctx context.Context, ended []*gq.Event, found []store.Found, with []int) error {
 	h := r.hooks
 	if !h.awaitRoom(ctx, len(with)) {
@@ -217,7 +217,7 @@ func (r *reader) saveWith(ctx context.Context, docs []store.Doc) ([]uint64, erro
 	return versions, nil
 }
 
-// skip moves to the end of the log because the next events are gone.
+// skip moves to the end of the log because the next events are no longer kept.
 func (r *reader) skip(ctx context.Context) error {
 	last, err := r.hooks.engine.LastEvent(ctx)
 	if err != nil {
@@ -233,7 +233,7 @@ func (r *reader) skip(ctx context.Context) error {
 	return err
 }
 
-// addResults reads the results that are small enough to send.
+// addResults reads the results that are small enough to include.
 func (h *Hooks) addResults(ctx context.Context, found []store.Found, with []int) error {
 	var refs []store.Ref
 	var at []int
@@ -264,7 +264,7 @@ type message struct {
 	Data      wire.Job     `json:"data"`
 }
 
-// newRecord makes a delivery of the end of a job. The process that makes it begins the first
+// newRecord creates the delivery for the end of a job. Its creator makes the first
 // attempt.
 func newRecord(e *gq.Event, job *gq.Job, now time.Time) (*record, error) {
 	job.Spec.Payload.Data = nil

@@ -13,8 +13,8 @@ import (
 // pruneEvery is how often old deliveries are deleted.
 const pruneEvery = 10 * time.Minute
 
-// scan finds outstanding deliveries that this process does not know: from before its start, or
-// left by other processes.
+// scan finds outstanding deliveries that this process does not know: those from before
+// its start, or left behind by other processes.
 func (h *Hooks) scan(ctx context.Context) error {
 	var pruned time.Time
 	for {
@@ -49,7 +49,7 @@ func (h *Hooks) scanOnce(ctx context.Context) error {
 	})
 }
 
-// each visits the documents of a kind, the oldest first, until visit returns false.
+// each visits the documents of a kind, oldest first, until visit returns false.
 func each(ctx context.Context, s Store, kind string, visit func(*store.Doc) (bool, error)) error {
 	for after := ""; ; {
 		docs, err := s.Docs(ctx, kind, after, store.MaxPage)
@@ -68,7 +68,7 @@ func each(ctx context.Context, s Store, kind string, visit func(*store.Doc) (boo
 	}
 }
 
-// prune deletes ended deliveries that have been kept long enough.
+// prune deletes ended deliveries after their retention.
 func (h *Hooks) prune(ctx context.Context, now time.Time) error {
 	for kind, keep := range map[string]time.Duration{kindDone: h.options.KeepDone, kindDead: h.options.KeepDead} {
 		for more := true; more; {
@@ -81,8 +81,8 @@ func (h *Hooks) prune(ctx context.Context, now time.Time) error {
 	return nil
 }
 
-// pruneSome deletes the oldest deliveries made before an instant, as many as fit into one commit,
-// and reports whether there may be more.
+// pruneSome deletes the oldest deliveries created before a given time, as many as fit
+// into one commit, and reports whether there may be more.
 func (h *Hooks) pruneSome(ctx context.Context, kind string, before time.Time) (more bool, err error) {
 	var old []store.Doc
 	err = each(ctx, h.store, kind, func(doc *store.Doc) (bool, error) {
@@ -101,7 +101,7 @@ func (h *Hooks) pruneSome(ctx context.Context, kind string, before time.Time) (m
 	}
 	_, err = h.store.PutDocs(ctx, old)
 	if errors.Is(err, gq.ErrConflict) {
-		return false, nil // another process does the same
+		return false, nil // another process is pruning
 	}
 	return len(old) == store.MaxDocs, err
 }

@@ -21,10 +21,10 @@ import (
 const (
 	sendWithin     = 10 * time.Second // see Options.Within
 	dialWithin     = 5 * time.Second
-	answerHeader   = 16 << 10 // bytes of the answer's head
-	answerBody     = 4 << 10  // bytes of its body that are read, so that the connection can be used again
-	perHost        = 4        // connections to one host at a time
-	maxAddresses   = 8        // of one host that are tried
+	answerHeader   = 16 << 10 // limit for the response header in bytes
+	answerBody     = 4 << 10  // bytes of the response body to read, so that the connection can be reused
+	perHost        = 4        // concurrent connections to one host
+	maxAddresses   = 8        // most addresses of one host to try
 	userAgent      = "gopherqueue-webhook/1"
 	idleConnection = 30 * time.Second
 )
@@ -32,10 +32,10 @@ const (
 // errForbidden is the reason of a delivery that was not attempted.
 var errForbidden = errors.New("the address is not one that callbacks may reach")
 
-// sender makes requests, and only to addresses that are allowed.
+// sender makes requests, and only to allowed addresses.
 type sender struct {
 	client *http.Client
-	within time.Duration // for one request
+	within time.Duration // time limit of one request
 	allow  Allow
 	lookup func(ctx context.Context, host string) ([]netip.Addr, error)
 }
@@ -46,10 +46,10 @@ func newSender(allow Allow, within time.Duration) *sender {
 	}}
 	s.client = &http.Client{
 		Timeout: within,
-		// A redirect is a failed attempt; it is not followed.
+		// A redirect counts as a failed attempt; it is not followed.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		Transport: &http.Transport{
-			Proxy:                  nil, // a proxy would connect in our place, without our checks
+			Proxy:                  nil, // a proxy would connect for us, without our checks
 			DialContext:            s.dial,
 			TLSClientConfig:        &tls.Config{MinVersion: tls.VersionTLS12},
 			TLSHandshakeTimeout:    dialWithin,
@@ -67,9 +67,9 @@ func newSender(allow Allow, within time.Duration) *sender {
 
 func (s *sender) close() { s.client.CloseIdleConnections() }
 
-// dial connects to a host by one of its addresses. The address is checked when
-// the name has been resolved and once more, by Control, on the socket that is
-// about to connect: whatever a name resolves to by then, that is what counts.
+// dial connects to one of a host's addresses. It checks the address after resolving the
+// name and again, in Control, on the socket about to connect, so that a name that
+// resolves differently in between cannot bypass the check.
 func (s *sender) dial(ctx context.Context, network, addr string) (net.Conn, error) {
 	host, port, err := net.SplitHostPort(addr)
 	if err != nil {
@@ -104,7 +104,7 @@ func (s *sender) dial(ctx context.Context, network, addr string) (net.Conn, erro
 	return nil, errors.Join(failures...)
 }
 
-// resolve finds the addresses of a host. A literal address is its own.
+// resolve returns the addresses of a host, which may be a literal address.
 func (s *sender) resolve(ctx context.Context, host string) ([]netip.Addr, error) {
 	if ip, err := netip.ParseAddr(host); err == nil {
 		return []netip.Addr{ip}, nil
@@ -121,7 +121,7 @@ func (s *sender) resolve(ctx context.Context, host string) ([]netip.Addr, error)
 	return addresses[:min(len(addresses), maxAddresses)], nil
 }
 
-// check refuses an address that a socket is about to connect to.
+// check rejects an address that a socket is about to connect to.
 func (s *sender) check(address string) error {
 	at, err := netip.ParseAddrPort(address)
 	if err != nil || !s.allow.reaches(at.Addr()) {
@@ -132,8 +132,8 @@ func (s *sender) check(address string) error {
 
 // verdict is the outcome of an attempt.
 type verdict struct {
-	status int    // 0 if there was no answer
-	reason string // why it is not a success; nothing of what the receiver said
+	status int    // 0 if there was no response
+	reason string // why it failed; never text from the receiver
 	final  bool   // another attempt would not help
 }
 
@@ -169,8 +169,8 @@ func (s *sender) send(ctx context.Context, target string, header http.Header, bo
 	return v
 }
 
-// failed says why there was no answer, in our own words: what a network error
-// says may come from the receiver.
+// failed says why there was no response, in our own words: the text of a network error
+// may come from the receiver.
 func (s *sender) failed(err error) verdict {
 	dns, isDNS := errors.AsType[*net.DNSError](err)
 	_, isCertificate := errors.AsType[*tls.CertificateVerificationError](err)
@@ -191,7 +191,7 @@ func (s *sender) failed(err error) verdict {
 	}
 }
 
-// checkURL reads a callback's URL.
+// checkURL parses a callback URL.
 func checkURL(text string) (*url.URL, error) {
 	u, err := url.Parse(text)
 	switch {
@@ -204,13 +204,13 @@ func checkURL(text string) (*url.URL, error) {
 	case u.Hostname() == "":
 		return nil, errors.New("the URL has no host")
 	case strings.Contains(u.Hostname(), "%"):
-		return nil, errForbidden // a zone
+		return nil, errForbidden // it has a zone
 	}
 	u.Fragment = ""
 	return u, nil
 }
 
-// hostOf is what the deliveries to one receiver have in common: its host and port.
+// hostOf returns the host and port of a URL, which identify a receiver.
 func hostOf(target string) string {
 	u, err := checkURL(target)
 	if err != nil {
@@ -221,7 +221,7 @@ func hostOf(target string) string {
 		host = canonical
 	}
 	if port == "" {
-		port = u.Scheme // stands for its own
+		port = u.Scheme // the scheme stands for its default port
 	}
 	return net.JoinHostPort(host, port)
 }

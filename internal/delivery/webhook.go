@@ -1,23 +1,25 @@
-// Package delivery tells callback URLs that their jobs have ended.
+// Package delivery notifies callback URLs that their jobs have ended.
 //
 // # The outbox
 //
-// The event log is the outbox. A cursor, which is a document, says how far it has been read. Every
-// end of a job with a callback becomes a delivery, another document, in the same commit that moves
-// the cursor, so that none is lost or made twice, however many processes do this and whenever
-// they die. A delivery is outstanding until its receiver answers 2xx or it is given up. It is sent
-// at least once; the receiver recognises repetitions by the Webhook-Id.
+// The event log is the outbox. A cursor, stored as a document, records how far it has
+// been read. The end of a job with a callback becomes a delivery, another document, in
+// the commit that moves the cursor. So none is lost or created twice, however many
+// processes do this and whenever they crash. A delivery is outstanding until its receiver
+// responds with 2xx or it is given up. It is sent at least once; the receiver recognizes
+// repeats by the Webhook-Id.
 //
 // # Slow receivers
 //
-// A receiver that is slow or gone delays no other: at most a few requests per host are under way,
-// one to a slow host, and all slow hosts together get a quarter of the requests. The number of
-// outstanding deliveries is bounded. A host with too many has further ones dead-lettered; with too
-// many in all, the log is not read on until there is room.
+// A slow or dead receiver delays no other: only a few requests per host run at once, one
+// to a slow host, and all slow hosts together get a quarter of the requests. The number
+// of outstanding deliveries is bounded. Further deliveries to a host at its limit are
+// dead-lettered; at the total limit, reading the log pauses until there is room.
 //
 // # Hostile receivers
 //
-// A receiver can only answer: see sender.go. Only the status of its answer is used.
+// A receiver can do no more than respond: see sender.go. Only the response status is
+// used.
 package delivery
 
 import (
@@ -36,13 +38,13 @@ import (
 	"github.com/gopherqueue/gq/webhook"
 )
 
-// Engine is what deliveries need of a queue.
+// Engine is the part of a queue that deliveries need.
 type Engine interface {
 	Follow(ctx context.Context, after uint64, f func([]gq.Event) error) error
 	LastEvent(ctx context.Context) (uint64, error)
 }
 
-// Store is what deliveries need of its store; every store has it.
+// Store is the part of a store that deliveries need; every store implements it.
 type Store interface {
 	Get(ctx context.Context, refs []store.Ref, parts gq.Parts) ([]store.Found, error)
 	PutDocs(ctx context.Context, docs []store.Doc) ([]uint64, error)
@@ -50,22 +52,22 @@ type Store interface {
 	Docs(ctx context.Context, kind, after string, limit int) ([]store.Doc, error)
 }
 
-// Options configure deliveries. The zero value is the default.
+// Options configure deliveries. The zero value selects the defaults.
 type Options struct {
-	Allow     Allow          // what may be reached apart from the public internet
-	Secret    webhook.Secret // signs deliveries; nil is one that is kept in the store
-	Exclusive bool           // no other process uses the store, so no delivery is under way elsewhere
-	Log       *slog.Logger   // nil logs nothing
+	Allow     Allow          // what callbacks may reach besides the public internet
+	Secret    webhook.Secret // signs deliveries; nil uses one kept in the store
+	Exclusive bool           // no other process uses the store, so no delivery is in progress elsewhere
+	Log       *slog.Logger   // nil discards
 
 	Attempts    int                                        // of one delivery; 0 is 10
 	Backoff     func(attempt int, u float64) time.Duration // before the next attempt; nil is standardBackoff
-	Concurrency int                                        // requests under way; 0 is 64
+	Concurrency int                                        // concurrent requests; 0 is 64
 	MaxPerHost  int                                        // outstanding deliveries to one host; 0 is 10,000
 	MaxTotal    int                                        // outstanding deliveries; 0 is 100,000
 	KeepDone    time.Duration                              // how long delivered ones are kept; 0 is 24 h
 	KeepDead    time.Duration                              // how long those given up are kept; 0 is 30 days
-	Scan        time.Duration                              // between looks for deliveries that other processes left; 0 is 15 s
-	Within      time.Duration                              // connection, request and the head of the answer; 0 is 10 s
+	Scan        time.Duration                              // interval of scans for deliveries left by other processes; 0 is 15 s
+	Within      time.Duration                              // limit for connecting, the request and the response header; 0 is 10 s
 }
 
 func (o Options) withDefaults() Options {
@@ -96,8 +98,8 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// standardBackoff is 5 s, 20 s, 80 s, … up to 6 h, each up to a fifth longer:
-// ten attempts take about a day.
+// standardBackoff is 5 s, 20 s, 80 s, … up to 6 h, each with up to 20 % added: ten
+// attempts take about a day.
 func standardBackoff(attempt int, u float64) time.Duration {
 	const most = 6 * time.Hour
 	d := 5 * time.Second
@@ -107,10 +109,10 @@ func standardBackoff(attempt int, u float64) time.Duration {
 	return d + time.Duration(u*float64(d)/5)
 }
 
-// takenFor is how long a process has a delivery for itself.
+// takenFor is how long a process owns a delivery that it takes.
 const takenFor = time.Minute
 
-// Hooks makes deliveries.
+// Hooks creates and sends deliveries.
 type Hooks struct {
 	engine  Engine
 	store   Store
@@ -118,26 +120,25 @@ type Hooks struct {
 	sender  *sender
 	secret  webhook.Secret // set before Run begins
 
-	passed atomic.Uint64 // all ends up to this event have their deliveries, made here or elsewhere
+	passed atomic.Uint64 // all jobs that ended up to this event have their deliveries, whoever created them
 
 	mu     sync.Mutex
 	known  map[string]*entry // outstanding deliveries; guarded by mu
 	hosts  map[string]*host  // guarded by mu
-	active [paces]int        // requests under way, by the pace of their hosts; guarded by mu
+	active [paces]int        // requests in progress, by the pace of their hosts; guarded by mu
 	idle   int               // hosts without outstanding deliveries; guarded by mu
 	totals Totals            // guarded by mu
-	wake   chan struct{}     // there may be something to send
-	room   chan struct{}     // a delivery has ended
+	wake   chan struct{}     // signals that there may be something to send
+	room   chan struct{}     // signals that a delivery has ended
 }
 
-// Totals count since the start of the process.
+// Totals are counters since the start of the process.
 type Totals struct {
 	Delivered, Failed, Dead uint64 // deliveries; attempts without success; deliveries given up
 	Outstanding             int
 }
 
-// New makes deliveries over an engine and its store. Nothing happens before
-// [Hooks.Run].
+// New creates Hooks for an engine and its store. Nothing happens before [Hooks.Run].
 func New(e Engine, s Store, o Options) *Hooks {
 	o = o.withDefaults()
 	return &Hooks{
@@ -147,7 +148,7 @@ func New(e Engine, s Store, o Options) *Hooks {
 	}
 }
 
-// Totals counts deliveries.
+// Totals returns the counters.
 func (h *Hooks) Totals() Totals {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -156,8 +157,8 @@ func (h *Hooks) Totals() Totals {
 	return t
 }
 
-// Prepare makes sure that there is a cursor and a secret. Every job that ends after it gets its
-// delivery, even if the process dies before [Hooks.Run] reads of it.
+// Prepare creates the cursor and the secret if they do not exist. Every job that ends
+// afterwards gets its delivery, even if the process dies before [Hooks.Run] sees it.
 func (h *Hooks) Prepare(ctx context.Context) error {
 	if _, _, err := h.cursor(ctx); err != nil {
 		return fmt.Errorf("prepare webhooks: %w", err)
@@ -170,8 +171,8 @@ func (h *Hooks) Prepare(ctx context.Context) error {
 	return nil
 }
 
-// Run delivers until the context ends, which is a clean stop: it interrupts requests under way, and
-// the next run makes them again.
+// Run delivers until the context ends, and then returns nil. It interrupts requests in
+// progress; the next run repeats them.
 func (h *Hooks) Run(ctx context.Context) error {
 	var broken error // not worth retrying
 	err := h.retry(ctx, "webhooks", func(ctx context.Context) error {
@@ -205,7 +206,8 @@ func (h *Hooks) Run(ctx context.Context) error {
 	return nil
 }
 
-// retry repeats a step until it succeeds, the context ends or the store has failed for good.
+// retry repeats a step until it succeeds, the context ends or the store has failed
+// permanently.
 func (h *Hooks) retry(ctx context.Context, what string, step func(ctx context.Context) error) error {
 	pause := 100 * time.Millisecond
 	for {

@@ -1,10 +1,10 @@
-// Package config is the configuration of the server: one strict YAML file, the
+// Package config reads the server's configuration from one strict YAML file, the
 // environment and flags.
 //
-// A key a.b_c of the file is also the flag --a-b-c and the variable GQ_A_B_C. A
-// flag counts before the environment, that before the file, and the file before
-// the default. Unknown keys, invalid values and contradictions are all
-// reported at once, those of the file with their lines.
+// A key a.b_c of the file is also the flag --a-b-c and the variable GQ_A_B_C. Flags
+// override the environment, which overrides the file, which overrides the defaults.
+// Unknown keys, invalid values and contradictions are all reported at once, those of the
+// file with their lines.
 package config
 
 import (
@@ -23,46 +23,45 @@ import (
 	"github.com/gopherqueue/gq/store"
 )
 
-// Config is everything a server can be told. Its defaults are those of
-// [Default].
+// Config is the configuration of a server. [Default] has the defaults.
 type Config struct {
 	Store    string // memory:, file:DIR or postgres://…
 	HTTP     string // address of the HTTP listener; port 0 is any
 	GRPC     string // address of the gRPC listener; port 0 is any
-	Insecure bool   // listen beyond loopback without authentication
+	Insecure bool   // listen on non-loopback addresses without authentication
 	Drain    time.Duration
 	DrainLag time.Duration
-	Memory   int // soft limit in bytes; 0 is from GOMEMLIMIT, the control group or the machine
+	Memory   int // soft limit in bytes; 0 derives it from GOMEMLIMIT, the control group or the machine
 
-	AcceptLoss bool // open a store whose log is damaged, without what is lost
+	AcceptLoss bool // open a store with a damaged log, losing the damaged part
 
 	Log       Log
 	Limits    Limits
 	Retention store.Retention
 	Scheduler Scheduler
 	TaskQueue TaskQueue
-	Matching  match.Settings // until others are put
+	Matching  match.Settings // initial settings, until they are changed at run time
 	Webhooks  Webhooks
 	Auth      Auth
 }
 
-// Log is what is logged and how.
+// Log configures logging.
 type Log struct {
 	Level  slog.Level
 	Format string // text or json
 }
 
-// Limits are the sizes that the server accepts.
+// Limits are the limits of requests and connections.
 type Limits struct {
 	gq.Limits
 	BodyBytes   int           // largest HTTP body
 	HeaderBytes int           // largest HTTP header
 	BodyTimeout time.Duration // how long an HTTP client may take to send a body
-	KeyWindow   time.Duration // how long idempotency keys are remembered unless a policy says otherwise
+	KeyWindow   time.Duration // how long idempotency keys are remembered, unless a policy says otherwise
 	IdleTimeout time.Duration // how long an idle connection stays open
 }
 
-// Scheduler are the settings of the scheduler API.
+// Scheduler configures the scheduler API.
 type Scheduler struct {
 	Capacity      int64
 	ClaimHold     time.Duration
@@ -71,18 +70,18 @@ type Scheduler struct {
 	Idempotency   bool
 }
 
-// TaskQueue are the settings of the task queue service.
+// TaskQueue configures the task queue service.
 type TaskQueue struct {
-	Slots int // its jobs that this server runs itself at the same time
+	Slots int // jobs of the service that this server runs concurrently
 }
 
-// Webhooks are the settings of callbacks.
+// Webhooks configures callbacks.
 type Webhooks struct {
-	Allow  []string // hosts and networks that may be called although they are private
-	Secret string   // of their signatures
+	Allow  []string // private hosts and networks that may be called
+	Secret string   // signs deliveries
 }
 
-// Auth says who may do what.
+// Auth configures authentication.
 type Auth struct {
 	Required bool
 	TLSCert  string
@@ -90,7 +89,7 @@ type Auth struct {
 	ClientCA string
 }
 
-// Default is the configuration of a server that is told nothing.
+// Default returns the default configuration.
 func Default() Config {
 	policy := gq.PresetScheduler.Policy()
 	return Config{
@@ -119,30 +118,29 @@ func Default() Config {
 	}
 }
 
-// Setting is one key.
+// Setting is one configuration key.
 type Setting struct {
 	Key   string // a.b_c
 	Usage string // for help
-	Short bool   // stands for another key: not printed
+	Short bool   // alias of another key: not printed
 	kind  kind
 }
 
-// Flag is the name of the key's flag, without dashes before it.
+// Flag returns the name of the key's flag, without leading dashes.
 func (s Setting) Flag() string { return strings.NewReplacer(".", "-", "_", "-").Replace(s.Key) }
 
-// Variable is the name of the key's environment variable.
+// Variable returns the name of the key's environment variable.
 func (s Setting) Variable() string {
 	return "GQ_" + strings.ToUpper(strings.NewReplacer(".", "_").Replace(s.Key))
 }
 
-// IsBool reports whether the key is a switch.
+// IsBool reports whether the key is a boolean.
 func (s Setting) IsBool() bool { _, ok := s.kind.(*boolKind); return ok }
 
-// Text is the present value, as it would be written in a file; secrets are not
-// told.
+// Text returns the current value as it would appear in a file, without secrets.
 func (s Setting) Text() string { return s.kind.text() }
 
-// Settings are all keys of a configuration. Setting one changes c.
+// Settings returns all keys of a configuration. Setting one changes c.
 func (c *Config) Settings() []Setting {
 	return slices.Concat([]Setting{
 		{Key: "store", Usage: "where jobs are kept: memory:, file:DIR or postgres://…", kind: &storeKind{to: &c.Store}},
@@ -193,7 +191,7 @@ func (c *Config) Settings() []Setting {
 
 func retention(d *time.Duration) kind { return &durationKind{d, time.Second, gq.MaxDuration} }
 
-// check reports what contradicts itself, by key.
+// check reports contradictions, by key.
 func (c *Config) check(fault func(key, format string, args ...any)) {
 	for _, listener := range []struct{ key, address string }{{"http", c.HTTP}, {"grpc", c.GRPC}} {
 		if _, port, err := net.SplitHostPort(listener.address); err != nil {
@@ -205,11 +203,11 @@ func (c *Config) check(fault func(key, format string, args ...any)) {
 	if _, port, _ := net.SplitHostPort(c.HTTP); c.HTTP == c.GRPC && port != "0" {
 		fault("grpc", "%s is the address of HTTP already", c.GRPC)
 	}
-	// Base64 makes a payload larger by a third, and there is more in a body.
+	// Base64 enlarges a payload by a third, and a body has more than the payload.
 	if least := c.Limits.PayloadBytes/3*4 + 64<<10; c.Limits.BodyBytes < least {
 		key := "limits.body_bytes"
 		if c.Limits.BodyBytes == Default().Limits.BodyBytes {
-			key = "limits.payload_bytes" // which somebody has set
+			key = "limits.payload_bytes" // blame the key that was set
 		}
 		fault(key, "limits.body_bytes, %d, does not hold a payload of limits.payload_bytes, %d; at least %d does", c.Limits.BodyBytes, c.Limits.PayloadBytes, least)
 	}

@@ -10,15 +10,15 @@ import (
 	"time"
 )
 
-// kind reads and writes the value of a key.
+// kind parses and prints the value of a key.
 type kind interface {
-	set(text string) error // the error says what is wrong and what would be right
+	set(text string) error // the error says what is wrong and what is expected
 	text() string
 }
 
 type textKind struct {
 	to     *string
-	among  []string // what it may be; none is anything
+	among  []string // allowed values; empty allows any
 	secret bool
 }
 
@@ -37,7 +37,7 @@ func (k *textKind) text() string {
 	return *k.to
 }
 
-// storeKind is a store URL; what it names is checked by who opens it.
+// storeKind is a store URL; opening the store checks what it names.
 type storeKind struct {
 	to     *string
 	prefix string
@@ -53,8 +53,7 @@ func (k *storeKind) set(text string) error {
 
 func (k *storeKind) text() string { return Redact(*k.to) }
 
-// Redact is a store URL without its passwords. Of one that cannot be read nothing is
-// told but its kind.
+// Redact removes passwords from a store URL. Of a malformed URL it shows only the scheme.
 func Redact(store string) string {
 	u, err := url.Parse(store)
 	if err != nil {
@@ -164,7 +163,7 @@ func (k *sizeKind) set(text string) error {
 
 func (k *sizeKind) text() string { return size(*k.to) }
 
-// size is a number of bytes in the largest unit that leaves it whole.
+// size prints a number of bytes in the largest unit that divides it.
 func size(n int) string {
 	for _, u := range []struct {
 		suffix string
@@ -190,7 +189,7 @@ func (k *levelKind) set(text string) error {
 
 func (k *levelKind) text() string { return strings.ToLower(k.to.String()) }
 
-// listKind is texts with commas between them; in a file they may be a list.
+// listKind is a comma-separated list; in a file it may also be a YAML list.
 type listKind struct{ to *[]string }
 
 func (k *listKind) set(text string) error {

@@ -19,35 +19,34 @@ import (
 	"github.com/gopherqueue/gq/internal/spelling"
 )
 
-// Sources are where a configuration comes from.
+// Sources are the sources of a configuration.
 type Sources struct {
 	File  string                   // name of the file, for messages
-	Text  []byte                   // what it says; nil for no file
+	Text  []byte                   // contents of the file; nil without a file
 	Env   func(name string) string // nil for none
-	Flags map[string]string        // by key; only those that were given
+	Flags map[string]string        // by key; only the given ones
 
-	// Check reports what is wrong with values that others read, by key; nil for none.
+	// Check reports faults in values that other packages parse, by key; nil skips it.
 	Check func(c *Config, fault func(key, format string, args ...any))
 }
 
-// Loaded is a configuration with where each key got its value.
+// Loaded is a configuration together with the origin of each value.
 type Loaded struct {
 	Config
-	origins map[string]string // by key; absent is the default
+	origins map[string]string // by key; absent means the default
 }
 
-// Given reports whether a key got its value from somewhere.
+// Given reports whether a key was set by any source.
 func (l *Loaded) Given(key string) bool { return l.origins[key] != "" }
 
-// given is one value of one source.
+// given is one value from one source.
 type given struct {
 	key, text string
 	from      string // for messages: "gq.yaml:3", "--http", "GQ_HTTP"
-	rank      int    // of its source
+	rank      int    // precedence of the source
 }
 
-// Load reads all sources. The error is [gq.ErrInvalid] with every fault of any
-// of them.
+// Load reads all sources. The error is [gq.ErrInvalid] with every fault of all sources.
 func Load(s Sources) (Loaded, error) {
 	out := Loaded{Config: Default(), origins: map[string]string{}}
 	settings := out.Config.Settings()
@@ -64,7 +63,7 @@ func Load(s Sources) (Loaded, error) {
 		}
 	}
 	slices.SortStableFunc(l.given, func(a, b given) int { return cmp.Compare(a.rank, b.rank) })
-	ranks := map[string]given{} // by the key that is meant
+	ranks := map[string]given{} // by the key that the name refers to
 	for _, g := range l.given {
 		setting, _ := Lookup(settings, g.key)
 		if err := setting.kind.set(g.text); err != nil {
@@ -78,7 +77,7 @@ func Load(s Sources) (Loaded, error) {
 		ranks[meant] = g
 		out.origins[meant] = g.from
 	}
-	// What could not be read has its default, which contradicts nothing.
+	// A value that could not be parsed keeps its default, which contradicts nothing.
 	fault := func(key, format string, args ...any) { l.fault(out.origin(key), key, format, args...) }
 	out.Config.check(fault)
 	if s.Check != nil {
@@ -91,7 +90,8 @@ func Load(s Sources) (Loaded, error) {
 	return out, nil
 }
 
-// line is the line of the file that a fault is about; those of no line come last.
+// line returns the line of the file that a fault refers to; faults without a line sort
+// last.
 func line(file, field string) int {
 	rest, ok := strings.CutPrefix(field, file+":")
 	digits, _, _ := strings.Cut(rest, ":")
@@ -101,8 +101,8 @@ func line(file, field string) int {
 	return math.MaxInt
 }
 
-// origin is where a key got its value; for one with others below it, the first
-// of them that was given any.
+// origin returns where a key got its value; for a section, the origin of its first key
+// that was set.
 func (l *Loaded) origin(key string) string {
 	if from := l.origins[key]; from != "" {
 		return from
@@ -115,7 +115,7 @@ func (l *Loaded) origin(key string) string {
 	return ""
 }
 
-// meant is the key that another one is short for.
+// meant resolves an alias to its key.
 func meant(key string) string {
 	switch key {
 	case "data":
@@ -133,7 +133,7 @@ type loader struct {
 	faults   []gq.Fault
 }
 
-// fault names the key and, unless that is the same, where it was given.
+// fault names the key and, if different, where it was set.
 func (l *loader) fault(from, key, format string, args ...any) {
 	field := key
 	switch {
@@ -238,7 +238,7 @@ func (l *loader) unknown(from, key string) {
 	l.fault(from, key, "is not a known key")
 }
 
-// value reads a scalar, or a list of them where the key has a list.
+// value reads a scalar, or a list of scalars if the key takes one.
 func (l *loader) value(from, key string, n ast.Node) {
 	switch n := n.(type) {
 	case *ast.NullNode:
@@ -269,7 +269,7 @@ func (l *loader) value(from, key string, n ast.Node) {
 	}
 }
 
-// amounts reads names with numbers where the key has them.
+// amounts reads names with numbers if the key takes them.
 func (l *loader) amounts(from, key string, values []*ast.MappingValueNode) {
 	s, _ := Lookup(l.settings, key)
 	if _, ok := s.kind.(*amountsKind); !ok {
@@ -297,7 +297,7 @@ func (l *loader) amounts(from, key string, values []*ast.MappingValueNode) {
 
 func isList(s Setting) bool { _, ok := s.kind.(*listKind); return ok }
 
-// scalarText is a value as it was written, without its quotes.
+// scalarText returns a value as written, without quotes.
 func scalarText(n ast.ScalarNode) string {
 	if s, ok := n.GetValue().(string); ok {
 		return s
@@ -305,10 +305,10 @@ func scalarText(n ast.ScalarNode) string {
 	return n.GetToken().Value
 }
 
-// Print writes the configuration as a file that would give it, with where each
-// value comes from. Secrets are not told.
+// Print writes the configuration as a file that would produce it, with the origin of each
+// value and without secrets.
 func (l *Loaded) Print(w io.Writer) error {
-	var open []string // the sections that the last line stood in
+	var open []string // sections of the previous line
 	for _, s := range l.Config.Settings() {
 		if s.Short {
 			continue
@@ -331,7 +331,7 @@ func (l *Loaded) Print(w io.Writer) error {
 	return nil
 }
 
-// yamlText is a value as a file would have it.
+// yamlText formats a value for a YAML file.
 func yamlText(s Setting) string {
 	switch k := s.kind.(type) {
 	case *listKind:
@@ -354,7 +354,7 @@ func yamlText(s Setting) string {
 	return text
 }
 
-// Values are all settings by key, as JSON tells them.
+// Values returns all settings by key, for JSON output.
 func (l *Loaded) Values() map[string]Value {
 	out := map[string]Value{}
 	for _, s := range l.Config.Settings() {
@@ -365,11 +365,11 @@ func (l *Loaded) Values() map[string]Value {
 	return out
 }
 
-// Value is the value of a key and where it comes from.
+// Value is the value of a key and its origin.
 type Value struct {
 	Value string `json:"value"`
 	From  string `json:"from"`
 }
 
-// Keys lists all keys by name.
+// Keys lists all keys in order.
 func (l *Loaded) Keys() []string { return slices.Sorted(maps.Keys(l.Values())) }

@@ -11,11 +11,11 @@ import (
 	"github.com/gopherqueue/gq/match"
 )
 
-// matchingPrefix is where the parameters of the matching document are.
+// matchingPrefix is the section of the matching parameters.
 const matchingPrefix = "matching.queue."
 
-// matchingSettings are the keys of a matching queue. What their values may be is
-// for [match.Settings] to say, see checkMatching.
+// matchingSettings returns the keys of a matching queue. [match.Settings] validates the
+// values, see checkMatching.
 func matchingSettings(s *match.Settings) []Setting {
 	key := func(name, usage string, k kind) Setting {
 		return Setting{Key: matchingPrefix + name, Usage: "matching: " + usage, kind: k}
@@ -84,14 +84,14 @@ func matchingSettings(s *match.Settings) []Setting {
 	}
 }
 
-// checkMatching reports what is wrong with the settings of a matching queue.
+// checkMatching reports faults in the settings of a matching queue.
 func (c *Config) checkMatching(fault func(key, format string, args ...any)) {
 	for _, f := range errs.FaultsOf(c.Matching.Validate()) {
 		fault(matchingPrefix+f.Field, "%s", f.Problem)
 	}
 }
 
-// shareKind is a decimal.
+// shareKind is a decimal number.
 type shareKind struct{ to *match.Share }
 
 func (k *shareKind) set(text string) error {
@@ -102,12 +102,12 @@ func (k *shareKind) set(text string) error {
 }
 
 func (k *shareKind) text() string {
-	text, _ := k.to.MarshalJSON() // of a number
+	text, _ := k.to.MarshalJSON() // cannot fail for a number
 	return string(text)
 }
 
-// amountsKind is names with numbers, which are added to those there are. In a
-// file they are keys with values.
+// amountsKind maps names to numbers and adds to the existing ones. In a file they are
+// keys with values.
 type amountsKind struct{ to *map[string]int64 }
 
 func (k *amountsKind) set(text string) error {
