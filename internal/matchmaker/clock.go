@@ -5,15 +5,15 @@ import (
 	"time"
 )
 
-// reading is the store's time, and when it was read here.
+// reading is the store's time, and the local time when it was read.
 type reading struct{ there, here time.Time }
 
-// clockTrust is how long this machine's clock is trusted to run as fast as the store's.
+// clockTrust is how long the local clock is trusted to run as fast as the store's.
 const clockTrust = time.Second
 
-// now is the store's time: what it said last, plus what has passed since, so that setting the
-// clock of this machine changes nothing. A clock that the store was opened with may stand
-// still, so that one is read each time.
+// now returns the store's time: the last reading plus the time elapsed since, so that
+// adjusting the local clock changes nothing. A clock configured for the store may stand
+// still, so it is read each time.
 func (d *Dispatcher) now() time.Time {
 	if r := d.clock.Load(); r != nil && d.store.Config().Clock == nil {
 		return r.there.Add(time.Since(r.here))
@@ -21,7 +21,7 @@ func (d *Dispatcher) now() time.Time {
 	return d.engine.Now()
 }
 
-// readClock asks the store for its time, by which it judges what is due.
+// readClock reads the store's time, which decides what is due.
 func (d *Dispatcher) readClock(ctx context.Context) error {
 	if r := d.clock.Load(); r != nil && time.Since(r.here) < clockTrust {
 		return nil

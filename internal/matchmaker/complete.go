@@ -15,12 +15,12 @@ import (
 	"github.com/gopherqueue/gq/store"
 )
 
-// Completion is what a provider reports when it has done a job.
+// Completion is a provider's report that it has done a job.
 type Completion struct {
 	Lease  gq.LeaseID
 	Digest string          // of the output, 32 to 64 bytes in hexadecimal
-	Meta   json.RawMessage // an object, or nothing
-	Proof  string          // where the proof is, or the proof itself; may be empty
+	Meta   json.RawMessage // an object, or empty
+	Proof  string          // a reference to the proof, or the proof itself; may be empty
 
 	// Filled in for a [ProofChecker].
 	Provider string
@@ -29,19 +29,19 @@ type Completion struct {
 	Attempt  int64
 }
 
-// Sizes of what a completion may carry.
+// Size limits of a completion.
 const (
 	MaxMetaBytes  = 64 << 10
 	MaxProofBytes = 16 << 10
 )
 
-// ProofChecker checks a completion before it is accepted. It returns why the proof is invalid, ""
-// if it is valid, or an error if it cannot tell now.
+// ProofChecker checks a completion before it is accepted. It returns why the proof is
+// invalid, "" if it is valid, or an error if it cannot decide now.
 type ProofChecker interface {
 	CheckProof(ctx context.Context, c Completion) (flaw string, err error)
 }
 
-// Claim is a completion for a system that pays for it.
+// Claim is a completion as reported to a payment system.
 type Claim struct {
 	Lease    gq.LeaseID `json:"lease_id"`
 	Job      gq.JobID   `json:"job_id"`
@@ -50,13 +50,13 @@ type Claim struct {
 	Proof    string     `json:"proof,omitzero"`
 }
 
-// ClaimSink receives every accepted completion, in the order of the lease ids. A call that returns
-// an error is repeated, and a crash may repeat one.
+// ClaimSink receives every accepted completion, in the order of the lease ids. A call
+// that returns an error is retried, and a crash may repeat one.
 type ClaimSink interface {
 	Claim(ctx context.Context, c Claim) error
 }
 
-// result is the stored form of a completion, equal for equal calls.
+// result is the stored form of a completion; equal calls give equal results.
 type result struct {
 	Digest string          `json:"output_digest"`
 	Meta   json.RawMessage `json:"meta,omitempty"`
@@ -71,7 +71,7 @@ func digestOf(kept []byte) string {
 	return r.Digest
 }
 
-// encode checks the form of a completion and returns its stored form.
+// encode validates the form of a completion and returns its stored form.
 func (c *Completion) encode() ([]byte, error) {
 	var faults []gq.Fault
 	add := func(field, format string, args ...any) {
@@ -115,9 +115,9 @@ type FlawError struct{ Flaw string }
 func (e *FlawError) Error() string { return "the proof does not hold: " + e.Flaw }
 func (e *FlawError) Unwrap() error { return errProof }
 
-// Complete completes a job: it checks the form, then the proof, then accepts the completion. The
-// same call again gets the same answer; any other after the end of the lease is
-// [gq.ErrStaleLease] and changes nothing.
+// Complete completes a job: it checks the form, then the proof, and then accepts the
+// completion. Repeating the same call returns the same result; any other call after the
+// end of the lease is [gq.ErrStaleLease] and changes nothing.
 func (d *Dispatcher) Complete(ctx context.Context, r Ref, c Completion) (Lease, error) {
 	kept, err := c.encode()
 	if err != nil {
@@ -138,7 +138,7 @@ func (d *Dispatcher) complete(ctx context.Context, r Ref, c Completion, kept []b
 		return err
 	}
 	update := store.Update{Ref: store.Ref{Job: job.State.ID}, Apply: apply, Result: kept}
-	// The hooks see no completion that is refused anyway or was accepted before.
+	// Hooks do not see completions that are rejected anyway or were accepted before.
 	next, events, err := apply(job.State, d.now())
 	if err != nil || len(events) == 0 || next.Status != gq.StatusCompleted {
 		return d.update(ctx, update)
@@ -174,7 +174,7 @@ func (d *Dispatcher) complete(ctx context.Context, r Ref, c Completion, kept []b
 	if refusal, ok := errors.AsType[*store.ChangeError](err); ok {
 		return refusal.Err
 	}
-	if errors.Is(err, gq.ErrConflict) { // the same call at the same time
+	if errors.Is(err, gq.ErrConflict) { // the same call ran concurrently
 		return d.update(ctx, update)
 	}
 	return err

@@ -1,34 +1,35 @@
 // Package matchmaker assigns the jobs of a matching queue to providers.
 //
-// Package match decides: a round is its function. This package runs rounds. It keeps what the
-// function needs between rounds, writes what it decided, and answers the calls of the matching
-// face. Its parts do no I/O, except that audit reads documents:
+// Package match decides: a round is its function. This package runs rounds. It keeps the
+// function's input between rounds, writes its results, and serves the calls of the
+// matching face. Its parts do no I/O, except that audit reads documents:
 //
 //   - registry: the providers, their status and their heartbeats
 //   - ledger: what each provider was given, and when leases expire
 //   - backlog: the jobs that wait, in the order in which rounds take them
 //   - audit: the records of rounds, and how to compute a round again
 //
-// The rounds and the calls are not a package of their own: all of them change registry, ledger
-// and backlog together, under one lock and in one commit with the head.
+// Rounds and calls are not a separate package: all of them change registry, ledger and
+// backlog together, under one lock and in one commit with the head.
 //
 // # What is stored
 //
-// Jobs are jobs of the store, in a queue of their own; an assignment is a claim whose lease id
-// the round has computed. Everything else is documents: the head (how many rounds and matches
-// there were), the profiles of providers, their accounts in the ledger, their heartbeats, the
+// Jobs are jobs of the store, in their own queue; an assignment is a claim whose lease id
+// the round has computed. Everything else is documents: the head (the number of rounds
+// and matches), the profiles of providers, their ledger accounts, their heartbeats, the
 // settings, the beacon, and a record of every round that assigned anything.
 //
 // # Why exactly one round wins
 //
-// A round changes the head, the accounts of the providers it gave something to, and the jobs,
-// in one commit that names the version of each document it has read. If several nodes try, one
-// of them finds the documents unchanged; the others change nothing and look again. Everything
-// else that decides who may hold what (a provider's status, the settings) changes the head
-// too, so that no round is decided on a state that is gone when it is written.
+// A round changes the head, the accounts of the providers that got something, and the
+// jobs, in one commit that names the version of each document it has read. If several
+// nodes try, one of them finds the documents unchanged; the others change nothing and
+// read again. Everything else that decides who may hold what (a provider's status, the
+// settings) changes the head too, so no round can commit a decision based on an outdated
+// state.
 //
-// Leases end without the head. A node that has not read of that yet believes a provider to be
-// busier than it is, which exceeds no quota.
+// Leases end without changing the head. A node that has not read of it yet believes that
+// a provider is busier than it is, which exceeds no quota.
 package matchmaker
 
 import (
@@ -49,26 +50,27 @@ import (
 	"github.com/gopherqueue/gq/store"
 )
 
-// DefaultQueue is the queue of the store that holds the jobs.
+// DefaultQueue is the store's queue for the jobs.
 const DefaultQueue = "matching"
 
-// Requirement is what jobs of the queue require of a worker, so that only rounds claim them.
+// Requirement is what jobs of the queue require of a worker, so that only rounds claim
+// them.
 const Requirement = "gq.matching"
 
-// Options configure a dispatcher. The zero value is the default.
+// Options configure a dispatcher. The zero value selects the defaults.
 type Options struct {
-	Log      *slog.Logger    // nil logs nothing
+	Log      *slog.Logger    // nil discards
 	Queue    string          // "" is DefaultQueue
-	Settings *match.Settings // in force until others are put; nil is match.DefaultSettings
+	Settings *match.Settings // initial settings, until they are changed; nil is match.DefaultSettings
 	Proofs   ProofChecker    // nil accepts every completion
 	SLA      SLA             // nil uses the settings
-	Claims   ClaimSink       // nil for none
+	Claims   ClaimSink       // nil turns claims off
 	Meter    Meter           // nil measures nothing
 }
 
-// Engine is what a dispatcher needs of an engine. Calls of users go through Submit, Get and
-// Follow with their context, so that a guard in front of the engine can refuse them; the
-// dispatcher calls Queue and ChangeQueue for itself.
+// Engine is the part of an engine that a dispatcher needs. Submit, Get and Follow run
+// with the user's context, so that a guard in front of the engine can reject them; Queue
+// and ChangeQueue run on the dispatcher's own behalf.
 type Engine interface {
 	Submit(ctx context.Context, s gq.Spec) (gq.SubmitResult, error)
 	Get(ctx context.Context, id gq.JobID, parts gq.Parts) (gq.Job, error)
@@ -79,11 +81,11 @@ type Engine interface {
 	Now() time.Time
 }
 
-// Meter measures what a dispatcher does to jobs without calling the engine.
+// Meter measures what a dispatcher does to jobs without the engine.
 type Meter interface {
 	Assigned(states []gq.State, took time.Duration) // by one round
 	Renewed(s gq.State, took time.Duration)
-	Ended(s gq.State, took time.Duration) // an attempt
+	Ended(s gq.State, took time.Duration) // for one attempt
 }
 
 // noMeter measures nothing.
@@ -106,12 +108,12 @@ type Dispatcher struct {
 	known   atomic.Pointer[knownSettings]
 	clock   atomic.Pointer[reading]
 
-	mu     sync.Mutex // guards all below, and is held while the head changes
-	loaded bool       // state has everything that the store has
+	mu     sync.Mutex // guards all below; held while the head changes
+	loaded bool       // state has everything from the store
 	state
 }
 
-// New makes a dispatcher over an engine and its store. It starts nothing.
+// New creates a dispatcher for an engine and its store. It starts nothing.
 func New(e Engine, s store.Store, o Options) (*Dispatcher, error) {
 	changer, ok := s.(store.Changer)
 	if !ok {
@@ -143,14 +145,14 @@ func (d *Dispatcher) wake() { wake.Up(d.woken) }
 
 // Pauses of the loop.
 const (
-	minPause  = 10 * time.Millisecond // between rounds, while there may be room for more
-	gather    = 50 * time.Millisecond // from a change to its round, so that changes share one; the interval if that is less
+	minPause  = 10 * time.Millisecond // between rounds, while more assignments may be possible
+	gather    = 50 * time.Millisecond // from a change to its round, so that changes share one; the interval if shorter
 	maxPause  = time.Minute           // while nothing changes
-	afterLoss = time.Second           // of a node that another one overtook, to leave rounds to that
+	afterLoss = time.Second           // for a node that another one overtook, to leave rounds to the other
 )
 
-// Run runs rounds until the context ends, which is a clean stop: one soon after supply or demand
-// has changed, one every interval while jobs wait, and none while no job waits.
+// Run runs rounds until the context ends, and then returns nil: one soon after supply or
+// demand changed, one every interval while jobs wait, and none while no job waits.
 func (d *Dispatcher) Run(ctx context.Context) error {
 	poll := maxPause
 	if n, ok := d.store.(store.Notifier); ok {
@@ -196,15 +198,15 @@ func (d *Dispatcher) Run(ctx context.Context) error {
 	}
 }
 
-// gathering is how long after a change its round waits for others.
+// gathering returns how long after a change its round waits for further ones.
 func (d *Dispatcher) gathering() time.Duration {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return min(gather, time.Duration(d.settings.DispatchInterval)*time.Millisecond)
 }
 
-// Step runs a round if there is reason to, and returns how long there will be none.
-// [Dispatcher.Run] calls it, and so can simulations.
+// Step runs a round if there is a reason to, and returns how long there will be none.
+// [Dispatcher.Run] calls it; simulations can too.
 func (d *Dispatcher) Step(ctx context.Context) (time.Duration, error) {
 	_, wait, err := d.step(ctx, false)
 	if err == nil {
@@ -213,7 +215,7 @@ func (d *Dispatcher) Step(ctx context.Context) (time.Duration, error) {
 	return wait, err
 }
 
-// Round runs a round now, whatever the interval, and returns what it decided.
+// Round runs a round now, regardless of the interval, and returns its result.
 func (d *Dispatcher) Round(ctx context.Context) (Round, error) {
 	r, _, err := d.step(ctx, true)
 	if err != nil {
@@ -222,7 +224,7 @@ func (d *Dispatcher) Round(ctx context.Context) (Round, error) {
 	return r, nil
 }
 
-// maxRetries is how many times a change that lost the race is retried before it fails.
+// maxRetries is how often a change that lost the race is retried before it fails.
 const maxRetries = 10
 
 func (d *Dispatcher) step(ctx context.Context, asked bool) (Round, time.Duration, error) {
@@ -246,7 +248,7 @@ func (d *Dispatcher) step(ctx context.Context, asked bool) (Round, time.Duration
 				d.log.Warn("drop old rounds", "error", err)
 			}
 			if !asked && len(r.Assignments) > 0 && d.backlog.HasServable() {
-				return r, minPause, nil // there may be room for more
+				return r, minPause, nil // more assignments may be possible
 			}
 			return r, d.quiet(now), nil
 		case !overtaken(err):
@@ -266,7 +268,7 @@ func overtaken(err error) bool {
 	return kind == gq.KindConflict || kind == gq.KindStaleLease || errors.Is(err, gq.ErrNotFound)
 }
 
-// quiet is how long no round is needed unless something changes.
+// quiet returns how long no round is needed unless something changes.
 func (d *Dispatcher) quiet(now time.Time) time.Duration {
 	interval := time.Duration(d.settings.DispatchInterval) * time.Millisecond
 	if d.backlog.HasServable() {
@@ -279,7 +281,7 @@ func (d *Dispatcher) quiet(now time.Time) time.Duration {
 		}
 	}
 	if d.backlog.HasDue() {
-		wait = min(wait, time.Second) // a provider may become eligible without a call, for example as its health recovers
+		wait = min(wait, time.Second) // a provider may become eligible without a call, for example when its health recovers
 	}
 	return wait
 }

@@ -12,25 +12,25 @@ import (
 	"github.com/gopherqueue/gq/store"
 )
 
-// Kinds of documents. Names are those of providers, or numbers that sort.
+// Document kinds. Names are provider ids, or numbers that sort.
 const (
 	kindState     = "matching"          // the head, the settings, the beacon
 	kindProvider  = "matching.provider" // the profile of a provider
-	kindLedger    = "matching.ledger"   // its account
+	kindLedger    = "matching.ledger"   // its ledger account
 	kindHeartbeat = "matching.beat"     // its last heartbeat
 	kindSlash     = "matching.slash"    // a penalty
-	kindClaim     = "matching.claim"    // a completion that the sink has not got yet
+	kindClaim     = "matching.claim"    // a completion not yet sent to the sink
 
 	nameHead       = "head"
 	nameSettings   = "settings"
-	nameConfigured = "configured" // the settings of servers, in force until others are put
+	nameConfigured = "configured" // settings of the servers, in force until they are changed
 	nameBeacon     = "beacon"
 )
 
 // head is the document that every round changes.
 type head struct {
-	Round   uint64     `json:"round"`   // the last one that was recorded
-	Base    uint64     `json:"base"`    // the last one that recorded all providers
+	Round   uint64     `json:"round"`   // the last recorded round
+	Base    uint64     `json:"base"`    // the last round that recorded all providers
 	Matches int64      `json:"matches"` // assignments so far
 	Seed    match.Seed `json:"seed"`    // of the last round
 	Under   int64      `json:"under"`   // assignments under that seed
@@ -53,7 +53,7 @@ func read(d store.Doc, into any) error {
 	return nil
 }
 
-// find reads a document into a value; its version is 0 if there is none.
+// find reads a document into a value; the version is 0 if there is none.
 func (d *Dispatcher) find(ctx context.Context, kind, name string, into any) (version uint64, err error) {
 	found, err := d.store.Doc(ctx, kind, name)
 	switch {
@@ -89,7 +89,7 @@ type draft struct {
 	docs    []store.Doc
 	written []func(version uint64) // called with each new version; may be nil
 	updates []store.Update
-	head    func(*head) // changes the head; nil for nothing
+	head    func(*head) // changes the head; nil leaves it
 	err     error
 }
 
@@ -99,7 +99,7 @@ func (t *draft) put(kind, name string, version uint64, content any, written func
 	t.add(made, written)
 }
 
-// putStatement writes an account as it will be.
+// putStatement writes the new statement of an account.
 func (t *draft) putStatement(a *ledger.Account, s *ledger.Statement) {
 	t.put(kindLedger, a.Provider, a.Version, s, func(v uint64) { a.Written(s, v) })
 }
@@ -108,8 +108,8 @@ func (t *draft) add(made store.Doc, written func(version uint64)) {
 	t.docs, t.written = append(t.docs, made), append(t.written, written)
 }
 
-// commit writes a draft and the head. If another node was faster it writes nothing, and what is
-// known here is stale. The caller holds mu.
+// commit writes a draft and the head. If another node was faster, it writes nothing and
+// the state here is stale. The caller holds mu.
 func (d *Dispatcher) commit(ctx context.Context, t *draft, next head) ([]gq.State, error) {
 	if t.head != nil {
 		t.head(&next)
@@ -121,7 +121,7 @@ func (d *Dispatcher) commit(ctx context.Context, t *draft, next head) ([]gq.Stat
 	}
 	done, err := d.change.Change(ctx, store.Change{Docs: t.docs, Updates: t.updates})
 	if err != nil {
-		d.stale = true // also if it is not known whether the commit happened
+		d.stale = true // also if the outcome of the commit is unknown
 		return nil, err
 	}
 	for i, written := range t.written {

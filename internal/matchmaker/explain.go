@@ -14,11 +14,11 @@ import (
 	"github.com/gopherqueue/gq/match"
 )
 
-// shown is how many providers an explanation names.
+// shown is the most providers that an explanation names.
 const shown = 20
 
-// refusals lists for each provider, by id, why it cannot get a waiting job; no reasons if it can.
-// The caller holds mu.
+// refusals lists why each provider, by id, cannot get a waiting job; no reasons if it
+// can. The caller holds mu.
 func (d *Dispatcher) refusals(ctx context.Context, job *gq.Job) ([]match.Verdict, error) {
 	if err := d.catchUp(ctx); err != nil {
 		return nil, err
@@ -45,7 +45,7 @@ func (d *Dispatcher) refusals(ctx context.Context, job *gq.Job) ([]match.Verdict
 	return match.Explain(&in, m.ID)
 }
 
-// explain tells which filter refused which provider, as part of the engine's explanation of a job.
+// explain adds to the engine's explanation of a job which filter rejected which provider.
 func (d *Dispatcher) explain(ctx context.Context, job *gq.Job) ([]gq.Reason, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -15,15 +15,15 @@ import (
 	"github.com/gopherqueue/gq/store"
 )
 
-// page is how many events or jobs one call reads.
+// page is the most events or jobs that one call reads.
 const page = 1000
 
-// tooFar is how many events, most of them of other queues, are read before it is cheaper to read
-// the jobs of this queue again.
+// tooFar is how many events, most of them of other queues, are read before it is cheaper
+// to reread the jobs of this queue.
 const tooFar = 100_000
 
-// catchUp reads what has changed: documents that other nodes wrote, and the jobs and leases that
-// events tell of. The caller holds mu.
+// catchUp reads what has changed: documents that other nodes wrote, and the jobs and
+// leases of new events. The caller holds mu.
 func (d *Dispatcher) catchUp(ctx context.Context) error {
 	if err := d.readClock(ctx); err != nil {
 		return err
@@ -53,7 +53,7 @@ func (d *Dispatcher) catchUp(ctx context.Context) error {
 			return nil
 		}
 		if err := d.follow(ctx, events); err != nil {
-			d.loaded = false // it may have taken in a part of them
+			d.loaded = false // some of them may have been applied
 			return err
 		}
 		d.after = events[len(events)-1].Seq
@@ -61,7 +61,7 @@ func (d *Dispatcher) catchUp(ctx context.Context) error {
 	return nil
 }
 
-// catchUpDocs reads the documents again if another node has changed the head.
+// catchUpDocs rereads the documents if another node has changed the head.
 func (d *Dispatcher) catchUpDocs(ctx context.Context) error {
 	var h head
 	version, err := d.find(ctx, kindState, nameHead, &h)
@@ -71,7 +71,7 @@ func (d *Dispatcher) catchUpDocs(ctx context.Context) error {
 	if version == d.headVersion && !d.stale {
 		return nil
 	}
-	d.loaded = false // until all is read
+	d.loaded = false // until everything is read
 	if err := d.readSettings(ctx); err != nil {
 		return err
 	}
@@ -89,7 +89,7 @@ func (d *Dispatcher) catchUpDocs(ctx context.Context) error {
 	return nil
 }
 
-// inspect reads the jobs of leases that another node has given.
+// inspect reads the jobs of leases that another node granted.
 func (d *Dispatcher) inspect(ctx context.Context, leases []*ledger.Lease) error {
 	held := make(map[gq.LeaseID]*gq.State)
 	for some := range slices.Chunk(leases, page) {
@@ -112,7 +112,7 @@ func (d *Dispatcher) inspect(ctx context.Context, leases []*ledger.Lease) error 
 	return d.reconcile(ctx, leases, held)
 }
 
-// job takes in the present state of a job. It adds it to held if it is held.
+// job applies the current state of a job. If the job is held, it is added to held.
 func (d *Dispatcher) job(ctx context.Context, j *gq.Job, held map[gq.LeaseID]*gq.State) error {
 	defer d.ledger.ForgetPast(j.State.ID)
 	switch s := &j.State; {
@@ -133,7 +133,7 @@ func (d *Dispatcher) job(ctx context.Context, j *gq.Job, held map[gq.LeaseID]*gq
 	}
 }
 
-// follow takes in events: leases that ended, and jobs that changed.
+// follow applies events: leases that ended, and jobs that changed.
 func (d *Dispatcher) follow(ctx context.Context, events []gq.Event) error {
 	var changed []store.Ref
 	seen := make(map[gq.JobID]bool)
@@ -211,7 +211,7 @@ func pastLeases(history []gq.Event, faults int) (leases []ledger.PastLease) {
 	return leases
 }
 
-// sweep expires leases, and lets rounds take the jobs whose run time has come.
+// sweep expires leases and makes jobs available whose run time has come.
 func (d *Dispatcher) sweep(ctx context.Context, now time.Time) error {
 	for {
 		expired := d.ledger.TakeExpired(now, page)
@@ -239,7 +239,7 @@ func (d *Dispatcher) sweep(ctx context.Context, now time.Time) error {
 	return nil
 }
 
-// advance applies what time has made due to a job. Delays of matching have no jitter.
+// advance applies to a job what time has made due. Delays of matching have no jitter.
 func advance(s gq.State, now time.Time) (gq.State, []gq.Event, error) {
 	return machine.Advance(s, machine.Draw{}, now)
 }

@@ -20,18 +20,18 @@ import (
 	"github.com/gopherqueue/gq/store"
 )
 
-// pieceBytes is the size of the pieces into which attributesOf cuts what a job asks for beyond the
-// fields of a spec, so that each fits into an attribute.
+// pieceBytes is the size of the pieces into which attributesOf splits a job's demands
+// beyond the fields of a spec, so that each fits into an attribute.
 const pieceBytes = 900
 
-// asks is what a job asks for beyond the fields of a spec.
+// asks has a job's demands beyond the fields of a spec.
 type asks struct {
 	Spec      match.Demand `json:"spec,omitzero"`
 	Regions   []string     `json:"regions,omitempty"`
 	SizeBytes int64        `json:"size_bytes,omitzero"`
 }
 
-// attributesOf cuts what a job asks for into attributes.
+// attributesOf splits a job's demands into attributes.
 func attributesOf(a asks) (map[string]string, error) {
 	text, err := json.Marshal(a)
 	if err != nil {
@@ -52,20 +52,20 @@ func attributesOf(a asks) (map[string]string, error) {
 	return pieces, nil
 }
 
-// reader decodes what jobs ask for, and keeps it: most jobs ask for the same. The nil reader keeps
-// nothing.
+// reader decodes and caches jobs' demands, since most jobs have the same. The nil reader
+// caches nothing.
 type reader struct {
 	known map[string]asks // by the text before the size
 	texts map[string]string
 }
 
-// maxRemembered is how many entries a reader keeps before it drops them all.
+// maxRemembered is how many entries a reader caches before it drops them all.
 const maxRemembered = 1 << 16
 
 func newReader() *reader { return &reader{map[string]asks{}, map[string]string{}} }
 
-// asks decodes what a job asks for. attributesOf writes the size last because it differs from job
-// to job.
+// asks decodes a job's demands. attributesOf writes the size last because it differs from
+// job to job.
 func (r *reader) asks(text []byte) (a asks, err error) {
 	head, closed := bytes.CutSuffix(text, []byte("}"))
 	size := int64(0)
@@ -91,7 +91,7 @@ func (r *reader) asks(text []byte) (a asks, err error) {
 	return a, nil
 }
 
-// text returns an equal string of which there is one copy.
+// text interns a string.
 func (r *reader) text(s string) string {
 	if r == nil {
 		return s
@@ -107,7 +107,8 @@ func (r *reader) text(s string) string {
 	return kept
 }
 
-// matchJob is a job as a round sees it, or an error if no round can.
+// matchJob converts a job to a round's input, or returns an error if no round can take
+// it.
 func matchJob(j *gq.Job, r *reader) (match.Job, error) {
 	kind, err := match.ParseKind(j.Spec.Type)
 	if err != nil {
@@ -122,7 +123,7 @@ func matchJob(j *gq.Job, r *reader) (match.Job, error) {
 		MaxFee: j.Spec.MaxFee, EnqueuedAt: j.State.CreatedAt.Unix(), SizeBytes: a.SizeBytes, Units: j.Spec.CostUnits,
 		Attempt: int64(j.State.Faults), Regions: a.Regions,
 	}
-	if err := m.Validate(); err != nil { // submitted through another API
+	if err := m.Validate(); err != nil { // it may have been submitted through another API
 		return match.Job{}, fmt.Errorf("what job %s asks for: %w", j.State.ID, err)
 	}
 	return m, nil
@@ -136,7 +137,7 @@ func waitingOf(j *gq.Job, r *reader) (*backlog.Job, error) {
 	return &backlog.Job{Job: m, JobID: j.State.ID, RunAt: j.State.RunAt, EndsAt: machine.LifeEnd(&j.State)}, nil
 }
 
-// Job is a job as it is now.
+// Job is the current state of a job.
 type Job struct {
 	match.Job
 	State         string // QUEUED, ASSIGNED, COMPLETED, EXPIRED; FAILED and CANCELLED if another API ended it
@@ -144,10 +145,10 @@ type Job struct {
 	Score         int64
 	TTL           int64 // lifetime in seconds
 	ExpiresAt     int64
-	RelDeadline   int64 // when its attempts must have ended; 0 before the first
-	RunAt         int64 // not assigned before
+	RelDeadline   int64 // when its attempts must have ended; 0 before the first one
+	RunAt         int64 // not assigned earlier
 	LastError     string
-	Message       string // what its last error said
+	Message       string // of its last error
 	Reason        string // why it expired, if it did
 	Tombstoned    bool   // it has ended
 	Lease         gq.LeaseID
@@ -183,7 +184,7 @@ func (d *Dispatcher) Submit(ctx context.Context, e match.Enqueue) (Job, error) {
 	return d.Job(ctx, out.ID())
 }
 
-// limitDepthOnce limits the depth of the queue before its first job.
+// limitDepthOnce sets the depth limit of the queue before its first job.
 func (d *Dispatcher) limitDepthOnce(ctx context.Context) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -196,7 +197,7 @@ func (d *Dispatcher) limitDepthOnce(ctx context.Context) error {
 	return d.limitDepth(ctx)
 }
 
-// Job reads a job. One that ended longer ago than the horizon is [gq.ErrNotFound].
+// Job returns a job, or [gq.ErrNotFound] if it ended before the horizon.
 func (d *Dispatcher) Job(ctx context.Context, id gq.JobID) (Job, error) {
 	set, err := d.Settings(ctx)
 	if err != nil {
@@ -262,12 +263,12 @@ func (d *Dispatcher) jobOf(job *gq.Job, set *match.Settings) (Job, error) {
 	return out, nil
 }
 
-// beyond reports whether a job ended longer ago than the horizon.
+// beyond reports whether a job ended before the horizon.
 func (d *Dispatcher) beyond(s *gq.State, set *match.Settings, now time.Time) bool {
 	return s.Status.Terminal() && !now.Before(s.CompletedAt.Add(time.Duration(set.TTL.GCHorizon)*time.Second))
 }
 
-// expiryReason is why a job expired: matching calls the lifetime ttl.
+// expiryReason returns why a job expired: matching calls the lifetime ttl.
 func expiryReason(reason string) string {
 	if reason == "lifetime" {
 		return "ttl"

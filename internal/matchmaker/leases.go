@@ -22,8 +22,8 @@ type Lease struct {
 	Provider string
 	Kind     match.Kind
 	Attempt  int64     // from 0
-	Start    time.Time // when the round gave it
-	AckBy    time.Time // before which it must be acknowledged
+	Start    time.Time // when the round granted it
+	AckBy    time.Time // deadline for its acknowledgement
 	Acked    bool
 	Deadline time.Time
 	RenewBy  time.Time
@@ -70,8 +70,8 @@ func leaseOf(job *gq.Job, history []gq.Event, id gq.LeaseID) (l Lease, found boo
 	return l, found
 }
 
-// endedAt is when a lease ended that an event tells of: a timeout ends it at its time, however much
-// later the event was written.
+// endedAt returns when a lease that an event ended was over: a timeout ends it at its
+// deadline, however late the event was written.
 func (l *Lease) endedAt(job *gq.Job, e *gq.Event, o match.Outcome) time.Time {
 	switch {
 	case o == match.AckTimeout:
@@ -88,7 +88,7 @@ func (l *Lease) endedAt(job *gq.Job, e *gq.Event, o match.Outcome) time.Time {
 	}
 }
 
-// endOf is the status and reason of a lease that an event ended.
+// endOf returns the status and reason of a lease that an event ended.
 func endOf(e *gq.Event, o match.Outcome) (status, reason string) {
 	switch o {
 	case match.Done:
@@ -102,7 +102,7 @@ func endOf(e *gq.Event, o match.Outcome) (status, reason string) {
 	}
 }
 
-// cancelReason is why a lease was cancelled without fault.
+// cancelReason returns why a lease was cancelled without fault.
 func cancelReason(e *gq.Event) string {
 	switch e.Type {
 	case gq.EventDeadLettered:
@@ -117,8 +117,8 @@ func cancelReason(e *gq.Event) string {
 	}
 }
 
-// Lease reads a lease, active or ended. It is [gq.ErrNotFound] if there was none or its job is past
-// the horizon.
+// Lease returns an active or ended lease, or [gq.ErrNotFound] if there was none or its
+// job ended before the horizon.
 func (d *Dispatcher) Lease(ctx context.Context, id gq.LeaseID) (Lease, error) {
 	l, err := d.readLease(ctx, id)
 	if err != nil {
@@ -164,7 +164,7 @@ type Holding struct {
 	Job   Job
 }
 
-// Leases lists what a provider holds, the oldest first.
+// Leases lists the active leases of a provider, oldest first.
 func (d *Dispatcher) Leases(ctx context.Context, provider string) ([]Holding, error) {
 	open, err := d.openOf(ctx, provider)
 	if err != nil {
@@ -196,7 +196,7 @@ func (d *Dispatcher) Leases(ctx context.Context, provider string) ([]Holding, er
 	return list, nil
 }
 
-// openOf lists the leases of a provider whose end is not known here.
+// openOf lists the leases of a provider that have not ended as far as this node knows.
 func (d *Dispatcher) openOf(ctx context.Context, provider string) ([]ledger.Entry, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -233,8 +233,8 @@ func (d *Dispatcher) holding(found *store.Found, id gq.LeaseID, set *match.Setti
 	return h, true, nil
 }
 
-// heldLease is an active lease as leaseOf derives it from the history: until it ends, the state
-// of the job has all of it.
+// heldLease returns an active lease as leaseOf would: until it ends, the job's state has
+// all of it.
 func heldLease(s *gq.State, kind match.Kind) Lease {
 	policy := s.Policy
 	start := s.Lease.GrantedAt
@@ -250,7 +250,7 @@ func heldLease(s *gq.State, kind match.Kind) Lease {
 	return l
 }
 
-// Ref names a lease and, if given, the provider that must hold it.
+// Ref names a lease and, optionally, the provider that must hold it.
 type Ref struct {
 	Lease    gq.LeaseID
 	Provider string
@@ -258,18 +258,18 @@ type Ref struct {
 
 func (r Ref) ref() gq.LeaseRef { return gq.LeaseRef{ID: r.Lease, Worker: r.Provider} }
 
-// Ack acknowledges a lease: the provider has begun. It is idempotent.
+// Ack acknowledges a lease: the provider has started. It is idempotent.
 func (d *Dispatcher) Ack(ctx context.Context, r Ref) (Lease, error) {
 	return d.act(ctx, "ack", r, func(s gq.State, now time.Time) (gq.State, []gq.Event, error) {
 		next, events, err := machine.Start(s, r.ref(), 0, now)
-		if errors.Is(err, gq.ErrIllegalMove) && s.Status == gq.StatusRunning { // again: an ended lease would be stale
+		if errors.Is(err, gq.ErrIllegalMove) && s.Status == gq.StatusRunning { // repeated: an ended lease would be stale
 			return s, nil, nil
 		}
 		return next, events, err
 	})
 }
 
-// held reports whether a job is held under a lease.
+// held reports whether a lease holds a job.
 func held(s *gq.State, r Ref) bool {
 	return s.Lease != nil && s.Lease.ID == r.Lease && s.Lease.State == gq.LeaseActive &&
 		(r.Provider == "" || r.Provider == s.Lease.Worker)
@@ -282,7 +282,7 @@ func (d *Dispatcher) Renew(ctx context.Context, r Ref) (Lease, error) {
 	})
 }
 
-// Decline returns a job that was not begun. That is no fault.
+// Decline returns a job that was not started. That is no fault.
 func (d *Dispatcher) Decline(ctx context.Context, r Ref) (Lease, error) {
 	return d.act(ctx, "decline", r, func(s gq.State, now time.Time) (gq.State, []gq.Event, error) {
 		if held(&s, r) && s.Status == gq.StatusRunning {
@@ -303,9 +303,9 @@ func failing(r Ref, code, message string) store.Apply {
 	}
 }
 
-// act changes the job of a lease. Errors: [gq.ErrNotFound] for an unknown lease, [gq.ErrStaleLease]
-// for one that has ended or that another provider holds, [gq.ErrIllegalMove] for a change that
-// comes too early or too late.
+// act changes the job of a lease. Errors: [gq.ErrNotFound] for an unknown lease,
+// [gq.ErrStaleLease] for one that has ended or that another provider holds,
+// [gq.ErrIllegalMove] for a change that comes too early or too late.
 func (d *Dispatcher) act(ctx context.Context, verb string, r Ref, apply store.Apply) (Lease, error) {
 	job, err := d.findJob(ctx, r.Lease, 0)
 	if err != nil {
@@ -329,8 +329,8 @@ func (d *Dispatcher) act(ctx context.Context, verb string, r Ref, apply store.Ap
 	return d.acted(ctx, verb, r)
 }
 
-// acted answers a call that succeeded. The store does not check the provider of a repeated call
-// that ended an older lease, so this does.
+// acted returns the result of a successful call. It checks the provider, because the
+// store does not for a repeated call that ended an older lease.
 func (d *Dispatcher) acted(ctx context.Context, verb string, r Ref) (Lease, error) {
 	d.wake()
 	l, err := d.Lease(ctx, r.Lease)

@@ -11,7 +11,7 @@ import (
 	"github.com/gopherqueue/gq/store"
 )
 
-// The types of notices.
+// Notice types.
 const (
 	JobAssigned     = "jobAssigned"
 	JobCompleted    = "jobCompleted"
@@ -21,10 +21,10 @@ const (
 	ProviderSlashed = "providerSlashed"
 )
 
-// Notice tells subscribers what happened. Fields that do not belong to its type are zero.
+// Notice is a message for subscribers. Fields that its type does not use are zero.
 type Notice struct {
 	Type     string
-	Seq      uint64 // of the event it comes from; 0 of a penalty
+	Seq      uint64 // of the event it comes from; 0 for a penalty
 	Time     time.Time
 	Job      gq.JobID
 	Provider string
@@ -36,7 +36,7 @@ type Notice struct {
 	Slash    uint64 // number of a penalty
 }
 
-// Notices translates an event of the queue: into none, one or two.
+// Notices translates an event of the queue into zero, one or two notices.
 func (d *Dispatcher) Notices(ctx context.Context, e *gq.Event) (list []Notice, err error) {
 	n := Notice{Seq: e.Seq, Time: e.Time, Job: e.Job, Provider: e.Worker, Lease: e.Lease}
 	add := func(name string, fill func(*Notice)) {
@@ -80,7 +80,7 @@ func (d *Dispatcher) Notices(ctx context.Context, e *gq.Event) (list []Notice, e
 	return list, nil
 }
 
-// endedBy reports whether an event ended its lease: it is the first that tells of an end.
+// endedBy reports whether an event ended its lease: it is the first one that could have.
 func (d *Dispatcher) endedBy(ctx context.Context, e *gq.Event) (bool, error) {
 	history, err := d.store.History(ctx, e.Job)
 	if err != nil {
@@ -94,20 +94,20 @@ func (d *Dispatcher) endedBy(ctx context.Context, e *gq.Event) (bool, error) {
 	return false, nil
 }
 
-// leaseLength is the time that a lease of a job gives.
+// leaseLength returns the duration of a job's lease.
 func (d *Dispatcher) leaseLength(ctx context.Context, id gq.JobID) (time.Duration, error) {
 	found, err := d.store.Get(ctx, []store.Ref{{Job: id}}, 0)
 	if err != nil {
 		return 0, err
 	}
-	if p := found[0].State.Policy; p != nil { // else the job is gone
+	if p := found[0].State.Policy; p != nil { // nil if the job is gone
 		return p.LeaseTTL, nil
 	}
 	return 0, nil
 }
 
-// Subscribe sends every notice after an event, as it comes, until the context ends or send returns
-// an error. If other is not nil, it gets the events that are no notice.
+// Subscribe sends every notice after an event until the context ends or send returns an
+// error. If other is not nil, it gets the events that are not notices.
 func (d *Dispatcher) Subscribe(ctx context.Context, after uint64, send func(Notice) error, other func(*gq.Event) error) error {
 	var mu sync.Mutex // held while send or other is called
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -169,7 +169,7 @@ func (d *Dispatcher) headNow(ctx context.Context) (h head, err error) {
 	return h, err
 }
 
-// slashPoll is how often penalties are read that another node may have written.
+// slashPoll is how often penalties written by other nodes are read.
 const slashPoll = time.Second
 
 func (d *Dispatcher) followSlashes(ctx context.Context, after uint64, send func(Notice) error) error {
@@ -203,7 +203,7 @@ func (d *Dispatcher) followSlashes(ctx context.Context, after uint64, send func(
 	}
 }
 
-// broadcast wakes everyone who waits for it.
+// broadcast wakes all goroutines that wait for it.
 type broadcast struct {
 	mu   sync.Mutex
 	wake chan struct{} // guarded by mu

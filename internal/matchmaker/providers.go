@@ -14,25 +14,25 @@ import (
 	"github.com/gopherqueue/gq/store"
 )
 
-// Provider is a registered provider as it is now.
+// Provider is the current state of a registered provider.
 type Provider struct {
 	match.Provider
 	Reason       string // of its status
 	RegisteredAt int64
 	UpdatedAt    int64
-	Fails        int64 // in a row
+	Fails        int64 // consecutive failures
 	Findings     int64 // invalid proofs
-	Slashed      int64 // stake it has lost
-	Eligible     bool  // a round now would have it in its snapshot
-	New          bool  // the call that returns it registered it
+	Slashed      int64 // stake lost so far
+	Eligible     bool  // a round now would include it in its snapshot
+	New          bool  // registered by the call that returned it
 }
 
 // Owned lists the members of a provider that only the queue may set.
 func Owned() []string { return registry.Owned() }
 
-// Register adds a provider, or replaces what it said about itself. The first registration sets
-// its status; later changes go through SetStatus. Registering counts as a heartbeat. given
-// names the members that the provider gave.
+// Register adds a provider, or replaces its profile. The first registration sets its
+// status; later changes go through SetStatus. Registering counts as a heartbeat. given
+// names the members that the provider sent.
 func (d *Dispatcher) Register(ctx context.Context, p match.Provider, given map[string]bool) (Provider, error) {
 	isNew := false
 	err := registry.CheckGiven(given)
@@ -53,8 +53,8 @@ func (d *Dispatcher) Register(ctx context.Context, p match.Provider, given map[s
 	return out, err
 }
 
-// registration writes the profile of a provider, its heartbeat and, if it is new or gave its
-// health, its account. known is nil for a new one.
+// registration writes the profile of a provider, its heartbeat and, if it is new or sent
+// its health, its account. known is nil for a new provider.
 func (d *Dispatcher) registration(ctx context.Context, known *registry.Provider, p match.Provider, given map[string]bool, now time.Time) (*draft, error) {
 	made, err := registry.Register(known, p, given["status"], now.Unix())
 	if err != nil {
@@ -90,8 +90,8 @@ func (d *Dispatcher) registration(ctx context.Context, known *registry.Provider,
 	return &t, nil
 }
 
-// underHead changes something that rounds depend on. change returns what to write, nil for
-// nothing, and what to call once it is written; it is called again if another node was faster.
+// underHead changes something that rounds depend on. change returns what to write, or
+// nil, and a function to call after the commit; it runs again if another node was faster.
 func (d *Dispatcher) underHead(ctx context.Context, change func(now time.Time) (*draft, func(), error)) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -163,13 +163,14 @@ func (d *Dispatcher) heartbeat(ctx context.Context, id string) error {
 	return nil
 }
 
-// statusReasons are why leases of a provider are cancelled.
+// statusReasons has the reason for which each status cancels a provider's leases.
 var statusReasons = map[match.Status]string{
 	match.Jailed: "provider_jailed", match.Suspended: "provider_suspended", match.Retired: "provider_retired",
 }
 
-// SetStatus changes the status of a provider. One that is no longer active loses its leases in
-// the same commit, and other providers can get their jobs at once. Retirement is final.
+// SetStatus changes the status of a provider. One that is no longer active loses its
+// leases in the same commit, and other providers can get the jobs at once. Retirement is
+// final.
 func (d *Dispatcher) SetStatus(ctx context.Context, id string, s match.Status, reason string) (Provider, error) {
 	err := d.underHead(ctx, func(now time.Time) (*draft, func(), error) {
 		p := d.registry.Get(id)
@@ -207,8 +208,8 @@ func (d *Dispatcher) putProfile(t *draft, p *registry.Provider, now time.Time, c
 	t.put(kindProvider, p.ID, p.Version, next, func(v uint64) { d.adopt(next, v) })
 }
 
-// withdraw takes leases away: it removes them from the account and requeues their jobs. The
-// caller calls done once that is written.
+// withdraw revokes leases: it removes them from the account and requeues their jobs. The
+// caller calls done after the commit.
 func (d *Dispatcher) withdraw(t *draft, s *ledger.Statement, entries []ledger.Entry, reason string) (done func()) {
 	leases := make([]gq.LeaseID, len(entries))
 	for i, e := range entries {
@@ -225,8 +226,8 @@ func (d *Dispatcher) withdraw(t *draft, s *ledger.Statement, entries []ledger.En
 	}
 }
 
-// revoke takes a lease away if it is still active. One that has expired ends as it would have by
-// itself.
+// revoke cancels a lease that is still active. An expired lease ends as it would have
+// without this call.
 func revoke(id gq.LeaseID, reason string) store.Apply {
 	return func(s gq.State, now time.Time) (gq.State, []gq.Event, error) {
 		switch l := s.Lease; {

@@ -9,8 +9,8 @@ import (
 	"github.com/gopherqueue/gq"
 )
 
-// leaseRefused says why a call about a lease was refused. The state of the job does not tell: it
-// has only the newest lease, and not how that ended for the provider.
+// leaseRefused says why a call about a lease was rejected. The job's state is not enough:
+// it has only the newest lease, and not how that ended for the provider.
 func (d *Dispatcher) leaseRefused(ctx context.Context, verb string, r Ref, err error) error {
 	if why := d.refusalOf(ctx, verb, r, err); why != nil {
 		err = why
@@ -18,7 +18,7 @@ func (d *Dispatcher) leaseRefused(ctx context.Context, verb string, r Ref, err e
 	return fmt.Errorf("%s lease %.80q: %w", verb, r.Lease, err)
 }
 
-// refusalOf finds the reason of a refusal in the lease's history, nil if there is none.
+// refusalOf finds the reason of a rejection in the lease's history, nil if there is none.
 func (d *Dispatcher) refusalOf(ctx context.Context, verb string, r Ref, err error) error {
 	illegal := errors.Is(err, gq.ErrIllegalMove)
 	if !illegal && !errors.Is(err, gq.ErrStaleLease) {
@@ -46,7 +46,7 @@ func (d *Dispatcher) refusalOf(ctx context.Context, verb string, r Ref, err erro
 	}
 }
 
-// end is how and when a lease ended.
+// end describes how and when a lease ended.
 func (l *Lease) end() string {
 	how := l.Status
 	if l.Reason != "" {

@@ -16,19 +16,19 @@ import (
 	"github.com/gopherqueue/gq/store"
 )
 
-// Round is what a round decided, and on what.
+// Round is a round's result and its input.
 type Round struct {
-	Number uint64 // 0 where it assigned nothing and was not recorded
+	Number uint64 // 0 if it assigned nothing and so was not recorded
 	At     match.Beacon
 	Now    int64
 	match.Result
 	Unserved []Unserved
 }
 
-// Unserved is jobs that no provider in the snapshot could ever serve.
+// Unserved describes jobs that no provider in the snapshot could ever serve.
 type Unserved = backlog.Unserved
 
-// at is where the chain stands: as the beacon says, or the clock of the settings.
+// at returns the position of the chain: the beacon's, or that of the settings' clock.
 func (d *Dispatcher) at(now int64) match.Beacon {
 	if d.beacon != nil {
 		return *d.beacon
@@ -55,14 +55,14 @@ func (d *Dispatcher) snapshot(ctx context.Context, epoch, now int64) ([]match.Pr
 	return members, nil
 }
 
-// Limits of a round, whatever the policy allows: what fits into one commit and into the
+// Limits of a round, regardless of the policy: what fits into one commit and into the
 // document of one provider.
 const (
 	MaxBatch = 512 // jobs of a round
 	MaxOpen  = ledger.MaxOpen
 )
 
-// policy is that of a round now.
+// policy returns the policy of a round now.
 func (d *Dispatcher) policy() match.Policy {
 	p := d.settings.Policy
 	p.BatchSize = min(p.BatchSize, MaxBatch)
@@ -70,7 +70,7 @@ func (d *Dispatcher) policy() match.Policy {
 	return p
 }
 
-// input is what a round is decided on.
+// input collects the input of a round.
 func (d *Dispatcher) input(ctx context.Context, now time.Time) (match.Input, []*backlog.Job, error) {
 	secs := now.Unix()
 	at := d.at(secs)
@@ -106,8 +106,8 @@ func (d *Dispatcher) input(ctx context.Context, now time.Time) (match.Input, []*
 	return in, jobs, err
 }
 
-// weighTiers gives every tier of the jobs a weight in the policy: a tier that was removed from
-// the configuration after a job was submitted weighs 0.
+// weighTiers gives every tier of the jobs a weight in the policy: 0 for a tier that was
+// removed from the configuration after the job was submitted.
 func weighTiers(in *match.Input) {
 	own := false
 	for i := range in.Jobs {
@@ -122,8 +122,8 @@ func weighTiers(in *match.Input) {
 	}
 }
 
-// excluded lists the providers that had a lease for this attempt of the job under this seed: the
-// id of another one would be the same.
+// excluded lists the providers that already had a lease for this attempt of the job under
+// this seed, since a second one would get the same lease id.
 func excluded(w *backlog.Job, seed match.Seed) (ids []string) {
 	for _, l := range w.Past {
 		if seed.Lease(w.ID, l.Provider, w.Attempt) == l.Lease && !slices.Contains(ids, l.Provider) {
@@ -134,7 +134,7 @@ func excluded(w *backlog.Job, seed match.Seed) (ids []string) {
 	return ids
 }
 
-// run decides a round and writes it. The caller holds mu.
+// run computes a round and writes it. The caller holds mu.
 func (d *Dispatcher) run(ctx context.Context, now time.Time, asked bool) (Round, error) {
 	in, jobs, err := d.input(ctx, now)
 	if err != nil {
@@ -155,7 +155,7 @@ func (d *Dispatcher) run(ctx context.Context, now time.Time, asked bool) (Round,
 	return r, d.assign(ctx, &in, &r, jobs)
 }
 
-// assign writes what a round decided in one commit: jobs, ledger, record and head.
+// assign writes a round's result in one commit: jobs, ledger, record and head.
 func (d *Dispatcher) assign(ctx context.Context, in *match.Input, r *Round, jobs []*backlog.Job) error {
 	byID := make(map[string]*backlog.Job, len(jobs))
 	for _, j := range jobs {
@@ -225,10 +225,10 @@ func (d *Dispatcher) assign(ctx context.Context, in *match.Input, r *Round, jobs
 	return nil
 }
 
-// maxStatements is how many accounts one commit writes at most.
+// maxStatements is the most accounts that one commit writes.
 const maxStatements = 512
 
-// claim gives an attempt of a job to a provider.
+// claim assigns an attempt of a job to a provider.
 func claim(a match.Assignment, units int64) store.Apply {
 	return func(s gq.State, now time.Time) (gq.State, []gq.Event, error) {
 		if int64(s.Faults) != a.Attempt {
@@ -238,8 +238,8 @@ func claim(a match.Assignment, units int64) store.Apply {
 	}
 }
 
-// postpone puts a job off for a moment that made the commit of a round fail: it is not what it
-// was believed to be.
+// postpone briefly delays a job that made the commit of a round fail because its state
+// was not the expected one.
 func (d *Dispatcher) postpone(err error, jobs []*backlog.Job, assignments []match.Assignment) {
 	refusal, ok := errors.AsType[*store.ChangeError](err)
 	if !ok {
@@ -254,11 +254,11 @@ func (d *Dispatcher) postpone(err error, jobs []*backlog.Job, assignments []matc
 	}
 }
 
-// Recorded is a round as it was recorded.
+// Recorded is a recorded round.
 type Recorded = audit.Round
 
-// RoundRecord reads a round that assigned something. It is [gq.ErrNotFound] once it is past the
-// horizon.
+// RoundRecord returns a round that assigned something, or [gq.ErrNotFound] if it is older
+// than the horizon.
 func (d *Dispatcher) RoundRecord(ctx context.Context, n uint64) (Recorded, error) {
 	return audit.Read(ctx, d.store, n)
 }
@@ -266,7 +266,7 @@ func (d *Dispatcher) RoundRecord(ctx context.Context, n uint64) (Recorded, error
 // forgetEvery is how often old records are deleted.
 const forgetEvery = time.Minute
 
-// forgetRounds deletes records past the horizon.
+// forgetRounds deletes records older than the horizon.
 func (d *Dispatcher) forgetRounds(ctx context.Context, now time.Time) error {
 	if now.Sub(d.forgot) < forgetEvery {
 		return nil

@@ -10,7 +10,7 @@ import (
 	"github.com/gopherqueue/gq/match"
 )
 
-// Settings reads the settings in force.
+// Settings returns the settings in force.
 func (d *Dispatcher) Settings(ctx context.Context) (match.Settings, error) {
 	found, err := d.store.Doc(ctx, kindState, nameSettings)
 	if errors.Is(err, gq.ErrNotFound) {
@@ -30,15 +30,14 @@ func (d *Dispatcher) Settings(ctx context.Context) (match.Settings, error) {
 	return now.settings.Clone(), nil
 }
 
-// knownSettings are settings as they were read, so that an unchanged document is decoded once.
+// knownSettings caches decoded settings, so that an unchanged document is decoded once.
 type knownSettings struct {
 	version  uint64
 	settings match.Settings
 }
 
-// ChangeSettings applies change to the settings and puts them in force. Jobs that were submitted
-// keep the policy they were submitted under. Under a smaller quota providers lose their newest
-// leases.
+// ChangeSettings applies change to the settings and puts them in force. Submitted jobs
+// keep their policy. Under a smaller quota, providers lose their newest leases.
 func (d *Dispatcher) ChangeSettings(ctx context.Context, change func(*match.Settings) error) (match.Settings, error) {
 	var put match.Settings
 	for first := true; ; first = false {
@@ -96,8 +95,8 @@ func (d *Dispatcher) ChangeSettings(ctx context.Context, change func(*match.Sett
 	return put, nil
 }
 
-// PutBeacon sets where the chain stands. A chain never goes back, and has one beacon for each
-// height.
+// PutBeacon sets the position of the chain. A chain never goes back, and has one beacon
+// per height.
 func (d *Dispatcher) PutBeacon(ctx context.Context, b match.Beacon) error {
 	err := d.underHead(ctx, func(time.Time) (*draft, func(), error) {
 		if old := d.beacon; old != nil && old.Chain == b.Chain {
@@ -119,7 +118,7 @@ func (d *Dispatcher) PutBeacon(ctx context.Context, b match.Beacon) error {
 	return nil
 }
 
-// Beacon is where the chain stands.
+// Beacon returns the position of the chain.
 func (d *Dispatcher) Beacon(ctx context.Context) (match.Beacon, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

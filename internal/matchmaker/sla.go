@@ -22,17 +22,17 @@ type Finding struct {
 	Lease    gq.LeaseID
 	Flaw     string
 	Stake    int64 // of the provider
-	Before   int64 // findings about it before this one
+	Before   int64 // earlier findings about the provider
 }
 
-// Judgement is what a finding leads to.
+// Judgement is the consequence of a finding.
 type Judgement struct {
-	Penalty int64 // stake that is taken; 0 is none
+	Penalty int64 // stake to take; 0 for none
 	Reason  string
 	Jail    bool
 }
 
-// SLA judges findings. It is asked once for each.
+// SLA judges findings, each of them once.
 type SLA interface {
 	Judge(ctx context.Context, f Finding) (Judgement, error)
 }
@@ -58,8 +58,8 @@ type Slash struct {
 	At       time.Time  `json:"at"`
 }
 
-// ReportProof reports that the proof of a lease is invalid. An active lease fails; for one that has
-// ended, only the provider is judged.
+// ReportProof reports that the proof of a lease is invalid. An active lease fails; if it
+// has ended, only the provider is judged.
 func (d *Dispatcher) ReportProof(ctx context.Context, lease gq.LeaseID, flaw string) error {
 	l, err := d.Lease(ctx, lease)
 	if err == nil && l.Status == gq.LeaseActive.String() && !l.Acked {
@@ -74,8 +74,8 @@ func (d *Dispatcher) ReportProof(ctx context.Context, lease gq.LeaseID, flaw str
 	return nil
 }
 
-// refuse fails the attempt of a finding, if its lease is still active, and judges the provider, in
-// one commit.
+// refuse fails the attempt of a finding, if its lease is still active, and judges the
+// provider, in one commit.
 func (d *Dispatcher) refuse(ctx context.Context, r Ref, f Finding) error {
 	if len(f.Flaw) > gq.MaxReasonBytes {
 		f.Flaw = f.Flaw[:gq.MaxReasonBytes]
@@ -136,7 +136,7 @@ func (d *Dispatcher) slash(t *draft, p *registry.Provider, account *ledger.State
 	t.head = func(h *head) { h.Slashes = s.Number }
 }
 
-// disprove fails an attempt because of its proof, unless it has ended meanwhile.
+// disprove fails an attempt because of its proof, unless it ended meanwhile.
 func disprove(r Ref, flaw string) store.Apply {
 	fail := failing(r, match.CodeProofInvalid, flaw)
 	return func(s gq.State, now time.Time) (gq.State, []gq.Event, error) {
@@ -151,7 +151,7 @@ func disprove(r Ref, flaw string) store.Apply {
 	}
 }
 
-// Slashes lists penalties after a number, oldest first.
+// Slashes lists the penalties after a number, oldest first.
 func (d *Dispatcher) Slashes(ctx context.Context, after uint64) ([]Slash, error) {
 	name := ""
 	if after > 0 {

@@ -20,11 +20,11 @@ import (
 	"github.com/gopherqueue/gq/store"
 )
 
-// state is what the dispatcher knows between rounds.
+// state is what the dispatcher keeps between rounds.
 type state struct {
-	id    string // of this process, among those that write the head
+	id    string // of this process, as writer of the head
 	stale bool   // documents may have changed
-	after uint64 // events up to this one are known
+	after uint64 // events up to this one were applied
 
 	settings        match.Settings
 	settingsVersion uint64
@@ -40,12 +40,12 @@ type state struct {
 	audit    audit.Log
 	reader   *reader
 
-	depthSet       bool      // the depth of the queue is limited as the settings want it
-	heartbeatsRead time.Time // when they were last read
+	depthSet       bool      // the queue has the depth limit of the settings
+	heartbeatsRead time.Time // when heartbeats were last read
 	forgot         time.Time // when old rounds were last deleted
 }
 
-// newProcessName makes the id of a process.
+// newProcessName returns a random process id.
 func newProcessName() string { return rand.Text() }
 
 func (d *Dispatcher) reset() {
@@ -57,7 +57,7 @@ func (d *Dispatcher) reset() {
 	d.backlog = backlog.New(&d.settings.Policy, func(j *match.Job) int { return d.registry.Servers(&d.settings.Policy, j) })
 }
 
-// load reads everything.
+// load reads everything from the store.
 func (d *Dispatcher) load(ctx context.Context) (err error) {
 	d.loaded = false
 	d.reset()
@@ -84,7 +84,7 @@ func (d *Dispatcher) load(ctx context.Context) (err error) {
 	if err := d.reconcile(ctx, d.ledger.All(), held); err != nil {
 		return err
 	}
-	if d.headVersion > 0 { // a store that matches nothing gets no queue for it
+	if d.headVersion > 0 { // a store that does not use matching gets no queue for it
 		if err := d.limitDepth(ctx); err != nil {
 			return err
 		}
@@ -115,14 +115,14 @@ func (d *Dispatcher) readSettings(ctx context.Context) error {
 	return nil
 }
 
-// putInForce replaces the settings. The window of grants may be longer than before, so they
+// putInForce replaces the settings. The grant window may be longer than before, so grants
 // are read again.
 func (d *Dispatcher) putInForce(set match.Settings, version uint64, now time.Time) {
 	d.settings, d.settingsVersion, d.grants = set, version, ledger.Grants{}
 	d.backlog.Rebuild(&d.settings.Policy, now)
 }
 
-// limitDepth configures the queue with the depth that the settings want.
+// limitDepth sets the queue's depth limit from the settings.
 func (d *Dispatcher) limitDepth(ctx context.Context) error {
 	if err := d.storeConfigured(ctx); err != nil {
 		return err
@@ -142,8 +142,8 @@ func (d *Dispatcher) limitDepth(ctx context.Context) error {
 	return err
 }
 
-// storeConfigured writes the settings of this server to a document, for readers of the store
-// alone: they are in force until others are put.
+// storeConfigured writes the settings of this server to a document, for readers of the
+// store: they are in force until they are changed.
 func (d *Dispatcher) storeConfigured(ctx context.Context) error {
 	if d.settingsVersion > 0 {
 		return nil
@@ -157,13 +157,13 @@ func (d *Dispatcher) storeConfigured(ctx context.Context) error {
 		return err
 	}
 	if _, err = d.store.PutDocs(ctx, []store.Doc{written}); errors.Is(err, gq.ErrConflict) {
-		return nil // another server wrote it just now, and all servers must be configured alike
+		return nil // another server just wrote it, and all servers must have the same configuration
 	}
 	return err
 }
 
-// readProviders reads the documents of providers that have changed. It returns the leases
-// that were not known.
+// readProviders reads the changed documents of providers. It returns the leases that were
+// unknown.
 func (d *Dispatcher) readProviders(ctx context.Context) (unknown []*ledger.Lease, err error) {
 	gone := d.registry.IDs()
 	relisted := false
@@ -216,8 +216,8 @@ func (d *Dispatcher) readProviders(ctx context.Context) (unknown []*ledger.Lease
 	return unknown, nil
 }
 
-// adopt takes over the profile of a provider. If it returns true, the caller must rebuild the
-// backlog.
+// adopt replaces the profile of a provider. If it returns true, the caller must rebuild
+// the backlog.
 func (d *Dispatcher) adopt(made registry.Profile, version uint64) (relisted bool) {
 	p := d.registry.Get(made.ID)
 	if p == nil {
@@ -260,8 +260,8 @@ func (d *Dispatcher) readHeartbeats(ctx context.Context) error {
 	})
 }
 
-// refreshHeartbeats reads heartbeats that other nodes received, if one is about to be missed
-// here.
+// refreshHeartbeats reads heartbeats that other nodes received, if one is about to be
+// missed here.
 func (d *Dispatcher) refreshHeartbeats(ctx context.Context, now int64) error {
 	timeout := d.settings.Eligibility.HeartbeatTimeout
 	if time.Since(d.heartbeatsRead) < max(time.Second, time.Duration(timeout)*time.Second/6) || !d.registry.HeartbeatDue(now, timeout) {
@@ -270,8 +270,8 @@ func (d *Dispatcher) refreshHeartbeats(ctx context.Context, now int64) error {
 	return d.readHeartbeats(ctx)
 }
 
-// readJobs reads all live jobs except those that wait for dependencies, and returns those that
-// are held, by lease.
+// readJobs reads all live jobs except those that wait for dependencies, and returns the
+// held ones by lease.
 func (d *Dispatcher) readJobs(ctx context.Context) (held map[gq.LeaseID]*gq.State, err error) {
 	held = make(map[gq.LeaseID]*gq.State)
 	q := gq.Query{
@@ -308,7 +308,7 @@ func (d *Dispatcher) readJobs(ctx context.Context) (held map[gq.LeaseID]*gq.Stat
 	for page := range pages {
 		for i := range page.Jobs {
 			if s := &page.Jobs[i].State; s.Status.Held() {
-				state := *s // without the rest of its page
+				state := *s // a copy, so that the rest of the page can be freed
 				held[s.Lease.ID] = &state
 			} else if err := d.enqueue(ctx, &page.Jobs[i]); err != nil {
 				return nil, err
@@ -323,7 +323,7 @@ func (d *Dispatcher) readJobs(ctx context.Context) (held map[gq.LeaseID]*gq.Stat
 	}
 }
 
-// reconcile compares open leases with the jobs that are held: it enters the end of every lease
+// reconcile compares open leases with the held jobs and records the end of every lease
 // that holds no job.
 func (d *Dispatcher) reconcile(ctx context.Context, leases []*ledger.Lease, held map[gq.LeaseID]*gq.State) error {
 	for _, l := range leases {
@@ -343,7 +343,7 @@ func (d *Dispatcher) reconcile(ctx context.Context, leases []*ledger.Lease, held
 	return nil
 }
 
-// end enters the end of a lease as its job's history tells it. If the history is gone, it only
+// end records the end of a lease from its job's history. If the history is gone, it only
 // closes the lease.
 func (d *Dispatcher) end(l *ledger.Lease, history []gq.Event) {
 	for i := range history {
@@ -358,7 +358,7 @@ func (d *Dispatcher) end(l *ledger.Lease, history []gq.Event) {
 	d.ledger.Close(l)
 }
 
-// granted counts the leases that the requesters of some jobs got within the window that ends
+// granted counts the leases that the requesters of jobs got within the window that ends
 // now. Without a limit it counts nothing.
 func (d *Dispatcher) granted(ctx context.Context, jobs []*backlog.Job, now int64) (map[string]int64, error) {
 	q := &d.settings.Quotas
@@ -380,7 +380,7 @@ func (d *Dispatcher) granted(ctx context.Context, jobs []*backlog.Job, now int64
 	return counts, nil
 }
 
-// readGrants reads from the records of recent rounds who got leases.
+// readGrants reads from the records of recent rounds which requesters got leases.
 func (d *Dispatcher) readGrants(ctx context.Context) error {
 	since := d.now().Unix() - d.settings.Quotas.RequesterWindow
 	type grants struct {

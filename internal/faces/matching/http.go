@@ -203,9 +203,9 @@ func (f *Face) Routes() []string {
 	return all
 }
 
-// allowed makes a route require a scope on the matching queue. If that scope is work,
-// work on the queue "matching/ID" is enough for the objects of provider ID, so a provider
-// can have its own token.
+// allowed makes a route require a scope on the matching queue. If the scope includes
+// work, work on the queue "matching/ID" is enough for the objects of provider ID, so a
+// provider can have its own token.
 func (f *Face) allowed(scope access.Scope, r httpx.Route) httpx.Route {
 	r.Large = true
 	r.Allow = func(c *httpx.Call) error {

@@ -1,8 +1,8 @@
-// Package audit records rounds, so that anyone can compute them again.
+// Package audit records rounds, so that anyone can recompute them.
 //
-// Most of a round's input is providers, and most of them are as they were in the round
-// before. A record therefore has the providers that changed since the record before it, and
-// every so often one begins anew with all of them.
+// Most of a round's input is providers, and most of those did not change since the
+// previous round. A record therefore has only the providers that changed since the
+// previous record; from time to time a new base record has all of them.
 package audit
 
 import (
@@ -22,22 +22,22 @@ import (
 	"github.com/gopherqueue/gq/store"
 )
 
-// Kinds of documents.
+// Document kinds.
 const (
-	kindRound  = "matching.round"  // what a round was decided on, and what it decided
+	kindRound  = "matching.round"  // the input and the result of a round
 	kindMore   = "matching.more"   // the rest of a round that is too long for one document
-	kindSupply = "matching.supply" // all providers of a round, for the rounds that follow it
+	kindSupply = "matching.supply" // all providers of a base record
 )
 
-// How far records build on each other.
+// Limits of a run of records that build on each other.
 const (
 	maxDeltas   = 1000
 	maxDeltaAge = 3600      // seconds
-	partBytes   = 512 << 10 // of one document
+	partBytes   = 512 << 10 // size of one document
 )
 
-// Round is a round as it was recorded: all that it was decided on, and what it decided. The
-// order is not recorded, but its digest is.
+// Round is a recorded round: its complete input and its result. The order itself is not
+// recorded, only its digest.
 type Round struct {
 	Round       uint64
 	Input       match.Input
@@ -46,14 +46,14 @@ type Round struct {
 	Unserved    []backlog.Unserved
 }
 
-// record is the document of a round.
+// record is the stored form of a round.
 type record struct {
 	Round uint64      `json:"round"`
-	Base  uint64      `json:"base"`  // the record with all providers that this one builds on; itself if it is one
-	Parts int         `json:"parts"` // of the providers of a base
-	Input match.Input `json:"input"` // providers: those that changed
+	Base  uint64      `json:"base"`  // the record with all providers that this one builds on; its own number if it is one
+	Parts int         `json:"parts"` // number of documents with a base record's providers
+	Input match.Input `json:"input"` // its providers are the changed ones only
 	Gone  []string    `json:"gone,omitempty"`
-	Order string      `json:"order"` // SHA-256 of the order, each id on a line
+	Order string      `json:"order"` // SHA-256 of the order, one id per line
 
 	Seed        match.Seed         `json:"seed"`
 	Assignments []match.Assignment `json:"assignments"`
@@ -61,17 +61,17 @@ type record struct {
 	Unserved    []backlog.Unserved `json:"set_aside,omitempty"`
 }
 
-// Log writes the records of one process, which build on each other. The zero value begins
-// with a record of all providers.
+// Log writes the records of one process, which build on each other. The zero value starts
+// with a base record.
 type Log struct {
 	base  uint64
-	begun int64 // when
+	begun int64 // time of the base record
 	rows  map[string]row
 }
 
-// row is what differs between two views of a provider.
+// row has the parts of a provider that can differ between two rounds.
 type row struct {
-	version                uint64 // of its document
+	version                uint64 // version of its document
 	health, heartbeat      int64
 	cooldown               match.Cooldowns
 	leases, units, quantum int64
@@ -82,7 +82,8 @@ func rowOf(p *match.Provider, version uint64) row {
 }
 
 // Record returns the documents of a round and the number of the record that it builds on.
-// The caller calls written once they are committed. version is that of a provider's document.
+// The caller calls written after committing them. version returns the version of a
+// provider's document.
 func (l *Log) Record(r *Round, version func(id string) uint64) (docs []store.Doc, base uint64, written func(), err error) {
 	rec := record{
 		Round: r.Round, Base: l.base, Input: r.Input, Order: orderDigest(r.Result.Order),
@@ -143,7 +144,7 @@ func (l *Log) Record(r *Round, version func(id string) uint64) (docs []store.Doc
 	return docs, rec.Base, written, nil
 }
 
-// Name is a number as the name of a document; names sort as their numbers do.
+// Name returns the document name for a number; names sort like their numbers.
 func Name(n uint64) string { return fmt.Sprintf("%020d", n) }
 
 func partName(n uint64, part int) string { return fmt.Sprintf("%020d.%04d", n, part) }
@@ -152,7 +153,7 @@ func orderDigest(order []string) string {
 	return fmt.Sprintf("%x", sha256.Sum256([]byte(strings.Join(order, "\n"))))
 }
 
-// pack is a value as compressed JSON.
+// pack returns a value as compressed JSON.
 func pack(v any) ([]byte, error) {
 	var b bytes.Buffer
 	w, err := flate.NewWriter(&b, flate.BestSpeed)
@@ -179,7 +180,7 @@ func unpack(data []byte, into any) error {
 	return nil
 }
 
-// split cuts data into documents, all of them full but the last.
+// split cuts data into documents; all but the last are full.
 func split(data []byte) [][]byte {
 	parts := slices.Collect(slices.Chunk(data, partBytes))
 	if len(parts) == 0 {
@@ -188,8 +189,8 @@ func split(data []byte) [][]byte {
 	return parts
 }
 
-// Check computes the round again and reports where it differs from its record, nil if
-// nowhere.
+// Check recomputes the round and returns an error that says where it differs from its
+// record.
 func (r *Round) Check() error {
 	got, err := match.Match(&r.Input)
 	if err != nil {

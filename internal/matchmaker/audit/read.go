@@ -25,7 +25,7 @@ func readRecord(ctx context.Context, s store.Documents, n uint64) (rec record, e
 	for i := 1; len(data) == i*partBytes; i++ {
 		more, err := s.Doc(ctx, kindMore, partName(n, i))
 		if errors.Is(err, gq.ErrNotFound) {
-			break // the record ends exactly with a full document
+			break // the record ends with a full document
 		}
 		if err != nil {
 			return rec, fmt.Errorf("round %d: %w", n, err)
@@ -35,7 +35,7 @@ func readRecord(ctx context.Context, s store.Documents, n uint64) (rec record, e
 	return rec, unpack(data, &rec)
 }
 
-// Read reads a round. It is [gq.ErrNotFound] once the round is past the horizon.
+// Read returns a round, or [gq.ErrNotFound] if it is older than the horizon.
 func Read(ctx context.Context, s store.Documents, n uint64) (Round, error) {
 	rec, err := readRecord(ctx, s, n)
 	if err != nil {
@@ -50,7 +50,8 @@ func Read(ctx context.Context, s store.Documents, n uint64) (Round, error) {
 	}, nil
 }
 
-// ReadRequesters reads when a round was, and the requester of each job that it assigned.
+// ReadRequesters returns the time of a round and the requester of each job that it
+// assigned.
 func ReadRequesters(ctx context.Context, s store.Documents, n uint64) (now int64, requesters []string, err error) {
 	rec, err := readRecord(ctx, s, n)
 	if err != nil {
@@ -66,7 +67,7 @@ func ReadRequesters(ctx context.Context, s store.Documents, n uint64) (now int64
 	return rec.Input.Now, requesters, nil
 }
 
-// providersOf puts the providers of a record together again.
+// providersOf reassembles the providers of a record.
 func providersOf(ctx context.Context, s store.Documents, rec *record) ([]match.Provider, error) {
 	base := *rec
 	var err error
@@ -108,8 +109,8 @@ func providersOf(ctx context.Context, s store.Documents, rec *record) ([]match.P
 	return slices.SortedFunc(maps.Values(members), func(a, b match.Provider) int { return strings.Compare(a.ID, b.ID) }), nil
 }
 
-// Forget deletes records of rounds before an instant, in seconds since 1970: one run of
-// records that build on each other, or a part of it. It reports whether there may be more.
+// Forget deletes records of rounds before a Unix time: one run of records that build on
+// each other, or a part of it. It reports whether there may be more.
 func Forget(ctx context.Context, s store.Documents, before int64) (more bool, err error) {
 	parts, err := s.Docs(ctx, kindSupply, "", store.DefaultPage)
 	if err != nil || len(parts) == 0 {
@@ -129,7 +130,7 @@ func Forget(ctx context.Context, s store.Documents, before int64) (more bool, er
 		return false, err
 	}
 	var old []store.Doc
-	all := true // old has all that build on the first
+	all := true // old includes everything that builds on the first
 	for _, v := range []struct {
 		kind string
 		most int

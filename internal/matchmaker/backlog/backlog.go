@@ -1,5 +1,5 @@
-// Package backlog orders the jobs that wait to be assigned. It does no I/O and reads no
-// clock; its callers serialize access.
+// Package backlog orders the jobs that wait for assignment. It does no I/O and reads no
+// clock; callers must serialize access.
 package backlog
 
 import (
@@ -14,19 +14,19 @@ import (
 	"github.com/gopherqueue/gq/match"
 )
 
-// Job is a job that waits to be assigned.
+// Job is a job that waits for assignment.
 type Job struct {
 	match.Job
 	JobID  gq.JobID
-	RunAt  time.Time          // no round takes it before
-	EndsAt time.Time          // end of its lifetime, zero for never
+	RunAt  time.Time          // no round takes it earlier
+	EndsAt time.Time          // end of its lifetime; zero for no end
 	Past   []ledger.PastLease // leases of this attempt that ended without a fault
 
-	score int64 // the part of its score that does not change with time
+	score int64 // the part of its score that is constant over time
 	cheap bool  // may use the lane
 	shape *shape
 
-	inQueue, inLane, inLater int // positions in the heaps, -1 for none
+	inQueue, inLane, inLater int // indexes in the heaps, -1 if not in them
 }
 
 // Unserved reports whether no provider of the last snapshot could ever serve the job.
@@ -35,8 +35,8 @@ func (j *Job) Unserved() bool { return j.shape != nil && j.shape.servers <= 0 }
 // First reports whether the next round takes this job before all others.
 func (j *Job) First() bool { return j.inQueue == 0 && j.shape.inQueue == 0 }
 
-// Backlog is all jobs that wait, in the order in which rounds take them. The cost of
-// selecting the first ones does not depend on how many jobs wait.
+// Backlog has all waiting jobs, in the order in which rounds take them. The cost of
+// selecting the first ones does not depend on the number of waiting jobs.
 //
 // Jobs of a shape that no provider can serve are kept apart. They take part again as soon
 // as a provider can serve them.
@@ -45,16 +45,16 @@ type Backlog struct {
 	servers func(*match.Job) int // counts the providers of the snapshot that could ever serve a job
 	jobs    map[gq.JobID]*Job
 	shapes  map[string]*shape
-	listed  map[string]int  // requesters on allow and deny lists, with the number of lists
+	listed  map[string]int  // requesters on allow and deny lists, with the number of such lists
 	later   heap.Heap[*Job] // by RunAt
-	queue   order           // shapes that can be served, by their best job
-	lane    order           // shapes that can be served, by their oldest cheap job
-	key     []byte          // scratch space of shapeKey
+	queue   order           // servable shapes, by their best job
+	lane    order           // servable shapes, by their oldest cheap job
+	key     []byte          // buffer of shapeKey
 
-	filling bool // heaps are ordered once all jobs are there
+	filling bool // jobs are being added in bulk; the heaps are ordered afterwards
 }
 
-// New makes an empty backlog. servers counts the providers that could ever serve a job.
+// New creates an empty backlog. servers counts the providers that could ever serve a job.
 func New(p *match.Policy, servers func(*match.Job) int) *Backlog {
 	return &Backlog{
 		policy: p, servers: servers, jobs: map[gq.JobID]*Job{}, shapes: map[string]*shape{}, listed: map[string]int{},
@@ -72,12 +72,12 @@ func New(p *match.Policy, servers func(*match.Job) int) *Backlog {
 	}
 }
 
-// laneBefore orders the lane by time of submission.
+// laneBefore orders the lane by submission time.
 func laneBefore(a, b *Job) bool {
 	return cmp.Or(cmp.Compare(a.EnqueuedAt, b.EnqueuedAt), strings.Compare(a.ID, b.ID)) < 0
 }
 
-// queueBefore orders the queue by score, then by time of submission.
+// queueBefore orders the queue by score, then by submission time.
 func queueBefore(a, b *Job) bool {
 	if a.score != b.score {
 		return a.score > b.score
@@ -85,13 +85,13 @@ func queueBefore(a, b *Job) bool {
 	return laneBefore(a, b)
 }
 
-// Len is the number of jobs.
+// Len returns the number of jobs.
 func (b *Backlog) Len() int { return len(b.jobs) }
 
-// Get returns a job, nil if it does not wait.
+// Get returns a job, nil if it is not waiting.
 func (b *Backlog) Get(id gq.JobID) *Job { return b.jobs[id] }
 
-// Put adds a job or replaces it.
+// Put adds or replaces a job.
 func (b *Backlog) Put(j *Job, now time.Time) {
 	b.Drop(j.JobID)
 	j.score = b.policy.Priority.Cached(&j.Job)
@@ -120,7 +120,8 @@ func (b *Backlog) enter(j *Job) {
 	b.reorder(s)
 }
 
-// Fill lets f put many jobs, none of which is there yet, and orders them once at the end.
+// Fill lets f add many jobs, none of which is present yet, and orders them once at the
+// end.
 func (b *Backlog) Fill(f func() error) error {
 	b.filling = true
 	err := f()
@@ -159,21 +160,21 @@ func (b *Backlog) Drop(id gq.JobID) {
 	}
 }
 
-// Advance lets rounds take the jobs whose run time has come.
+// Advance makes jobs available whose run time has come.
 func (b *Backlog) Advance(now time.Time) {
 	for b.later.Len() > 0 && !b.later.At(0).RunAt.After(now) {
 		b.enter(b.later.Remove(0))
 	}
 }
 
-// HasDue reports whether there is a job whose run time has come.
+// HasDue reports whether the run time of any job has come.
 func (b *Backlog) HasDue() bool { return len(b.jobs) > b.later.Len() }
 
 // HasServable reports whether a provider of the last snapshot could ever serve one of the
 // jobs whose run time has come.
 func (b *Backlog) HasServable() bool { return b.queue.shapes.Len() > 0 }
 
-// NextRun is when the next job becomes due, zero for never.
+// NextRun returns when the next job becomes due, zero for never.
 func (b *Backlog) NextRun() time.Time {
 	if b.later.Len() == 0 {
 		return time.Time{}
@@ -181,8 +182,8 @@ func (b *Backlog) NextRun() time.Time {
 	return b.later.At(0).RunAt
 }
 
-// Select lists the jobs of a round: the first of the queue and the first of the lane, up to
-// batch of each. It leaves out jobs whose lifetime is over.
+// Select returns the jobs of a round: the first of the queue and the first of the lane,
+// up to batch of each. It skips jobs whose lifetime is over.
 func (b *Backlog) Select(now time.Time, batch int64) (jobs []*Job) {
 	most := int(min(batch, int64(len(b.jobs))))
 	seen := make(map[*Job]bool, most)
@@ -203,8 +204,8 @@ func (b *Backlog) Select(now time.Time, batch int64) (jobs []*Job) {
 	return jobs
 }
 
-// Rebuild orders everything again, after a change of the policy or of the requesters that
-// providers list.
+// Rebuild reorders everything after a change of the policy or of the requesters on
+// providers' lists.
 func (b *Backlog) Rebuild(p *match.Policy, now time.Time) {
 	jobs, listed := b.jobs, b.listed
 	*b = *New(p, b.servers)
@@ -218,14 +219,14 @@ func (b *Backlog) Rebuild(p *match.Policy, now time.Time) {
 	})
 }
 
-// Unserved is jobs of one shape that no provider of the snapshot could ever serve. No round
-// looks at them.
+// Unserved describes jobs of one shape that no provider of the snapshot could ever serve.
+// Rounds skip them.
 type Unserved struct {
-	Like match.Job `json:"like"` // one of them, with only what decides who can serve it
+	Like match.Job `json:"like"` // one of them, reduced to what decides who can serve it
 	Jobs int       `json:"jobs"`
 }
 
-// maxUnserved is how many shapes Unserved lists.
+// maxUnserved is the most shapes that Unserved lists.
 const maxUnserved = 20
 
 // Unserved lists the shapes that no provider serves, those with the most jobs first.

@@ -7,22 +7,22 @@ import (
 	"github.com/gopherqueue/gq/match"
 )
 
-// shape is the jobs that the same providers can serve.
+// shape is a set of jobs that the same providers can serve.
 type shape struct {
 	key     string
-	sample  match.Job // any job of it
+	sample  match.Job // any of its jobs
 	servers int       // providers of the snapshot that could ever serve it
 	queue   heap.Heap[*Job]
 	lane    heap.Heap[*Job]
 
-	inQueue, inLane int // positions in the heaps of shapes, -1 for none
+	inQueue, inLane int // indexes in the heaps of shapes, -1 if not in them
 }
 
-// maxIdleShapes is how many shapes are kept without jobs: counting the servers of a new shape
-// costs a look at every provider.
+// maxIdleShapes is how many shapes without jobs are kept, since counting the servers of a
+// new shape means checking every provider.
 const maxIdleShapes = 4096
 
-// shapeOf finds or makes the shape of a job.
+// shapeOf returns the shape of a job, creating it if needed.
 func (b *Backlog) shapeOf(j *match.Job) *shape {
 	key := b.shapeKey(j)
 	s := b.shapes[string(key)]
@@ -37,8 +37,8 @@ func (b *Backlog) shapeOf(j *match.Job) *shape {
 	return s
 }
 
-// shapeKey is equal for jobs that the same providers can serve. It has everything that
-// [match.Policy.Serves] looks at and that does not change with time; the requester only if a
+// shapeKey is equal for jobs that the same providers can serve. It covers everything that
+// [match.Policy.Serves] checks and that is constant over time; the requester only if a
 // provider lists it.
 func (b *Backlog) shapeKey(j *match.Job) []byte {
 	key := append(b.key[:0], byte(j.Kind))
@@ -70,7 +70,7 @@ func (b *Backlog) shapeKey(j *match.Job) []byte {
 	return key
 }
 
-// reorder moves a shape to its place after its jobs or its servers have changed.
+// reorder restores a shape's position after its jobs or servers changed.
 func (b *Backlog) reorder(s *shape) {
 	if b.filling {
 		return
@@ -90,7 +90,7 @@ func (b *Backlog) reorder(s *shape) {
 }
 
 // AddServers counts a provider that joined the snapshot (by 1) or left it (by -1) as a
-// server of every shape that it serves.
+// server of every shape it serves.
 func (b *Backlog) AddServers(by int, serves func(*match.Job) bool) {
 	for _, s := range b.shapes {
 		if serves(&s.sample) {
@@ -101,7 +101,8 @@ func (b *Backlog) AddServers(by int, serves func(*match.Job) bool) {
 }
 
 // CountLists adds (by 1) or removes (by -1) the allow and deny lists of a provider. If it
-// returns true, jobs may have other shapes now and the caller must call [Backlog.Rebuild].
+// returns true, the shapes of jobs may have changed and the caller must call
+// [Backlog.Rebuild].
 func (b *Backlog) CountLists(p *match.Provider, by int) (changed bool) {
 	for _, l := range [][]string{p.Allow, p.Deny} {
 		for _, r := range l {
@@ -115,20 +116,20 @@ func (b *Backlog) CountLists(p *match.Provider, by int) (changed bool) {
 	return changed
 }
 
-// order is a heap of heaps: shapes by their best job, each with its jobs.
+// order is a heap of heaps: shapes by their best job, each with a heap of its jobs.
 type order struct {
 	shapes heap.Heap[*shape]
 	jobs   func(*shape) *heap.Heap[*Job]
 	before func(a, b *Job) bool
 }
 
-// first visits the best n jobs of all shapes, best first. It goes down the heaps only as far
-// as it must. A job for which visit returns false does not count.
+// first visits the best n jobs of all shapes, best first. It descends the heaps only as
+// far as needed. A job for which visit returns false does not count.
 func (o *order) first(n int, visit func(*Job) bool) {
 	type node struct {
 		job   *Job
-		shape int // its position in the heap of shapes
-		at    int // its position in the heap of jobs
+		shape int // index in the heap of shapes
+		at    int // index in the heap of jobs
 	}
 	front := heap.New(func(a, b node) bool { return o.before(a.job, b.job) }, nil)
 	look := func(shape, at int) {

@@ -2,9 +2,9 @@ package ledger
 
 import "github.com/gopherqueue/gq/match"
 
-// Grants counts the leases that requesters got lately.
+// Grants counts the leases that requesters got recently.
 type Grants struct {
-	Complete bool // also has what was granted before this process began
+	Complete bool // includes leases granted before this process started
 
 	grants []grant // by time
 	counts map[string]int64
@@ -24,7 +24,7 @@ func (g *Grants) Add(requester string, at int64) {
 	g.counts[requester]++
 }
 
-// Expire forgets leases that were granted before the quotas' window that ends now.
+// Expire drops leases granted before the quota window that ends now.
 func (g *Grants) Expire(now int64, q *match.Quotas) {
 	n := 0
 	for n < len(g.grants) && g.grants[n].at <= now-q.RequesterWindow {
@@ -37,5 +37,5 @@ func (g *Grants) Expire(now int64, q *match.Quotas) {
 	g.grants = append(g.grants[:0], g.grants[n:]...)
 }
 
-// Count is how many leases a requester got.
+// Count returns how many leases a requester got.
 func (g *Grants) Count(requester string) int64 { return g.counts[requester] }

@@ -1,6 +1,7 @@
-// Package ledger keeps what providers were given: an account for each of them with its open
-// leases and how earlier ones ended, when leases expire, and how many leases requesters got
-// lately. It does no I/O and reads no clock; its callers serialize access.
+// Package ledger records what providers were given: an account for each provider with its
+// open leases and how earlier ones ended, when leases expire, and how many leases
+// requesters got recently. It does no I/O and reads no clock; callers must serialize
+// access.
 package ledger
 
 import (
@@ -13,27 +14,27 @@ import (
 	"github.com/gopherqueue/gq/match"
 )
 
-// MaxOpen is how many leases fit into the document of an account.
+// MaxOpen is the most leases that fit into the document of an account.
 const MaxOpen = 4096
 
-// Statement is the document of an account.
+// Statement is the stored form of an account.
 type Statement struct {
 	match.Standing
-	Open []Entry `json:"open,omitempty"` // in the order in which they were given
+	Open []Entry `json:"open,omitempty"` // in the order in which they were granted
 }
 
-// Entry is a lease that was given and whose end is not entered yet.
+// Entry is a granted lease whose end is not recorded yet.
 type Entry struct {
 	Lease gq.LeaseID `json:"lease"`
 	Job   gq.JobID   `json:"job"`
 	Kind  match.Kind `json:"kind"`
 	Units int64      `json:"units,omitzero"`
 	Epoch int64      `json:"epoch_id"`
-	At    int64      `json:"at"` // nanoseconds since 1970
+	At    int64      `json:"at"` // Unix nanoseconds
 	Match int64      `json:"n"`  // the number of its assignment
 }
 
-// Remove removes entries by their leases.
+// Remove removes the entries of leases.
 func (s *Statement) Remove(leases ...gq.LeaseID) {
 	gone := make(map[gq.LeaseID]bool, len(leases))
 	for _, id := range leases {
@@ -42,8 +43,8 @@ func (s *Statement) Remove(leases ...gq.LeaseID) {
 	s.Open = slices.DeleteFunc(s.Open, func(e Entry) bool { return gone[e.Lease] })
 }
 
-// Excess lists the entries that quotas do not allow in an epoch, the newest first, and
-// subtracts their units from the standing.
+// Excess returns the entries beyond the quotas of an epoch, newest first, and subtracts
+// their units from the standing.
 func (s *Statement) Excess(q *match.Quotas, epoch int64) (excess []Entry) {
 	for _, e := range slices.Backward(s.Open) {
 		current := e.Epoch == epoch
@@ -58,7 +59,7 @@ func (s *Statement) Excess(q *match.Quotas, epoch int64) (excess []Entry) {
 	return excess
 }
 
-// PastLease is a lease that a job had.
+// PastLease is an earlier lease of a job.
 type PastLease struct {
 	Provider string
 	Lease    gq.LeaseID
@@ -69,24 +70,24 @@ type Lease struct {
 	Entry
 	Account *Account
 
-	// Version is that of the job under this lease, 0 if the earlier leases of the job's
-	// attempt are not known; else they are Before.
+	// Version is the job's version under this lease, or 0 if the earlier leases of the
+	// job's attempt are unknown; otherwise they are in Before.
 	Version gq.LeaseVersion
 	Before  []PastLease
 
-	until    time.Time // when it expires, zero if that is not known
-	inTimers int       // -1 for none
+	until    time.Time // when it expires, zero if unknown
+	inTimers int       // index in the heap, -1 if not in it
 }
 
-// Timed reports whether it is known when the lease expires.
+// Timed reports whether the expiry of the lease is known.
 func (l *Lease) Timed() bool { return l.inTimers >= 0 }
 
-// Account is what one provider was given.
+// Account records what one provider was given.
 type Account struct {
 	match.Standing
 	Provider string
-	Version  uint64 // of its document
-	Dirty    bool   // it has changed since its document was written
+	Version  uint64 // version of its document
+	Dirty    bool   // changed since its document was written
 	open     map[gq.LeaseID]*Lease
 }
 
@@ -95,10 +96,10 @@ func NewAccount(provider string, now int64) *Account {
 	return &Account{Provider: provider, Standing: match.NewStanding(now), open: map[gq.LeaseID]*Lease{}}
 }
 
-// Len is the number of open leases.
+// Len returns the number of open leases.
 func (a *Account) Len() int { return len(a.open) }
 
-// Statement is a copy of the account.
+// Statement returns a copy of the account.
 func (a *Account) Statement() *Statement {
 	s := &Statement{Standing: a.Standing, Open: make([]Entry, 0, len(a.open)+1)}
 	for _, l := range a.open {
@@ -108,27 +109,26 @@ func (a *Account) Statement() *Statement {
 	return s
 }
 
-// Written notes that the statement is the document of the account. Leases are opened and
-// closed apart from that.
+// Written records that s is now the account's document. It does not open or close leases.
 func (a *Account) Written(s *Statement, version uint64) {
 	a.Standing, a.Version, a.Dirty = s.Standing, version, false
 }
 
-// Ledger is the open leases of all accounts.
+// Ledger has the open leases of all accounts.
 type Ledger struct {
 	leases map[gq.LeaseID]*Lease
-	timers heap.Heap[*Lease] // by when they expire
+	timers heap.Heap[*Lease] // by expiry
 	ended  map[gq.JobID]ended
 }
 
-// ended is what is known of a job whose lease has just ended. Its history tells the same, but
-// that is long where many leases end in one commit.
+// ended caches the past leases of a job whose lease has just ended. The job's history has
+// them too, but reading it is slow when many leases end in one commit.
 type ended struct {
 	version gq.LeaseVersion // of the last lease
-	leases  []PastLease     // at its attempt
+	leases  []PastLease     // of its current attempt
 }
 
-// New makes an empty ledger.
+// New creates an empty ledger.
 func New() *Ledger {
 	return &Ledger{
 		leases: map[gq.LeaseID]*Lease{}, ended: map[gq.JobID]ended{},
@@ -136,7 +136,7 @@ func New() *Ledger {
 	}
 }
 
-// Len is the number of open leases.
+// Len returns the number of open leases.
 func (g *Ledger) Len() int { return len(g.leases) }
 
 // Lease returns an open lease, nil if there is none.
@@ -151,8 +151,8 @@ func (g *Ledger) All() []*Lease {
 	return all
 }
 
-// Load replaces an account by what its document says, and returns the leases that were not
-// known.
+// Load replaces an account with the contents of its document, and returns the leases that
+// were unknown.
 func (g *Ledger) Load(a *Account, s *Statement, version uint64) (unknown []*Lease) {
 	known := a.open
 	a.Written(s, version)
@@ -191,14 +191,14 @@ func (g *Ledger) Close(l *Lease) {
 	}
 }
 
-// Settle enters the end of a lease into its account, and closes it.
+// Settle records the end of a lease in its account, and closes it.
 func (g *Ledger) Settle(l *Lease, o match.Outcome, at time.Time, set *match.Settings) {
 	l.Account.Note(o, l.Kind, at.Unix(), set)
 	l.Account.Dirty = true
 	g.Close(l)
 }
 
-// SetExpiry notes when a lease expires.
+// SetExpiry sets when a lease expires.
 func (g *Ledger) SetExpiry(l *Lease, until time.Time) {
 	l.until = until
 	if l.inTimers >= 0 {
@@ -208,7 +208,7 @@ func (g *Ledger) SetExpiry(l *Lease, until time.Time) {
 	}
 }
 
-// NextExpiry is when the next lease expires, zero for never.
+// NextExpiry returns when the next lease expires, zero for never.
 func (g *Ledger) NextExpiry() time.Time {
 	if g.timers.Len() == 0 {
 		return time.Time{}
@@ -216,8 +216,7 @@ func (g *Ledger) NextExpiry() time.Time {
 	return g.timers.At(0).until
 }
 
-// TakeExpired returns up to limit leases that have expired. They stay open, without a known
-// expiry.
+// TakeExpired returns up to limit expired leases. They stay open, without a known expiry.
 func (g *Ledger) TakeExpired(now time.Time, limit int) (expired []*Lease) {
 	for g.timers.Len() > 0 && !g.timers.At(0).until.After(now) && len(expired) < limit {
 		expired = append(expired, g.timers.Remove(0))
@@ -225,11 +224,11 @@ func (g *Ledger) TakeExpired(now time.Time, limit int) (expired []*Lease) {
 	return expired
 }
 
-// Past returns the leases that a job at a version had at its attempt, if they are known.
+// Past returns the leases that a job at a version had in its attempt, if they are known.
 func (g *Ledger) Past(id gq.JobID, version gq.LeaseVersion) (leases []PastLease, known bool) {
 	e := g.ended[id]
 	return e.leases, e.version > 0 && e.version == version
 }
 
-// ForgetPast drops what Past knows of a job.
+// ForgetPast drops the cached leases of a job.
 func (g *Ledger) ForgetPast(id gq.JobID) { delete(g.ended, id) }

@@ -1,5 +1,5 @@
-// Package registry knows the providers: what they said about themselves, their status and
-// their heartbeats. It does no I/O and reads no clock; its callers serialize access.
+// Package registry keeps the providers: their profiles, status and heartbeats. It does no
+// I/O and reads no clock; callers must serialize access.
 package registry
 
 import (
@@ -15,14 +15,14 @@ import (
 
 // Profile is the document of a provider.
 type Profile struct {
-	match.Provider        // what it says of itself; no counters
+	match.Provider        // as sent by the provider; no counters
 	Reason         string `json:"reason,omitzero"` // of its status
 	RegisteredAt   int64  `json:"registered_at"`
 	UpdatedAt      int64  `json:"updated_at"`
 }
 
-// Heartbeat is the document of a provider's last heartbeat. It is a document of its own
-// because it changes often and rounds need not agree on it.
+// Heartbeat is the document of a provider's last heartbeat. It is separate because it
+// changes often and rounds need not agree on it.
 type Heartbeat struct {
 	At int64 `json:"at"`
 }
@@ -30,14 +30,14 @@ type Heartbeat struct {
 // Provider is a registered provider.
 type Provider struct {
 	Profile
-	Version          uint64 // of the profile
-	Heartbeat        int64  // the last one
+	Version          uint64 // version of the profile
+	Heartbeat        int64  // time of the last one
 	HeartbeatVersion uint64 // of its document
 	Account          *ledger.Account
-	Member           bool // of the snapshot of the last round
+	Member           bool // in the snapshot of the last round
 }
 
-// View is the provider as a round sees it.
+// View returns the provider as a round sees it.
 func (p *Provider) View(h *match.Health, epoch, now int64) match.Provider {
 	v := p.Profile.Provider
 	v.LastHeartbeatAt, v.LeasesActive = p.Heartbeat, int64(p.Account.Len())
@@ -45,24 +45,24 @@ func (p *Provider) View(h *match.Health, epoch, now int64) match.Provider {
 	return v
 }
 
-// NoteHeartbeat takes over the document of a heartbeat.
+// NoteHeartbeat applies the document of a heartbeat.
 func (p *Provider) NoteHeartbeat(b Heartbeat, version uint64) {
 	p.Heartbeat, p.HeartbeatVersion = max(p.Heartbeat, b.At), version
 }
 
-// Registry is all providers. The zero value has none.
+// Registry has all providers. The zero value is empty.
 type Registry struct {
 	providers map[string]*Provider
-	sorted    []*Provider // by id; nil when it must be sorted again
+	sorted    []*Provider // by id; nil if it must be rebuilt
 }
 
-// Len is the number of providers.
+// Len returns the number of providers.
 func (r *Registry) Len() int { return len(r.providers) }
 
 // Get returns a provider, nil if it is not registered.
 func (r *Registry) Get(id string) *Provider { return r.providers[id] }
 
-// IDs is the set of all ids, for the caller to keep.
+// IDs returns the set of all ids, which the caller may keep.
 func (r *Registry) IDs() map[string]bool {
 	ids := make(map[string]bool, len(r.providers))
 	for id := range r.providers {
@@ -87,7 +87,7 @@ func (r *Registry) Remove(id string) {
 	r.sorted = nil
 }
 
-// ByID lists all providers by id. The caller must not change the list.
+// ByID lists all providers by id. The caller must not modify the list.
 func (r *Registry) ByID() []*Provider {
 	if r.sorted == nil {
 		r.sorted = slices.SortedFunc(maps.Values(r.providers), func(a, b *Provider) int { return strings.Compare(a.ID, b.ID) })
@@ -115,7 +115,7 @@ func (r *Registry) Servers(p *match.Policy, j *match.Job) (n int) {
 	return n
 }
 
-// HeartbeatDue reports whether the heartbeat of an active provider is about to be missed: two
+// HeartbeatDue reports whether an active provider is about to miss its heartbeat: two
 // thirds of the timeout have passed since the last one.
 func (r *Registry) HeartbeatDue(now, timeout int64) bool {
 	for _, p := range r.providers {
@@ -131,8 +131,8 @@ func Owned() []string {
 	return []string{"cooldown_until", "leases_active", "ai_units_used", "quantum_units_used"}
 }
 
-// CheckGiven refuses members that only the queue may set. given names the members that the
-// provider gave.
+// CheckGiven rejects members that only the queue may set. given names the members that
+// the provider sent.
 func CheckGiven(given map[string]bool) error {
 	var faults []gq.Fault
 	for _, name := range Owned() {
@@ -146,8 +146,8 @@ func CheckGiven(given map[string]bool) error {
 	return nil
 }
 
-// Register is the profile of a provider that registers, or does so again: then known is what
-// it is now. A first registration sets the status; later ones keep it.
+// Register returns the profile of a provider that registers for the first time, or again
+// if known is not nil. A first registration sets the status; later ones keep it.
 func Register(known *Provider, p match.Provider, statusGiven bool, now int64) (Profile, error) {
 	made := Profile{Provider: p, RegisteredAt: now, UpdatedAt: now}
 	made.Health, made.LastHeartbeatAt = 0, 0
@@ -166,7 +166,7 @@ func Register(known *Provider, p match.Provider, statusGiven bool, now int64) (P
 
 var errRetired = gq.ErrConflict.Errorf("it is %s, and retirement is final", match.Retired)
 
-// CheckStatus checks a new status of a provider.
+// CheckStatus validates a new status of a provider.
 func CheckStatus(p *Provider, s match.Status, reason string) error {
 	invalid := func(field, format string, args ...any) error {
 		return &gq.InvalidError{Faults: []gq.Fault{{Field: field, Problem: fmt.Sprintf(format, args...)}}}
