@@ -33,8 +33,8 @@ var kindNames = [...]string{"", "pools", "queues", "documents", "events", "jobs"
 
 func (k kind) String() string { return kindNames[k] }
 
-// visit calls f for every item, with a function that encodes it. An item has one form, whichever
-// store it comes from:
+// visit calls f for every item, with a function that encodes it. An item is encoded the
+// same way, whichever store it comes from:
 //
 //	pool   gq.Pool as JSON
 //	queue  gq.Queue as JSON, instant, uvarint for each level
@@ -45,9 +45,9 @@ func (k kind) String() string { return kindNames[k] }
 //	edge   uvarint parent, uvarint child, byte kind
 //	ended  uvarint parent, byte status, byte level
 //
-// Strings and other variable parts have their length in front, a uvarint. Optional parts have the
-// length plus one, and 0 for none. An instant is in nanoseconds since 1970, in 8 bytes, and 0 for
-// none.
+// Strings and other variable parts are preceded by their length, a uvarint. Optional
+// parts are preceded by the length plus one, or 0 if absent. An instant is 8 bytes of
+// Unix nanoseconds, 0 if absent.
 func visit(items *store.Items, f func(k kind, appendTo func([]byte) []byte)) {
 	for i := range items.Pools {
 		f(kindPool, func(b []byte) []byte { return appendPool(b, &items.Pools[i]) })
@@ -89,7 +89,7 @@ func appendInstant(b []byte, t time.Time) []byte {
 	return binary.BigEndian.AppendUint64(b, uint64(n))
 }
 
-// appendSized writes what encode appends, with its length in front.
+// appendSized appends what encode returns, preceded by its length.
 func appendSized(b []byte, encode func([]byte) ([]byte, error)) []byte {
 	part, _ := encode(nil) // encoding these types never fails
 	return append(binary.AppendUvarint(b, uint64(len(part))), part...)
@@ -149,7 +149,7 @@ func encode(items *store.Items) []byte {
 	return b
 }
 
-// decode reads what encode has written.
+// decode is the inverse of encode.
 func decode(b []byte) (items store.Items, err error) {
 	d := &decoder{codec.NewReader(b)}
 	for n := 0; d.Len() > 0; n++ {
@@ -169,7 +169,7 @@ func decode(b []byte) (items store.Items, err error) {
 	return items, nil
 }
 
-// decoder reads items. What it returns is part of what it reads.
+// decoder decodes items. What it returns shares memory with its input.
 type decoder struct{ codec.Reader }
 
 func (d *decoder) text() string { return string(d.Bytes()) }
@@ -182,7 +182,7 @@ func (d *decoder) optional() []byte {
 	return slices.Clip(d.Take(n - 1))
 }
 
-// check keeps the error of a field.
+// check records the error of a field.
 func (d *decoder) check(what string, err error) {
 	if err != nil {
 		d.Fail(fmt.Errorf("%s: %w: %w", what, gq.ErrCorrupt, err))

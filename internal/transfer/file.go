@@ -27,14 +27,14 @@ import (
 //
 //	gopherqueue backup 1
 //	byte      type
-//	fixed 8   number of the block, from 0 on
+//	fixed 8   block number, from 0
 //	fixed 4   size of its content
-//	fixed 4   size of its content before it was compressed
+//	fixed 4   size of its content before compression
 //	          content, DEFLATE
 //	fixed 4   CRC-32C of the block up to here
 //
-// The first block describes the source; the last one has the sums and the SHA-256 of everything
-// before it. Both are JSON. The blocks between them hold items.
+// The first block describes the source; the last one has the sums and the SHA-256 of
+// everything before it. Both are JSON. The blocks between them hold items.
 const (
 	magicPrefix = "gopherqueue backup "
 	magic       = magicPrefix + "1\n"
@@ -58,7 +58,7 @@ type fileHead struct {
 	LastEvent uint64    `json:"last_event"`
 	Gone      uint64    `json:"gone"`
 	LastDoc   uint64    `json:"last_document"`
-	Time      int64     `json:"time"` // in nanoseconds since 1970
+	Time      int64     `json:"time"` // Unix nanoseconds
 	Jobs      int64     `json:"jobs"`
 }
 
@@ -68,11 +68,11 @@ type fileEnd struct {
 	Sums   Sums   `json:"sums"`
 }
 
-// partial is the name of an incomplete backup.
+// partial returns the file name of an incomplete backup.
 func partial(path string) string { return path + ".partial" }
 
-// Target is a backup that is being written. It replaces an unfinished one of an earlier run: a
-// backup is of one moment, so it cannot resume.
+// Target is a backup being written. It replaces an unfinished one of an earlier run: a
+// backup shows one moment, so it cannot be resumed.
 type Target struct {
 	path   string
 	file   *os.File
@@ -82,8 +82,8 @@ type Target struct {
 	sealed bool
 }
 
-// Create begins a backup. The file gets its name once it is complete; a file that exists already is
-// [gq.ErrConflict].
+// Create starts a backup. The file gets its name once it is complete; if the file exists
+// already, the error is [gq.ErrConflict].
 func Create(path string) (*Target, error) {
 	if _, err := os.Lstat(path); err == nil {
 		return nil, fmt.Errorf("%s exists already; choose another name or remove it: %w", path, gq.ErrConflict)
@@ -95,7 +95,7 @@ func Create(path string) (*Target, error) {
 	return &Target{path: path, file: f, hash: sha256.New()}, nil
 }
 
-// Close closes the file. It removes an unfinished one.
+// Close closes the file, and removes it if it is unfinished.
 func (t *Target) Close() error {
 	err := t.file.Close()
 	if t.path != "" {
@@ -124,7 +124,7 @@ func (t *Target) Write(_ context.Context, items store.Items, _ []byte) error {
 	return t.block(typeItems, encode(&items))
 }
 
-// Export implements [store.Exporter]: it completes the file and reads it.
+// Export implements [store.Exporter]: it completes the file and opens it for reading.
 func (t *Target) Export(ctx context.Context) (store.Export, error) {
 	if !t.sealed {
 		if err := t.json(typeEnd, fileEnd{hex.EncodeToString(t.hash.Sum(nil)), t.sums}); err != nil {
@@ -145,7 +145,7 @@ func (t *Target) Export(ctx context.Context) (store.Export, error) {
 	return f, nil
 }
 
-// Finish implements [store.Import]: it gives the file its name.
+// Finish implements [store.Import]: it gives the file its final name.
 func (t *Target) Finish(context.Context) error {
 	if err := os.Rename(partial(t.path), t.path); err != nil {
 		return err
@@ -192,16 +192,16 @@ func (t *Target) block(typ byte, raw []byte) error {
 	return err
 }
 
-// File is a backup that is being read. Its cursors are offsets in the file.
+// File is a backup being read. Its cursors are offsets in the file.
 type File struct {
 	name string
 	in   io.ReaderAt
 	size int64
-	file io.Closer // nil for none
+	file io.Closer // nil if nothing must be closed
 
-	first int64 // where the items begin
+	first int64 // offset of the items
 	head  store.Head
-	sums  Sums // after Check
+	sums  Sums // set by Check
 }
 
 // OpenFile opens a backup and reads its first block.
@@ -276,12 +276,12 @@ type block struct {
 	whole   []byte // as it is in the file
 }
 
-// broken is an error with the position of a block.
+// broken returns an error with the position of a block.
 func (f *File) broken(b block, problem string) error {
 	return fmt.Errorf("%s: block %d at byte %d %s: %w", f.name, b.number, b.at, problem, gq.ErrCorrupt)
 }
 
-// frame reads a block without unpacking it, and verifies its checksum.
+// frame reads a block without decompressing it, and verifies its checksum.
 func (f *File) frame(at int64) (block, error) {
 	b := block{at: at}
 	if at >= f.size {
@@ -318,7 +318,7 @@ func (f *File) cut(b block, err error) error {
 	return fmt.Errorf("%s ends at byte %d, within the block that begins at byte %d: it was cut off: %w", f.name, f.size, b.at, gq.ErrCorrupt)
 }
 
-// block reads a block and unpacks it.
+// block reads and decompresses a block.
 func (f *File) block(at int64) (block, error) {
 	b, err := f.frame(at)
 	if err != nil {
@@ -334,8 +334,8 @@ func (f *File) block(at int64) (block, error) {
 	return b, nil
 }
 
-// Check reads the whole file and verifies every checksum. It calls done with the bytes read so
-// far.
+// Check reads the whole file and verifies every checksum. It calls done with the number
+// of bytes read so far.
 func (f *File) Check(ctx context.Context, done func(read, size int64)) error {
 	whole := sha256.New()
 	line := make([]byte, f.first)
@@ -391,10 +391,10 @@ func (f *File) end(at int64, whole []byte) error {
 // Head implements [store.Export]. The origin is the file itself.
 func (f *File) Head() store.Head { return f.head }
 
-// Sums is what the backup holds; zero before Check.
+// Sums returns the sums of the backup's contents; zero before Check.
 func (f *File) Sums() Sums { return f.sums }
 
-// Size is the size of the file in bytes.
+// Size returns the size of the file in bytes.
 func (f *File) Size() int64 { return f.size }
 
 // Read implements [store.Export], block by block.

@@ -1,7 +1,7 @@
-// Package transfer copies everything that a store holds to another store, or to a file and back.
-// It copies in parts and writes a mark of its progress with each, so that an interrupted copy can
-// resume. Counts and checksums prove that everything has arrived before the destination may be
-// used.
+// Package transfer copies everything in a store to another store, or to a file and back.
+// It copies in parts and stores a mark of its progress with each, so that an interrupted
+// copy can resume. Counts and checksums verify that everything has arrived before the
+// destination may be used.
 package transfer
 
 import (
@@ -26,38 +26,38 @@ type Options struct {
 	// Progress, if set, is called after every part.
 	Progress func(Progress)
 
-	// Unchanged, if set, is called at the end. It returns an error if the source has changed since
-	// the copy began.
+	// Unchanged, if set, is called at the end. It returns an error if the source has
+	// changed since the copy began.
 	Unchanged func(ctx context.Context) error
 }
 
 // Progress is the progress of a copy.
 type Progress struct {
-	Verifying bool  // the destination is being read
+	Verifying bool  // reading the destination back
 	Done      int64 // jobs and events so far
 	Total     int64 // an estimate
 }
 
-// Report is what was copied and verified.
+// Report says what was copied and verified.
 type Report struct {
-	Resumed   bool // an earlier run had begun the copy
+	Resumed   bool // continues an earlier run
 	Sums      Sums
 	LastEvent uint64
 	Elapsed   time.Duration
 }
 
-// limit is how many items one part has at most.
+// limit is the most items in one part.
 const limit = 2000
 
 // mark is the progress that the destination stores with every part.
 type mark struct {
 	Cursor []byte `json:"cursor"` // of the next part
-	Done   bool   `json:"done"`   // there is no next part
+	Done   bool   `json:"done"`   // this was the last part
 	Sums   Sums   `json:"sums"`   // of all parts so far
 }
 
-// Copy copies everything and verifies it. If it fails, the destination stays unfinished, and calling
-// it again with the same source resumes.
+// Copy copies everything and verifies it. If it fails, the destination stays unfinished;
+// calling it again with the same source resumes the copy.
 func Copy(ctx context.Context, from store.Export, to Destination, o Options) (Report, error) {
 	began := time.Now()
 	head := from.Head()
@@ -115,8 +115,8 @@ type part struct {
 	err   error
 }
 
-// read reads parts ahead of the receiver. It ends with the context, after an error and after the
-// last part.
+// read reads parts ahead of the receiver. It stops with the context, after an error and
+// after the last part.
 func read(ctx context.Context, from store.Export, cursor string) <-chan part {
 	parts := make(chan part)
 	go func() {
@@ -137,8 +137,8 @@ func read(ctx context.Context, from store.Export, cursor string) <-chan part {
 	return parts
 }
 
-// each calls visit with every part from a cursor on. When it returns, the reading goroutine has
-// ended.
+// each calls visit with every part from a cursor on. When it returns, the reading
+// goroutine has ended.
 func each(ctx context.Context, from store.Export, cursor string, visit func(part) error) error {
 	ctx, cancel := context.WithCancel(ctx)
 	parts := read(ctx, from, cursor)
@@ -181,10 +181,10 @@ func (c *copier) copy(ctx context.Context, from store.Export, in store.Import, a
 	})
 }
 
-// errDiffers means that the destination does not have what was sent.
+// errDiffers means that the destination does not have what was written.
 var errDiffers = errors.New("the destination differs from the source and stays unfinished; empty it and begin again")
 
-// verify reads the destination and compares it with the source.
+// verify reads the destination back and compares it with the source.
 func (c *copier) verify(ctx context.Context, to Destination, want store.Head, sums Sums) (err error) {
 	x, err := to.Export(ctx)
 	if err != nil {

@@ -11,11 +11,11 @@ import (
 	"github.com/gopherqueue/gq/store"
 )
 
-// Sum counts the items of a kind and adds up their hashes. It does not depend on the order of the
-// items, which differs between stores.
+// Sum counts the items of a kind and adds up their hashes. It does not depend on the
+// order of the items, which differs between stores.
 type Sum struct {
 	Count  uint64
-	Hi, Lo uint64 // of the first 16 bytes of each item's SHA-256, modulo 2^128
+	Hi, Lo uint64 // sum of the first 16 bytes of each item's SHA-256, modulo 2^128
 }
 
 func (s *Sum) add(item []byte) {
@@ -26,7 +26,7 @@ func (s *Sum) add(item []byte) {
 	s.Hi, _ = bits.Add64(s.Hi, binary.BigEndian.Uint64(h[:]), carry)
 }
 
-// Checksum is the sum as text.
+// Checksum returns the sum as text.
 func (s Sum) Checksum() string { return fmt.Sprintf("%016x%016x", s.Hi, s.Lo) }
 
 // Sums has the sum of each kind.
@@ -58,10 +58,10 @@ func (s *Sums) Named() []Named {
 	return all
 }
 
-// MarshalJSON is the list of the named sums.
+// MarshalJSON encodes the list of named sums.
 func (s Sums) MarshalJSON() ([]byte, error) { return json.Marshal(s.Named()) }
 
-// UnmarshalJSON reads what MarshalJSON wrote.
+// UnmarshalJSON is the inverse of MarshalJSON.
 func (s *Sums) UnmarshalJSON(b []byte) error {
 	var all []Named
 	if err := json.Unmarshal(b, &all); err != nil {
