@@ -1,4 +1,4 @@
-// Package classify judges the errors of handlers that bring no verdict of their own.
+// Package classify classifies errors of handlers that state no verdict themselves.
 package classify
 
 import (
@@ -12,12 +12,12 @@ import (
 	"github.com/gopherqueue/gq/machine"
 )
 
-// Error turns what a handler returned into the failure to remember. It is
-// total: every error gets exactly one category, and an error whose own methods
-// panic or whose tree is a ring does no harm. Nil is no failure.
+// Error converts the error of a handler to a failure. It is total: every error gets
+// exactly one category, even if its own methods panic or its tree has a cycle. Nil gives
+// no failure.
 //
-// The first line that applies decides. Lines 1 to 5 and 9 look at the error and
-// everything it wraps, outermost first.
+// The first matching rule decides. Rules 1 to 5 and 9 check the error and everything it
+// wraps, outermost first.
 //
 //  1. A [gq.TemporaryError] or [gq.PermanentError]: the handler's own verdict.
 //  2. [context.DeadlineExceeded] itself: TIMEOUT. A network timeout only
@@ -39,12 +39,12 @@ import (
 //     PERMANENT.
 //  12. Anything else: TEMPORARY.
 //
-// In doubt the order favours another attempt: attempts are bounded, while a job
-// that failed for good comes back only by hand. For the same reason
-// [context.Canceled] is nothing special. It says that some context ended, not
-// that anyone cancelled the job; who knows that records CategoryCancelled.
+// In doubt the order favors another attempt: attempts are bounded, while a job that
+// failed permanently must be replayed by hand. For the same reason [context.Canceled] is
+// not special. It only says that some context ended, not that a user cancelled the job;
+// code that knows so records CategoryCancelled.
 //
-// Words are looked for in the part of the message that is kept.
+// The rules about words apply to the part of the message that is kept.
 func Error(err error) gq.Failure {
 	if err == nil {
 		return gq.Failure{}
@@ -57,7 +57,7 @@ func Error(err error) gq.Failure {
 	return f
 }
 
-// textOf is err's text, also where asking for it panics.
+// textOf returns the error's text, even if its Error method panics.
 func textOf(err error) (text string) {
 	defer func() {
 		if recover() != nil {
@@ -67,26 +67,26 @@ func textOf(err error) (text string) {
 	return err.Error()
 }
 
-// evidence is what the tree of an error says about itself: of each sort the
-// outermost.
+// evidence is what the tree of an error says about itself; for each field the outermost
+// error counts.
 type evidence struct {
 	verdict  *gq.Failure // of a typed error
 	deadline bool        // context.DeadlineExceeded
 	crash    bool        // a run-time error
-	own      *gq.Error   // of this module
+	own      *gq.Error   // an error of this module
 	sqlState string
 	passing  bool // claims to be a timeout or temporary
 	status   int  // HTTP, 400 to 599
 	json     bool // undecodable JSON
 }
 
-// maxErrors bounds how much of an error's tree is looked at. A real one has a
-// dozen members; one that wraps itself has no end.
+// maxErrors limits how much of an error's tree is checked. A real one has about a dozen
+// members; one that wraps itself is infinite.
 const maxErrors = 1000
 
-// evidenceOf looks at err and what it wraps, in the order of [errors.As]. It
-// does not use that function: network timeouts claim there to be
-// context.DeadlineExceeded, and a ring would never end.
+// evidenceOf checks err and what it wraps, in the order of [errors.As]. It does not call
+// that function: network timeouts claim to be context.DeadlineExceeded there, and a cycle
+// would never end.
 func evidenceOf(err error) (e evidence) {
 	open := []error{err}
 	for seen := 0; len(open) > 0 && seen < maxErrors; seen++ {
@@ -101,8 +101,8 @@ func evidenceOf(err error) (e evidence) {
 	return e
 }
 
-// examine takes down what one error says and returns what it wraps, the first
-// last. A panic of the error's methods counts as silence.
+// examine records what one error says and returns what it wraps, in reverse order. If a
+// method of the error panics, it counts as saying nothing.
 func (e *evidence) examine(err error) (wrapped []error) {
 	defer func() { _ = recover() }()
 	switch v := err.(type) { //nolint:errorlint // this is the unwrapping
@@ -117,7 +117,7 @@ func (e *evidence) examine(err error) (wrapped []error) {
 	return wrapped
 }
 
-// typed takes down errors that are known by their type or identity.
+// typed records errors known by their type or identity.
 func (e *evidence) typed(err error) {
 	switch v := err.(type) { //nolint:errorlint // the caller unwraps
 	case *gq.TemporaryError:
@@ -146,7 +146,7 @@ func (e *evidence) typed(err error) {
 	}
 }
 
-// claims takes down what an error says through methods that are customary.
+// claims records what an error says through well-known methods.
 func (e *evidence) claims(err error) {
 	if _, ok := err.(interface{ RuntimeError() }); ok {
 		e.crash = true
@@ -172,7 +172,7 @@ func (e *evidence) claims(err error) {
 	}
 }
 
-// judge weighs the evidence in the order that Classify documents.
+// judge applies the rules in the order that [Error] documents.
 func (e evidence) judge(message string) gq.Failure {
 	text := plain(message)
 	switch {
@@ -212,7 +212,7 @@ func (e evidence) judge(message string) gq.Failure {
 	return gq.Failure{Category: gq.CategoryTemporary}
 }
 
-// categoryOf is how an error of this module counts when a handler returns it.
+// categoryOf returns the category of an error of this module that a handler returns.
 func categoryOf(k gq.ErrorKind) gq.Category {
 	switch k {
 	case gq.KindInvalid, gq.KindNotFound, gq.KindDuplicate, gq.KindDenied, gq.KindUnauthenticated:
@@ -222,7 +222,7 @@ func categoryOf(k gq.ErrorKind) gq.Category {
 	}
 }
 
-// httpCategory judges a status between 400 and 599.
+// httpCategory classifies a status between 400 and 599.
 func httpCategory(status int) gq.Category {
 	switch status {
 	case 408, 409, 423, 425, 429:
@@ -234,7 +234,7 @@ func httpCategory(status int) gq.Category {
 	return gq.CategoryTemporary
 }
 
-// sqlCategory judges an SQLSTATE, 0 where it says nothing either way.
+// sqlCategory classifies an SQLSTATE; 0 means undecided.
 func sqlCategory(state string) gq.Category {
 	if len(state) != 5 {
 		return 0

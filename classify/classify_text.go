@@ -6,9 +6,8 @@ import (
 	"unicode/utf8"
 )
 
-// wordList maps phrases to the code of the failure they stand for. A phrase
-// matches whole words of a plain text; a star at its end leaves the last word
-// open.
+// wordList maps phrases to failure codes. A phrase matches whole words of a normalized
+// text; a star at its end matches any ending of the last word.
 type wordList []struct{ phrase, code string }
 
 var passingWords = wordList{
@@ -55,7 +54,7 @@ var systemWords = wordList{
 	{"cannot allocate memory", "resources"},
 	{"no space left on device", "resources"},
 	{"too many open files", "resources"},
-	{"executable file not found", "resources"}, // of the worker's machine, not of the job
+	{"executable file not found", "resources"}, // a problem of the worker's machine, not of the job
 	{"segmentation fault", "crash"},
 	{"segmentation violation", "crash"},
 	{"access violation", "crash"},
@@ -103,7 +102,7 @@ func (l wordList) find(text string) (code string, ok bool) {
 	return "", false
 }
 
-// says reports whether a plain text contains the phrase as whole words.
+// says reports whether a normalized text contains the phrase as whole words.
 func says(text, phrase string) bool {
 	stem, open := strings.CutSuffix(phrase, "*")
 	for from := 0; ; {
@@ -123,8 +122,8 @@ func says(text, phrase string) bool {
 
 func inWord(r rune) bool { return r != utf8.RuneError && (unicode.IsLetter(r) || unicode.IsDigit(r)) }
 
-// plain is a message in lower case with one space for every run of spaces,
-// hyphens and underscores, so that one spelling of a phrase is enough.
+// plain normalizes a message: lower case, with one space for every run of spaces, hyphens
+// and underscores, so that one spelling of a phrase is enough.
 func plain(message string) string {
 	spaced := strings.Map(func(r rune) rune {
 		if r == '-' || r == '_' {
@@ -135,10 +134,9 @@ func plain(message string) string {
 	return strings.Join(strings.Fields(spaced), " ")
 }
 
-// statusIn finds an HTTP status between 400 and 599 in a plain text: a number
-// of three digits that follows a word for it, as in "status 404",
-// "status code: 503" or "http/1.1 429". Numbers that stand anywhere else mean
-// something else.
+// statusIn finds an HTTP status between 400 and 599 in a normalized text: a number of
+// three digits after a word that announces it, as in "status 404", "status code: 503" or
+// "http/1.1 429". Numbers elsewhere mean something else.
 func statusIn(text string) int {
 	for i := 0; i+3 <= len(text); i++ {
 		if text[i] != '4' && text[i] != '5' || !digit(text[i+1]) || !digit(text[i+2]) {
@@ -155,8 +153,8 @@ func statusIn(text string) int {
 
 func digit(c byte) bool { return c >= '0' && c <= '9' }
 
-// announcesStatus reports whether the text before a number says that the number
-// is an HTTP status.
+// announcesStatus reports whether the text before a number says that the number is an
+// HTTP status.
 func announcesStatus(before string) bool {
 	lead := strings.TrimRight(before, " :=\"'(")
 	if lead == before {

@@ -145,7 +145,8 @@ func invoke[Q, A proto.Message](ctx context.Context, c *Client, s safety, m meth
 	return answer, nil
 }
 
-// unsent reports whether a call was never sent. gRPC sets the peer address of all other calls.
+// unsent reports whether a call was never sent: gRPC sets the peer address of every call
+// it sent.
 func unsent(server *peer.Peer) safety { return server.Addr == nil }
 
 // translated converts a gRPC status. A request that cannot be encoded gets the same error as one

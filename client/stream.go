@@ -94,7 +94,7 @@ func (l *workLink) greet(ctx context.Context) (*workStream, error) {
 		err = stream.Send(&pb.WorkRequest{Id: 1, Message: &pb.WorkRequest_Hello{Hello: &pb.Hello{}}})
 	}
 	var r *pb.WorkResponse
-	if stream != nil { // what is wrong is told by Recv
+	if stream != nil { // Recv returns the error
 		r, err = stream.Recv()
 	}
 	if err == nil && r.GetWelcome() == nil {
@@ -151,14 +151,14 @@ type workStream struct {
 	stream       pb.WorkersService_WorkClient
 	cancel       context.CancelFunc
 	messageBytes int
-	wake         chan struct{} // has room for one: there is something to send
-	done         chan struct{} // closed when nothing will be answered any more
-	last         atomic.Uint64 // id
+	wake         chan struct{} // buffered; signals that there is something to send
+	done         chan struct{} // closed when no more answers will arrive
+	last         atomic.Uint64 // last request id
 
 	mu       sync.Mutex
 	asked    map[uint64]*asked // by id; guarded by mu
 	queue    []outgoing        // to be sent; guarded by mu
-	finished bool              // nothing more is asked; guarded by mu
+	finished bool              // accepts no more requests; guarded by mu
 	err      error             // why it ended; guarded by mu
 }
 
@@ -171,11 +171,11 @@ type outgoing struct {
 
 // asked is a request in flight. Its fields are guarded by workStream.mu until the answer arrives.
 type asked struct {
-	answer chan struct{} // closed when it is there
-	jobs   []*pb.Job     // those of a credit, as they come
+	answer chan struct{} // closed when the answer has arrived
+	jobs   []*pb.Job     // jobs of a credit, as they arrive
 	other  *pb.WorkResponse
 	err    error
-	sent   bool // the server may have it
+	sent   bool // the server may have received it
 	left   bool // nobody waits for the answer
 }
 
@@ -219,7 +219,7 @@ func (s *workStream) claim(ctx context.Context, r *pb.ClaimRequest) (jobs []*pb.
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	select {
-	case <-a.answer: // perhaps in the last moment
+	case <-a.answer: // it may have arrived at the last moment
 		jobs, a.jobs = a.jobs, nil
 		if err = a.err; err == nil && a.other.GetProblem() != nil {
 			err = wire.ErrorFromProblem(a.other.GetProblem())
@@ -230,7 +230,7 @@ func (s *workStream) claim(ctx context.Context, r *pb.ClaimRequest) (jobs []*pb.
 	if id == 0 {
 		return nil, false, err
 	}
-	a.left = true // what comes is given back
+	a.left = true // jobs that still arrive are given back
 	message := new(grpc.PreparedMsg)
 	withdraw := &pb.WorkRequest{Message: &pb.WorkRequest_Withdraw{Withdraw: &pb.Withdraw{Credit: id}}}
 	if message.Encode(s.stream, withdraw) == nil {
@@ -273,11 +273,11 @@ func (s *workStream) send() {
 		s.mu.Unlock()
 		for _, r := range queue {
 			if s.stream.SendMsg(r.message) != nil {
-				return // receive learns why
+				return // receive gets the reason
 			}
 		}
 		if finished && len(queue) == 0 {
-			_ = s.stream.CloseSend() // receive learns what is wrong
+			_ = s.stream.CloseSend() // receive gets the reason
 			return
 		}
 		select {
