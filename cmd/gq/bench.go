@@ -116,7 +116,7 @@ const benchExample = `  gq bench                                 a fresh tempora
   gq bench --callers 512 --duration 20s --repeat 5
   gq bench --callers 512 --cpuprofile cpu.out && go tool pprof -tagfocus part=store cpu.out`
 
-// benchFlags are what only the command knows of a run.
+// benchFlags are the flags of a run that package bench does not know.
 type benchFlags struct {
 	bench.Settings
 	store      string
@@ -197,7 +197,7 @@ func (f *benchFlags) settle() (u storeurl.URL, err error) {
 	return u, nil
 }
 
-// unconnected are the settings before there is a server to measure.
+// unconnected returns the settings before there is a server to measure.
 func (f *benchFlags) unconnected() bench.Settings {
 	s := f.Settings
 	s.Scenarios = slices.DeleteFunc(slices.Clone(s.Scenarios), func(name bench.Scenario) bool { return name == bench.Server })

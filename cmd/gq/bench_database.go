@@ -15,9 +15,9 @@ import (
 	"github.com/gopherqueue/gq/store/postgres"
 )
 
-// benchServer makes stores on a PostgreSQL server, each in a database of its own
-// that did not exist before, so that nothing of anybody is touched. It has no
-// floor: what the server writes is for the server to know.
+// benchServer creates stores on a PostgreSQL server, each in its own new database, so
+// that it touches nobody's data. It has no floor, because only the server knows what it
+// writes.
 type benchServer struct {
 	url  string
 	made map[string]bool
@@ -40,8 +40,7 @@ func (b *benchServer) Open(name string, _ func([]byte)) (store.Store, error) {
 	return postgres.Open(ctx, u.String(), store.Config{})
 }
 
-// database is the name of the database of a store. Names of stores are ours, and
-// the process makes them nobody else's.
+// database returns the name of a store's database, which is unique to this process.
 func (b *benchServer) database(name string) string {
 	plain := strings.Map(func(r rune) rune {
 		if r >= 'a' && r <= 'z' || r >= '0' && r <= '9' {
@@ -53,7 +52,7 @@ func (b *benchServer) database(name string) string {
 }
 
 func (b *benchServer) execute(ctx context.Context, sql string) error {
-	settings, err := pgxpool.ParseConfig(b.url) // which knows what a URL says of a pool
+	settings, err := pgxpool.ParseConfig(b.url) // it understands pool parameters in the URL
 	if err != nil {
 		return err
 	}

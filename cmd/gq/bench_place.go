@@ -16,21 +16,20 @@ import (
 	"github.com/gopherqueue/gq/store/local"
 )
 
-// benchPlace is where stores are made for a benchmark, and how to leave it.
+// benchPlace is where a benchmark creates its stores, and how to clean it up.
 type benchPlace interface {
 	bench.Place
 	fmt.Stringer
 	Close() error
 }
 
-// benchBeside is a place where a server can have a store of its own.
+// benchBeside is a place where a server can have its own store.
 type benchBeside interface {
-	// Beside is the URL of that store.
+	// Beside returns the URL of that store.
 	Beside() string
 }
 
-// openBenchPlace finds the place a URL names; the zero URL is a temporary
-// directory.
+// openBenchPlace opens the place that a URL names; the zero URL is a temporary directory.
 func openBenchPlace(u storeurl.URL, getenv func(string) string) (benchPlace, error) {
 	switch u.Scheme {
 	case "":
@@ -62,15 +61,15 @@ func (benchMemory) Close() error                                   { return nil 
 func (benchMemory) String() string                                 { return "memory:" }
 func (benchMemory) Beside() string                                 { return "memory:" }
 
-// benchDirectory makes stores below a directory. It is left as it was found:
-// empty, or not there.
+// benchDirectory makes stores below a directory, and leaves it as it found it: empty, or
+// not there.
 type benchDirectory struct {
 	dir   string
 	leave func(dir string) error
 }
 
-// openBenchDirectory refuses a directory with anything in it: a benchmark must
-// never touch a store that someone uses.
+// openBenchDirectory rejects a directory that is not empty: a benchmark must never touch
+// a store in use.
 func openBenchDirectory(dir string) (*benchDirectory, error) {
 	refuse := func(problem string) error {
 		return &gq.InvalidError{Faults: []gq.Fault{{Field: "store", Problem: fmt.Sprintf("%s %s", dir, problem)}}}
@@ -94,7 +93,7 @@ func openBenchDirectory(dir string) (*benchDirectory, error) {
 		return nil, err
 	}
 	for _, entry := range entries {
-		if entry.Name() != "lost+found" { // of a file system that is mounted here
+		if entry.Name() != "lost+found" { // present on mounted file systems
 			return nil, refuse("is not empty (it has " + entry.Name() + "); a benchmark needs an empty directory or one that does not exist")
 		}
 	}

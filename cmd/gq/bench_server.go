@@ -16,8 +16,8 @@ import (
 	"github.com/gopherqueue/gq/internal/cli"
 )
 
-// connect reaches the server to measure, and starts one if none was named. The
-// function it returns ends both.
+// connect connects to the server to measure, and starts one if none was named. closing
+// ends both.
 func (f *benchFlags) connect(ctx context.Context, place benchPlace) (closing func(), err error) {
 	addr, stop := f.addr, func() {}
 	if addr == "" {
@@ -41,8 +41,8 @@ func (f *benchFlags) connect(ctx context.Context, place benchPlace) (closing fun
 	}, nil
 }
 
-// startBenchServer runs this program as a server in another process, and returns
-// its gRPC address and its number.
+// startBenchServer runs this program as a server in another process, and returns its gRPC
+// address and its process id.
 func startBenchServer(ctx context.Context, store string) (addr string, process int, stop func(), err error) {
 	self, err := os.Executable()
 	if err != nil {
@@ -76,6 +76,6 @@ func startBenchServer(ctx context.Context, store string) (addr string, process i
 	return addr, c.Process.Pid, func() {
 		_ = c.Process.Signal(syscall.SIGTERM)
 		<-read
-		_ = c.Wait() // how it ends is no measurement
+		_ = c.Wait() // its exit status does not matter
 	}, nil
 }

@@ -47,7 +47,7 @@ func writeBench(w io.Writer, r *bench.Report) error {
 	return err
 }
 
-// column is one column of a table: two lines of heading and what stands below.
+// column is one column of a table: two heading lines and the values.
 type column[T any] struct {
 	head, unit string
 	cell       func(T) string
@@ -82,7 +82,7 @@ func rowColumns(whole bool) []column[bench.Row] {
 	)
 }
 
-// writeRows prints a table with all columns aligned to the right.
+// writeRows prints a table with all columns right-aligned.
 func writeRows[T any](w io.Writer, rows []T, columns []column[T]) {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
 	line := func(cell func(column[T]) string) {
@@ -96,7 +96,7 @@ func writeRows[T any](w io.Writer, rows []T, columns []column[T]) {
 	for _, r := range rows {
 		line(func(c column[T]) string { return c.cell(r) })
 	}
-	_ = t.Flush() // to memory
+	_ = t.Flush() // writing to memory
 }
 
 func writeBacklog(w io.Writer, r *bench.BacklogResult) {
@@ -166,7 +166,7 @@ func writeServer(w io.Writer, r *bench.ServerResult) {
 	fmt.Fprintf(w, "  submit to handler, idle   %s ms p50/p95/p99, of which the submission %s\n", percentiles(r.ToStart), percentiles(r.ToStartSubmit))
 }
 
-// known formats a measure, or a dash where there is none.
+// known formats a measurement, or a dash if there is none.
 func known[T any](value *T, format func(T) string) string {
 	if value == nil {
 		return "-"
@@ -174,7 +174,7 @@ func known[T any](value *T, format func(T) string) string {
 	return format(*value)
 }
 
-// grouped is a whole number with its thousands apart.
+// grouped formats a whole number with thousands separators.
 func grouped(value float64) string {
 	digits := strconv.FormatFloat(value, 'f', 0, 64)
 	sign := ""
@@ -187,7 +187,7 @@ func grouped(value float64) string {
 	return sign + digits
 }
 
-// brief has three digits that count, or all before the point.
+// brief formats a number with three significant digits, or all before the point.
 func brief(value float64) string {
 	switch {
 	case value >= 100:

@@ -15,18 +15,17 @@ import (
 	"github.com/gopherqueue/gq/internal/wire"
 )
 
-// What a shell offers for values. Some of it is known here; the rest the server is
-// asked for, which has a second to answer: a shell that hangs is worse than one
-// that offers nothing, and so is one that complains.
+// completeWithin limits how long shell completion may ask the server for values. A shell
+// that offers nothing is better than one that hangs or prints errors.
 const completeWithin = time.Second
 
-// completeMost is how many jobs are offered.
+// completeMost is the most jobs that are offered.
 const completeMost = 50
 
-// values are what may stand somewhere, each with a description behind a tab or none.
+// values lists completions, each optionally followed by a tab and a description.
 type values func(ctx context.Context, q queue) ([]string, error)
 
-// flagValues are the values of flags that commands have which talk to a server.
+// flagValues has the completions of flags that commands for servers share.
 var flagValues = map[string]values{
 	"queue":    queueNames,
 	"pool":     poolNames,
@@ -37,7 +36,7 @@ var flagValues = map[string]values{
 	"after":    jobIDs(),
 }
 
-// argumentValues are those of arguments, by the command's name below gq.
+// argumentValues has the completions of arguments, by the command's name below gq.
 var argumentValues = map[string]values{
 	"queue show": queueNames, "queue set": queueNames, "queue pause": queueNames, "queue resume": queueNames,
 	"pool set":      poolNames,
@@ -48,7 +47,7 @@ var argumentValues = map[string]values{
 	"dlq replay": jobIDs(gq.StatusDeadLetter), "dlq purge": jobIDs(gq.StatusDeadLetter),
 }
 
-// complete has shells offer values for a command and those below it.
+// complete adds completions to a command and its subcommands.
 func complete(p process, c *cobra.Command) {
 	for _, child := range c.Commands() {
 		complete(p, child)
@@ -58,7 +57,7 @@ func complete(p process, c *cobra.Command) {
 	}
 	for name, v := range flagValues {
 		if f := c.Flags().Lookup(name); f != nil {
-			_ = c.RegisterFlagCompletionFunc(name, p.offer(v, f)) // it exists, and once
+			_ = c.RegisterFlagCompletionFunc(name, p.offer(v, f)) // cannot fail: the flag exists and is registered once
 		}
 	}
 	name := strings.TrimPrefix(c.CommandPath(), c.Root().Name()+" ")
@@ -67,12 +66,12 @@ func complete(p process, c *cobra.Command) {
 	}
 }
 
-// offer answers a shell, for an argument or for a flag.
+// offer returns the completion function of an argument or a flag.
 func (p process) offer(v values, f *pflag.Flag) cobra.CompletionFunc {
 	return func(c *cobra.Command, args []string, typed string) ([]cobra.Completion, cobra.ShellCompDirective) {
 		one := f == nil && !strings.HasSuffix(c.Use, "...]") && !strings.HasSuffix(c.Use, "...")
 		if one && len(args) > 0 {
-			return nil, cobra.ShellCompDirectiveNoFileComp // it takes one
+			return nil, cobra.ShellCompDirectiveNoFileComp // it takes one argument
 		}
 		prefix := ""
 		if f != nil && f.Value.Type() == "stringSlice" {
@@ -88,7 +87,7 @@ func (p process) offer(v values, f *pflag.Flag) cobra.CompletionFunc {
 	}
 }
 
-// ask finds values out. Where that cannot be done there are none.
+// ask gets completions, or none if that fails.
 func (p process) ask(c *cobra.Command, v values) []string {
 	addr, _ := c.Flags().GetString("addr")
 	q, closing, err := p.dial(cmp.Or(addr, p.getenv("GQ_ADDR"), defaultAddr), -1, nil)
@@ -140,7 +139,7 @@ func scheduleNames(ctx context.Context, q queue) (names []string, err error) {
 	return names, err
 }
 
-// jobIDs are the newest jobs in these states, or in any.
+// jobIDs lists the newest jobs in these states, or in any.
 func jobIDs(in ...gq.Status) values {
 	return func(ctx context.Context, q queue) (ids []string, err error) {
 		page, err := q.List(ctx, gq.Query{Statuses: in, Limit: completeMost})

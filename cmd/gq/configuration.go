@@ -15,7 +15,7 @@ import (
 	"github.com/gopherqueue/gq/webhook"
 )
 
-// configFlags are the flags that every key of the configuration has.
+// configFlags has a flag for every key of the configuration.
 type configFlags struct {
 	file   string
 	values map[string]*string // by key
@@ -66,7 +66,7 @@ func (f *configFlags) load(c *cobra.Command, p process) (config.Loaded, error) {
 	return config.Load(sources)
 }
 
-// checkConfig reports what a server would refuse that reads these values.
+// checkConfig reports values that a server would reject.
 func checkConfig(c *config.Config, fault func(key, format string, args ...any)) {
 	_, store := storeurl.Parse(c.Store)
 	_, allow := delivery.ParseAllow(c.Webhooks.Allow)

@@ -51,22 +51,23 @@ The store is durable, in a temporary directory that is removed at the end, or in
 	return c
 }
 
-// demoTime bounds the whole show.
+// demoTime limits the whole demo.
 const demoTime = 2 * time.Minute
 
-// demo is one showing.
+// demo is one run of the demo.
 type demo struct {
 	*engine.Engine
 	screen screen
 	began  time.Time
 	jobs   []demoJob // in the order of submission
 
-	// Of whoever prints events: the follower while the show runs, the summary after it.
+	// Owned by whoever prints events: the follower during the demo, the summary
+	// afterwards.
 	types   map[gq.JobID]string
-	printed uint64 // the newest event that was
+	printed uint64 // the newest printed event
 }
 
-// demoJob is a job of the show and how it is meant to end.
+// demoJob is a job of the demo and how it should end.
 type demoJob struct {
 	id   gq.JobID
 	what string
@@ -92,20 +93,20 @@ func runDemo(ctx context.Context, p process, dir string) (err error) {
 	return d.summary(ctx)
 }
 
-// play runs the show and returns when nothing of it runs any more.
+// play runs the demo and returns when nothing of it still runs.
 func (d *demo) play(ctx context.Context) error {
 	ctx, stop := context.WithTimeout(ctx, demoTime)
 	var running sync.WaitGroup
 	defer func() { stop(); running.Wait() }()
 	w := worker.New(d.Engine, worker.Config{
 		Name: "worker-1", Slots: 4, HeartbeatEvery: 300 * time.Millisecond,
-		DrainTimeout: time.Second, // whoever interrupts the show wants it to end
+		DrainTimeout: time.Second, // a user who interrupts the demo wants it to end
 		Logger:       slog.New(slog.DiscardHandler),
 	})
 	d.register(w)
 	running.Go(func() { _ = d.Run(ctx) }) // its errors show in the calls below
 	running.Go(func() { d.follow(ctx) })
-	if err := d.crash(ctx); err != nil { // before any other worker is there to take the job
+	if err := d.crash(ctx); err != nil { // before another worker can take the job
 		return err
 	}
 	running.Go(func() { _ = w.Run(ctx) })
@@ -115,7 +116,7 @@ func (d *demo) play(ctx context.Context) error {
 	return d.finish(ctx)
 }
 
-// register registers the functions that do the work.
+// register registers the demo's handlers.
 func (d *demo) register(w *worker.Worker) {
 	worker.Handle(w, gq.NewKind[struct{ To string }, gq.None]("email.send"), func(ctx context.Context, job *worker.Job[struct{ To string }]) error {
 		return pause(ctx, 200*time.Millisecond)
@@ -137,7 +138,7 @@ func (d *demo) register(w *worker.Worker) {
 	})
 	worker.Handle(w, gq.NewKind[struct{}, gq.None]("clock.tick"), func(context.Context, *worker.Job[struct{}]) error { return nil })
 	worker.Handle(w, gq.NewKind[struct{}, gq.None]("video.encode"), func(ctx context.Context, _ *worker.Job[struct{}]) error {
-		return pause(ctx, time.Hour) // far longer than the show: it will be cancelled
+		return pause(ctx, time.Hour) // far longer than the demo: it will be cancelled
 	})
 	worker.Handle(w, gq.NewKind[struct{}, gq.None]("invoice.print"), func(ctx context.Context, _ *worker.Job[struct{}]) error {
 		return pause(ctx, 200*time.Millisecond)
@@ -153,7 +154,7 @@ func pause(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// crash lets a second worker take a job and fall silent for good.
+// crash makes a second worker claim a job and then vanish.
 func (d *demo) crash(ctx context.Context) error {
 	policy := machine.DefaultPolicy()
 	policy.LeaseTTL = 2 * time.Second
@@ -167,7 +168,7 @@ func (d *demo) crash(ctx context.Context) error {
 	return err
 }
 
-// submit hands in everything else.
+// submit submits all other jobs.
 func (d *demo) submit(ctx context.Context) error {
 	retried := machine.DefaultPolicy()
 	retried.Backoff = gq.Backoff{Strategy: gq.StrategyConstant, Initial: 700 * time.Millisecond, Max: time.Second, Jitter: gq.JitterNone, Multiplier: 1}
@@ -194,7 +195,7 @@ func (d *demo) submit(ctx context.Context) error {
 	return err
 }
 
-// album is a graph: one job that waits for three others, submitted as a whole.
+// album submits a graph as a whole: one job that waits for three others.
 func (d *demo) album(ctx context.Context) error {
 	drafts := []gq.GraphJob{{Spec: gq.Spec{Type: "album.publish"}, Ref: "album"}}
 	for i := range 3 {
@@ -229,7 +230,7 @@ func (d *demo) note(id gq.JobID, what string, want gq.Status) {
 	d.jobs = append(d.jobs, demoJob{id, what, want})
 }
 
-// finish cancels what has to be cancelled and waits for the rest.
+// finish cancels the job to be cancelled and waits for the rest.
 func (d *demo) finish(ctx context.Context) error {
 	if err := pause(ctx, 1500*time.Millisecond); err != nil {
 		return err
@@ -263,7 +264,7 @@ func (d *demo) finish(ctx context.Context) error {
 	}
 }
 
-// running waits until a worker has begun with a job, or it has ended.
+// running waits until a worker has started a job, or the job has ended.
 func (d *demo) running(ctx context.Context, id gq.JobID) error {
 	for {
 		job, err := d.Get(ctx, id, 0)
@@ -276,9 +277,9 @@ func (d *demo) running(ctx context.Context, id gq.JobID) error {
 	}
 }
 
-// follow prints every event as it comes.
+// follow prints events as they arrive.
 func (d *demo) follow(ctx context.Context) {
-	_ = d.Follow(ctx, 0, func(events []gq.Event) error { // its errors show in the calls of the show
+	_ = d.Follow(ctx, 0, func(events []gq.Event) error { // its errors show in the calls of the demo
 		d.print(ctx, events)
 		return nil
 	})
@@ -290,10 +291,10 @@ func (d *demo) print(ctx context.Context, events []gq.Event) {
 		e := &events[i]
 		d.printed = e.Seq
 		if e.Time.Before(d.began) {
-			continue // of an earlier show in the same directory
+			continue // from an earlier demo in the same directory
 		}
 		if e.Type == gq.EventSubmitted && i+1 < len(events) && events[i+1].Job == e.Job {
-			continue // it moved on at once, and the next line says where to
+			continue // the job moved on at once; the next line says where to
 		}
 		if d.types[e.Job] == "" {
 			if job, err := d.Get(ctx, e.Job, 0); err == nil {
@@ -304,9 +305,9 @@ func (d *demo) print(ctx context.Context, events []gq.Event) {
 	}
 }
 
-// summary says how it all ended, and fails if it did not end as it should.
+// summary prints how every job ended, and fails if one did not end as expected.
 func (d *demo) summary(ctx context.Context) error {
-	rest, err := d.Events(ctx, d.printed, 1000) // far more than a show has
+	rest, err := d.Events(ctx, d.printed, 1000) // far more than a demo has
 	if err != nil {
 		return err
 	}

@@ -43,7 +43,7 @@ func newDLQList(p process) *cobra.Command {
 	return c
 }
 
-// deadFlags select jobs in DEAD_LETTER for a command that changes them.
+// deadFlags selects jobs in DEAD_LETTER for a command that changes them.
 func deadFlags(c *cobra.Command) *filterFlags {
 	f := &filterFlags{dead: true}
 	f.add(c.Flags())
@@ -84,7 +84,7 @@ Name the jobs or select them with flags. The old jobs stay as they are.`,
 	return c
 }
 
-// checkDead refuses jobs that were not given up.
+// checkDead rejects jobs that are not in DEAD_LETTER.
 func checkDead(ctx context.Context, q queue, id gq.JobID, hint string) error {
 	job, err := q.Get(ctx, id, 0)
 	if err == nil && job.State.Status != gq.StatusDeadLetter {
@@ -93,12 +93,12 @@ func checkDead(ctx context.Context, q queue, id gq.JobID, hint string) error {
 	return err
 }
 
-// replayDead submits all jobs again that a query selects.
+// replayDead replays all jobs that a query selects.
 func (r *remote) replayDead(ctx context.Context, q queue, query gq.Query) error {
 	query.OldestFirst, query.Limit = true, 500
 	line := newProgress(r.stderr)
 	defer line.clear()
-	made := map[gq.JobID]bool{} // here; those that are given up meanwhile are not submitted once more
+	made := map[gq.JobID]bool{} // jobs created here, which must not be replayed again if they die meanwhile
 	done, failed := 0, error(nil)
 	for {
 		page, err := q.List(ctx, query)
@@ -194,7 +194,7 @@ func (r *remote) purgeDead(ctx context.Context, q queue, query gq.Query) (int, e
 	return q.PurgeWhere(ctx, query)
 }
 
-// confirm asks on a terminal whether to go on; elsewhere nobody would answer.
+// confirm asks for confirmation on a terminal; elsewhere nobody could answer.
 func (r *remote) confirm(yes bool, question string) error {
 	if yes {
 		return nil

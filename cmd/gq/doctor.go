@@ -48,7 +48,7 @@ Notes do not change it.`,
 	return c
 }
 
-// finding is the outcome of one check.
+// finding is the result of one check.
 type finding struct {
 	Level string `json:"level"` // ok, note or fail
 	Check string `json:"check"`
@@ -107,7 +107,7 @@ func (f *findings) examine(ctx context.Context, q queue) error {
 	return nil
 }
 
-// clock compares the newest job's instant with ours.
+// clock compares the newest job's time with the local clock.
 func (f *findings) clock(ctx context.Context, q queue) {
 	page, err := q.List(ctx, gq.Query{Limit: 1})
 	if err != nil || len(page.Jobs) == 0 {

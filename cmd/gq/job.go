@@ -75,7 +75,7 @@ for use in a pipe.`,
 
 // filterFlags select jobs.
 type filterFlags struct {
-	dead         bool // those in DEAD_LETTER
+	dead         bool // only jobs in DEAD_LETTER
 	all          bool
 	queue        string
 	states       []string
@@ -94,7 +94,7 @@ func (f *filterFlags) add(flags *pflag.FlagSet) {
 	flags.StringArrayVar(&f.tags, "tag", nil, "only with this label, as name=value; may be repeated: all of them")
 }
 
-// addAll adds the flag that stands for no filter, for commands that change jobs.
+// addAll adds the flag that selects all jobs, for commands that change jobs.
 func (f *filterFlags) addAll(flags *pflag.FlagSet, usage string) {
 	flags.BoolVar(&f.all, "all", false, usage)
 }
@@ -127,7 +127,7 @@ func (f *filterFlags) query() (q gq.Query, err error) {
 	}
 	var more []gq.Fault
 	q.Tags, more = readTags(f.tags)
-	if len(more) == 0 && len(q.Tags) < len(f.tags) { // more would be selected than was asked for
+	if len(more) == 0 && len(q.Tags) < len(f.tags) { // a malformed tag would select more than was asked for
 		more = []gq.Fault{{Field: "tag", Problem: "a label is asked for with two values"}}
 	}
 	if faults = append(faults, more...); len(faults) > 0 {
@@ -136,8 +136,8 @@ func (f *filterFlags) query() (q gq.Query, err error) {
 	return q, nil
 }
 
-// chosen are the jobs that a command is to change: those named, or where there
-// are none those that the query selects.
+// chosen returns the jobs that a command changes: the named ones or, without names, those
+// that the query selects.
 func (f *filterFlags) chosen(args []string) (ids []gq.JobID, q gq.Query, err error) {
 	if ids, err = jobArgs(args); err != nil {
 		return nil, q, err
@@ -151,7 +151,7 @@ func (f *filterFlags) chosen(args []string) (ids []gq.JobID, q gq.Query, err err
 	return ids, q, nil
 }
 
-// readInstant reads an instant, or how long ago it was.
+// readInstant parses a time, or a duration before now.
 func readInstant(text string) (time.Time, error) {
 	if t, err := time.Parse(time.RFC3339, text); err == nil {
 		return t, nil
@@ -181,10 +181,10 @@ const listHelp = `Type and tag are not indexed: with --type or --tag the server 
 the other flags select, 10,000 at a time, until the page is full or 20 seconds have
 passed. The cursor continues from there.`
 
-// lookFor is how long jobs of a type or tag are looked for.
+// lookFor limits the search for jobs by type or tag.
 const lookFor = 20 * time.Second
 
-// listing makes a command that lists the jobs that a filter selects.
+// listing makes a command that lists the jobs a filter selects.
 func listing(r *remote, c *cobra.Command, f *filterFlags) {
 	var limit int
 	var cursor string
@@ -217,8 +217,8 @@ func listing(r *remote, c *cobra.Command, f *filterFlags) {
 	}
 }
 
-// page lists jobs. Where they are picked by type or tag the server answers with
-// what it found so far, and is asked again until the page is full.
+// page lists jobs. For a filter by type or tag the server may return a partial page, so
+// page asks again until it is full.
 func (r *remote) page(ctx context.Context, q queue, query gq.Query) (page gq.Page, err error) {
 	began, limit := time.Now(), query.Limit
 	line := newProgress(r.stderr)
@@ -322,8 +322,8 @@ func newJobExplain(p process) *cobra.Command {
 	return c
 }
 
-// each does something for many jobs and goes on through errors. The first one
-// decides the exit status.
+// each calls f for all items and continues after errors. The first error decides the exit
+// status.
 func each[T any](all []T, f func(T) error) (err error) {
 	for _, v := range all {
 		err = errors.Join(err, f(v))

@@ -113,8 +113,8 @@ running ends at once. The worker of a running job is told with its next heartbea
 	return c
 }
 
-// jobIn is a job in the state that a call has left it in: the whole job for
-// programs, if it may be read.
+// jobIn returns a job in the state that a call left it in: the whole job, if it may be
+// read, for JSON output.
 func (r *remote) jobIn(ctx context.Context, q queue, s *gq.State) wire.Job {
 	if r.json {
 		if job, err := q.Get(ctx, s.ID, 0); err == nil {
@@ -167,8 +167,7 @@ func newJobReplay(p process) *cobra.Command {
 	return c
 }
 
-// replay submits a finished job again and prints what came of it. It returns the id
-// of the new one.
+// replay replays a finished job, prints the result and returns the id of the new job.
 func (r *remote) replay(ctx context.Context, q queue, id gq.JobID) (gq.JobID, error) {
 	submitted, err := q.Replay(ctx, id)
 	if err != nil {
@@ -181,8 +180,8 @@ func (r *remote) replay(ctx context.Context, q queue, id gq.JobID) (gq.JobID, er
 	return submitted.ID(), wire.EncodeJSON(r.stdout, madeJob(ctx, q, &submitted))
 }
 
-// madeJob is a job that was submitted, as far as it may be read: it exists, whatever
-// comes after.
+// madeJob returns a submitted job, as far as it may be read: the job exists even if
+// reading it fails.
 func madeJob(ctx context.Context, q queue, s *gq.SubmitResult) wire.Job {
 	job, err := q.Get(ctx, s.ID(), gq.WithPayload)
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 	"github.com/gopherqueue/gq"
 )
 
-// jobs writes a list of jobs.
+// jobs prints a list of jobs.
 func (s screen) jobs(jobs []gq.Job) {
 	rows := make([][]cell, len(jobs))
 	for i := range jobs {
@@ -33,7 +33,7 @@ func (s screen) jobs(jobs []gq.Job) {
 	s.table([]string{"ID", "STATE", "QUEUE", "TYPE", "PRIORITY", "ATTEMPT", "SUBMITTED", "NOTE"}, rows)
 }
 
-// job writes all that is known of a job.
+// job prints everything known about a job.
 func (s screen) job(j *gq.Job) {
 	st := &j.State
 	var after []string
@@ -141,7 +141,7 @@ func idText(id gq.JobID) string {
 	return id.String()
 }
 
-// preview is the beginning of what a payload or result says.
+// preview returns the beginning of a payload or result.
 func preview(data []byte, contentType string) string {
 	switch {
 	case len(data) == 0:
@@ -153,7 +153,7 @@ func preview(data []byte, contentType string) string {
 	}
 }
 
-// timeline writes the history of a job.
+// timeline prints the history of a job.
 func (s screen) timeline(events []gq.Event) {
 	rows := make([][]cell, len(events))
 	for i := range events {
@@ -180,7 +180,7 @@ func (s screen) timeline(events []gq.Event) {
 	s.table([]string{"TIME", "EVENT", "STATE", "ATTEMPT", "NOTE"}, rows)
 }
 
-// explanation answers why a job is not running.
+// explanation prints why a job is not running.
 func (s screen) explanation(x *gq.Explanation) {
 	s.line("%s  %s", s.status(x.Status, 0), s.paint(bold, clean(x.Summary)))
 	s.reason(&x.Reason, x.Cause == gq.CauseNext, x.Ahead)

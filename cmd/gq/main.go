@@ -1,7 +1,7 @@
 // Command gq is GopherQueue: server, client and tools in one program.
 //
-// Results go to standard output, everything else to standard error. Its exit
-// statuses are in package cli.
+// Results go to standard output, everything else to standard error. Package cli has the
+// exit statuses.
 package main
 
 import (
@@ -19,7 +19,7 @@ func main() {
 	os.Exit(run(context.Background(), os.Args[1:], os.Getenv, os.Stdin, os.Stdout, os.Stderr))
 }
 
-// process is what commands may use of the process they run in.
+// process is what commands use of the process they run in.
 type process struct {
 	getenv         func(string) string
 	stdin          io.Reader
@@ -27,12 +27,12 @@ type process struct {
 	dial           dialer
 }
 
-// run is the program. It returns the exit status.
+// run runs the program and returns the exit status.
 func run(ctx context.Context, args []string, getenv func(string) string, stdin io.Reader, stdout, stderr io.Writer) int {
 	return runIn(ctx, args, process{getenv, stdin, stdout, stderr, dialAs(getenv)})
 }
 
-// runIn is the program in a process.
+// runIn runs the program in a given process.
 func runIn(ctx context.Context, args []string, p process) int {
 	return cli.Run(ctx, newRoot(p), args, p.stderr)
 }

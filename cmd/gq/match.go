@@ -76,7 +76,7 @@ func runMatch(p process, file string) error {
 	return nil
 }
 
-// readInput reads a file whole, - from standard input.
+// readInput reads a whole file, or standard input for "-".
 func readInput(p process, file string) ([]byte, error) {
 	if file == "-" {
 		text, err := io.ReadAll(p.stdin)

@@ -22,7 +22,7 @@ ROUND is the number of a round, as POST /api/matching/rounds returns it, or with
 --file a saved record. The computation runs here, not on the server. If anything
 differs, the exit status is 1.`
 
-// replay is gq match replay.
+// replay implements gq match replay.
 type replay struct {
 	matchingAPI
 	file  bool

@@ -33,8 +33,8 @@ func (a *matchingAPI) flag(c *cobra.Command) {
 	c.Flags().StringVar(&a.http, "http", "", "HTTP address of the server (default GQ_HTTP, or port 8780 where --addr is)")
 }
 
-// server is where the API is. All of it is HTTP; other commands are told the
-// gRPC address, from which that of HTTP follows if the ports are the usual ones.
+// server returns the URL of the API, which is HTTP only. Other commands take the gRPC
+// address; with the default ports, the HTTP address follows from it.
 func (a *matchingAPI) server() (string, error) {
 	if a.http != "" {
 		return a.http, nil
@@ -55,13 +55,13 @@ func (a *matchingAPI) server() (string, error) {
 	return net.JoinHostPort(host, usual), nil
 }
 
-// defaultHTTP is where gq serve listens for HTTP unless told.
+// defaultHTTP is the default HTTP address of gq serve.
 const defaultHTTP = "127.0.0.1:8780"
 
-// maxRecord is the largest answer that is read.
+// maxRecord is the largest response that is read.
 const maxRecord = 256 << 20
 
-// call returns what the server answers, and the server's time.
+// call returns the server's response and the server's time.
 func (a *matchingAPI) call(ctx context.Context, method, path string, body any) ([]byte, time.Time, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
@@ -111,12 +111,12 @@ func (a *matchingAPI) call(ctx context.Context, method, path string, body any) (
 	}
 	now, err := http.ParseTime(answer.Header.Get("Date"))
 	if err != nil {
-		now = time.Now() // a proxy has taken it away
+		now = time.Now() // a proxy has removed the Date header
 	}
 	return text, now, nil
 }
 
-// refusal is what a server answered instead of what it was asked for.
+// refusal converts an error response of the server.
 func refusal(status int, text []byte) error {
 	var p wire.Problem
 	if json.Unmarshal(text, &p) != nil || p.Code == "" {

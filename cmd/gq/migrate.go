@@ -33,14 +33,14 @@ version has migrated.`,
 	return c
 }
 
-// migrationReport is what a migration comes to, for programs.
+// migrationReport is the JSON output of a migration.
 type migrationReport struct {
-	Version int  `json:"version"`           // that the database has
-	Before  *int `json:"before,omitempty"`  // of up: that it had
-	Current *int `json:"current,omitempty"` // of status: that this program needs
+	Version int  `json:"version"`           // of the database
+	Before  *int `json:"before,omitempty"`  // for up: the previous version
+	Current *int `json:"current,omitempty"` // for status: the version that this program needs
 }
 
-// migrateStore adds the flag for the database, and reads it.
+// migrateStore adds the flag for the database, and returns a function that reads it.
 func migrateStore(c *cobra.Command) func() (string, error) {
 	text := c.Flags().String("store", "", "store to work on: postgres://…")
 	return func() (string, error) {

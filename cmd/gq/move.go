@@ -106,7 +106,7 @@ to resume it; SRC must not have changed.`,
 	return c
 }
 
-// mover is a command that moves stores.
+// mover is a command that copies stores.
 type mover struct {
 	process
 	json bool
@@ -123,13 +123,13 @@ func (m *mover) storeFlag(c *cobra.Command, use string) *string {
 	return c.Flags().String("store", config.Default().Store, use+": file:DIR or postgres://…")
 }
 
-// movable is a store that can be read and filled.
+// movable is a store that can be exported and filled.
 type movable interface {
 	store.Store
 	transfer.Destination
 }
 
-// openSource opens a store that must be there.
+// openSource opens an existing store.
 func openSource(ctx context.Context, field, url string) (movable, error) {
 	u, err := parseMovable(field, url)
 	if err != nil {
@@ -154,7 +154,7 @@ func openSource(ctx context.Context, field, url string) (movable, error) {
 	return opened(s, url, err)
 }
 
-// openDestination opens a store, or makes one, that may be unfinished.
+// openDestination opens a store, possibly unfinished, or creates one.
 func openDestination(ctx context.Context, field, url string) (movable, error) {
 	u, err := parseMovable(field, url)
 	if err != nil {
@@ -256,7 +256,7 @@ func (m *mover) copy(ctx context.Context, src, dst string) (err error) {
 	})
 }
 
-// unchanged compares a source with what was read of it.
+// unchanged checks that a source has not changed since it was read.
 func unchanged(ctx context.Context, s store.Exporter, was store.Head, name string) error {
 	now, err := s.Export(ctx)
 	if err != nil {
@@ -268,7 +268,7 @@ func unchanged(ctx context.Context, s store.Exporter, was store.Head, name strin
 	return errors.Join(err, now.Close())
 }
 
-// moved is what is printed in the end.
+// moved is the final output.
 type moved struct {
 	From      string           `json:"from"`
 	To        string           `json:"to"`
@@ -303,10 +303,10 @@ func (m *mover) run(ctx context.Context, done, source, target string, from store
 	return nil
 }
 
-// bar shows how far something has got.
+// bar shows progress.
 type bar struct {
 	line progress
-	last time.Time // when it was drawn
+	last time.Time // when it was last drawn
 }
 
 const (

@@ -5,7 +5,7 @@ import (
 	"io"
 )
 
-// progress is a line that is written over and over, on a terminal only.
+// progress is a line that is overwritten repeatedly, on a terminal only.
 type progress struct{ to io.Writer }
 
 func newProgress(w io.Writer) progress {

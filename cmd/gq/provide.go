@@ -70,7 +70,7 @@ func newProvide(p process) *cobra.Command {
 	return c
 }
 
-// provider is gq provide.
+// provider implements gq provide.
 type provider struct {
 	matchingAPI
 	id, command        string
@@ -80,10 +80,10 @@ type provider struct {
 
 	working sync.WaitGroup
 	mu      sync.Mutex
-	held    map[gq.LeaseID]bool // guarded by mu: programs run for these
+	held    map[gq.LeaseID]bool // leases whose programs run; guarded by mu
 }
 
-// given is a lease as the server tells of it.
+// given is a lease as the server encodes it.
 type given struct {
 	ID      gq.LeaseID `json:"lease_id"`
 	Job     string     `json:"job_id"`
@@ -125,7 +125,7 @@ func (w *provider) run(ctx context.Context) error {
 	}
 }
 
-// finish waits for what is under way, so long.
+// finish waits for running programs, up to a limit.
 func (w *provider) finish() {
 	done := make(chan struct{})
 	go func() { w.working.Wait(); close(done) }()
@@ -136,7 +136,7 @@ func (w *provider) finish() {
 	}
 }
 
-// look shows a sign of life and begins with what is new.
+// look sends a heartbeat and starts new leases.
 func (w *provider) look(ctx, work context.Context) error {
 	at := "/providers/" + url.PathEscape(w.id)
 	if _, _, err := w.call(ctx, http.MethodPost, at+"/heartbeat", nil); err != nil {
@@ -169,7 +169,7 @@ func (w *provider) look(ctx, work context.Context) error {
 	return nil
 }
 
-// serve acknowledges a lease, runs the program and reports.
+// serve acknowledges a lease, runs the program and reports the result.
 func (w *provider) serve(ctx context.Context, l given) {
 	log := w.log.With("job", l.Job, "lease", l.ID)
 	said, now, err := w.tell(ctx, l.ID, "ack", nil)
@@ -213,9 +213,9 @@ func (w *provider) tell(ctx context.Context, id gq.LeaseID, what string, body ma
 	return l, now, err
 }
 
-// renew keeps a lease while its program runs: each time with a third of the time
-// until renew_by left, as the server's clock tells it. Where no more renewals are
-// granted the program may go on until the deadline.
+// renew renews a lease while its program runs: each time when a third of the time until
+// renew_by is left, by the server's clock. When no more renewals are granted, the program
+// may continue until the deadline.
 func (w *provider) renew(ctx context.Context, lost context.CancelCauseFunc, l given, now time.Time, log *slog.Logger) {
 	for {
 		left := time.Unix(l.RenewBy, 0).Sub(now)
@@ -246,7 +246,7 @@ func (w *provider) renew(ctx context.Context, lost context.CancelCauseFunc, l gi
 	}
 }
 
-// execute runs the program for one lease and returns what it wrote.
+// execute runs the program for one lease and returns its output.
 func (w *provider) execute(ctx context.Context, l given) ([]byte, error) {
 	command := exec.CommandContext(ctx, "/bin/sh", "-c", w.command) //nolint:gosec // that is what the user asked for
 	command.Stdin = bytes.NewReader(l.Details.Payload)

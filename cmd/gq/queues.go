@@ -52,7 +52,7 @@ func newQueueList(p process) *cobra.Command {
 	return c
 }
 
-// countedQueues reads all queues with their numbers, a page at a time.
+// countedQueues reads all queues with their counts, page by page.
 func countedQueues(ctx context.Context, q queue) (queues []gq.Queue, counts []gq.Count, err error) {
 	const page = 1000
 	for after, more := "", true; more; {
@@ -62,7 +62,7 @@ func countedQueues(ctx context.Context, q queue) (queues []gq.Queue, counts []gq
 		}
 		more = len(some) == page
 		if len(some) == 0 {
-			break // or all would be counted
+			break // no names would count all queues
 		}
 		names := make([]string, len(some))
 		for i := range some {
@@ -97,7 +97,7 @@ func (s screen) queues(queues []gq.Queue, counts []gq.Count) {
 	s.table([]string{"QUEUE", "PAUSED", "WAITING", "HELD", "COMPLETED", "FAILED", "DEAD", "CANCELLED", "LIMITS"}, rows)
 }
 
-// limitsText is what bounds a queue, on one line.
+// limitsText lists the limits of a queue on one line.
 func limitsText(q *gq.Queue) string {
 	var parts []string
 	add := func(ok bool, format string, args ...any) {
@@ -212,11 +212,11 @@ func newQueuePause(p process, verb, short, more string, change func(queue, conte
 	return c
 }
 
-// unknownQueue reports whether no queue has a name, and which one may be meant.
+// unknownQueue reports whether no queue has this name, and suggests a similar one.
 func unknownQueue(ctx context.Context, q queue, name string) (near string, unknown bool) {
 	names, err := queueNames(ctx, q)
 	if err != nil || slices.Contains(names, name) {
-		return "", false // who may not know is not told
+		return "", false // the caller may not list queues
 	}
 	return spelling.Nearest(name, names), true
 }
@@ -256,7 +256,7 @@ apply from the next claim or submission on. Existing jobs keep their policy.`,
 	return c
 }
 
-// queueFlags are what can be said about a queue.
+// queueFlags are the settings of a queue.
 type queueFlags struct {
 	maxRunning, maxDepth, keyLimit, burst, maxAttempts int
 	rate, pool, preset                                 string

@@ -20,11 +20,11 @@ import (
 	"github.com/gopherqueue/gq/worker"
 )
 
-// defaultAddr is where gq serve listens for gRPC unless told.
+// defaultAddr is the default gRPC address of gq serve.
 const defaultAddr = "127.0.0.1:8790"
 
-// queue is what commands need of a queue. Package client has it for a server,
-// package engine for one in the same process.
+// queue is the part of a queue that commands need. Package client implements it for a
+// server, package engine for the same process.
 type queue interface {
 	worker.Queue
 
@@ -61,14 +61,14 @@ type queue interface {
 	DeleteSchedule(ctx context.Context, name string) error
 }
 
-// dialer connects to the server at an address. The function it returns ends the
-// connection. patience is how long calls are repeated that find nobody there, and
-// reached is told of that.
+// dialer connects to the server at an address and returns a function that disconnects.
+// Calls are retried for up to patience while the server is unreachable; reached is called
+// when that changes.
 type dialer func(addr string, patience time.Duration, reached func(bool)) (queue, func() error, error)
 
-// dialAs connects to a server as the environment says: with the token of
-// GQ_TOKEN; with TLS where GQ_TLS is 1, or GQ_TLS_CA names a file of authorities;
-// with the client certificate of GQ_TLS_CERT and GQ_TLS_KEY.
+// dialAs returns a dialer configured by the environment: the token in GQ_TOKEN; TLS if
+// GQ_TLS is 1 or GQ_TLS_CA names a file of authorities; the client certificate in
+// GQ_TLS_CERT and GQ_TLS_KEY.
 func dialAs(getenv func(string) string) dialer {
 	return func(addr string, patience time.Duration, reached func(bool)) (queue, func() error, error) {
 		o := client.Options{RetryFor: patience, GenerateKeys: true, Token: getenv("GQ_TOKEN"), Reached: reached}
@@ -84,7 +84,7 @@ func dialAs(getenv func(string) string) dialer {
 	}
 }
 
-// remote is a command that talks to a server.
+// remote is a command that calls a server.
 type remote struct {
 	process
 	addr     string
@@ -92,7 +92,7 @@ type remote struct {
 	patience time.Duration
 }
 
-// newRemote adds the flags that all commands have that talk to a server.
+// newRemote adds the flags that all commands for servers share.
 func newRemote(p process, c *cobra.Command) *remote {
 	r := &remote{process: p, patience: impatient}
 	flags := c.Flags()
@@ -101,17 +101,17 @@ func newRemote(p process, c *cobra.Command) *remote {
 	return r
 }
 
-// How long calls are repeated that find nobody there: a command that is quick
-// otherwise tells at once, and one that stays outlasts a restart of the server.
+// How long calls are retried while the server is unreachable: a short command fails soon,
+// and a long-running one outlasts a restart of the server.
 const (
 	impatient = 500 * time.Millisecond
 	patient   = 30 * time.Second
 )
 
-// callTimeout is how long a call may take that waits for nothing.
+// callTimeout limits calls that do not wait for anything.
 const callTimeout = 30 * time.Second
 
-// short is like long for what is quick: it is given up after a while.
+// short is long with a time limit.
 func (r *remote) short(ctx context.Context, f func(ctx context.Context, q queue) error) error {
 	return r.long(ctx, func(ctx context.Context, q queue) error {
 		limited, cancel := context.WithTimeoutCause(ctx, callTimeout, fmt.Errorf("no answer within %v: %w", callTimeout, gq.ErrTimeout))
@@ -128,7 +128,7 @@ func (r *remote) short(ctx context.Context, f func(ctx context.Context, q queue)
 func (r *remote) long(ctx context.Context, f func(ctx context.Context, q queue) error) error {
 	addr := cmp.Or(r.addr, r.getenv("GQ_ADDR"), defaultAddr)
 	var reached func(bool)
-	if r.patience > impatient { // or the error follows at once
+	if r.patience > impatient { // otherwise the error follows at once
 		reached = func(yes bool) { r.reached(addr, yes) }
 	}
 	q, closing, err := r.dial(addr, r.patience, reached)
@@ -143,13 +143,13 @@ func (r *remote) long(ctx context.Context, f func(ctx context.Context, q queue) 
 		err = fmt.Errorf("%w; the server %s does not know the token in GQ_TOKEN, or it was revoked or has expired", err, addr)
 	case errors.Is(err, client.ErrUnreachable):
 		err = fmt.Errorf("%w (server %s; is gq serve running there?)", err, addr)
-	case errs.KindOf(err) == gq.KindUnavailable: // it was there to say so
+	case errs.KindOf(err) == gq.KindUnavailable: // the server itself reported it
 		err = fmt.Errorf("%w (server %s)", err, addr)
 	}
 	return err
 }
 
-// reached tells whoever waits that it is for the server.
+// reached tells the user that the server is unreachable, or reachable again.
 func (r *remote) reached(addr string, yes bool) {
 	text := "cannot reach the server; trying again"
 	if yes {
@@ -162,7 +162,7 @@ func (r *remote) reached(addr string, yes bool) {
 	fmt.Fprintf(r.stderr, "gq: %s (server %s)\n", text, addr)
 }
 
-// print writes JSON or, for people, whatever f writes.
+// print writes v as JSON or, for people, what f writes.
 func (r *remote) print(v any, f func(s screen)) error {
 	if r.json {
 		return wire.EncodeJSON(r.stdout, v)
@@ -173,7 +173,7 @@ func (r *remote) print(v any, f func(s screen)) error {
 
 func (r *remote) screen() screen { return newScreen(r.stdout, r.getenv) }
 
-// jobArg reads the id of a job.
+// jobArg parses a job id.
 func jobArg(text string) (gq.JobID, error) {
 	id, err := machine.ParseJobID(text)
 	if err != nil {
@@ -193,7 +193,7 @@ func jobArgs(texts []string) (ids []gq.JobID, err error) {
 	return ids, nil
 }
 
-// oneArgument is for commands about one thing.
+// oneArgument checks the arguments of commands that take exactly one.
 func oneArgument(what string) cobra.PositionalArgs {
 	return func(c *cobra.Command, args []string) error {
 		switch {

@@ -10,7 +10,7 @@ import (
 	"github.com/gopherqueue/gq"
 )
 
-// screen writes lines for people, in colour on a terminal that wants it.
+// screen prints lines for people, in color if the terminal supports it.
 type screen struct {
 	to     io.Writer
 	colour bool
@@ -52,18 +52,18 @@ func (s screen) title(format string, args ...any) {
 	s.line("%s", s.paint(bold, fmt.Sprintf(format, args...)))
 }
 
-// statusColours is total: every status has one.
+// statusColours has a color for every status.
 var statusColours = [...]string{
 	gq.StatusPending: faint, gq.StatusDelayed: faint, gq.StatusScheduled: plain, gq.StatusClaimed: blue, gq.StatusRunning: blue,
 	gq.StatusRetrying: yellow, gq.StatusCompleted: green, gq.StatusFailed: red, gq.StatusDeadLetter: red, gq.StatusCancelled: yellow,
 }
 
-// status is a status in its colour, padded.
+// status returns a status in its color, padded.
 func (s screen) status(status gq.Status, width int) string {
 	return s.paint(statusColours[status], fmt.Sprintf("%-*s", width, status))
 }
 
-// event is one line of history.
+// event prints one line of history.
 func (s screen) event(at time.Duration, typ string, e *gq.Event) {
 	var notes []string
 	add := func(ok bool, format string, args ...any) {

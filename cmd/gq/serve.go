@@ -82,7 +82,7 @@ func serve(ctx context.Context, p process, cfg config.Config) error {
 	return nil
 }
 
-// greet says how to try the server.
+// greet prints how to try the server.
 func greet(p process, cfg config.Config, http, grpc net.Addr) {
 	addr := ""
 	if grpc.String() != defaultAddr {
@@ -90,7 +90,7 @@ func greet(p process, cfg config.Config, http, grpc net.Addr) {
 	}
 	s := newScreen(p.stdout, p.getenv)
 	s.line("store %s", config.Redact(cfg.Store))
-	if !isTerminal(p.stdout) { // hints are for people; a file or a journal keeps what programs read
+	if !isTerminal(p.stdout) { // hints are for people; files and journals get only what programs parse
 		return
 	}
 	s.line("")
@@ -106,7 +106,7 @@ func greet(p process, cfg config.Config, http, grpc net.Addr) {
 	s.line("API: %s://%s/docs   stop: Ctrl-C", scheme, http)
 }
 
-// newLog is where the server writes what happens.
+// newLog returns the server's logger.
 func newLog(p process, l config.Log) *slog.Logger {
 	if l.Format == "json" {
 		return observe.NewLog(p.stderr, "gq", l.Level)
@@ -114,18 +114,18 @@ func newLog(p process, l config.Log) *slog.Logger {
 	return logline.NewText(p.stderr, l.Level)
 }
 
-// notify tells systemd how the service stands, where it asks for it.
+// notify tells systemd the state of the service, if systemd asked for that.
 func notify(getenv func(string) string, state string) {
 	name := getenv("NOTIFY_SOCKET")
 	if name == "" {
 		return
 	}
-	if name[0] == '@' { // a name that is not in the file system
+	if name[0] == '@' { // an abstract socket
 		name = "\x00" + name[1:]
 	}
 	socket, err := net.DialUnix("unixgram", nil, &net.UnixAddr{Name: name, Net: "unixgram"})
 	if err != nil {
-		return // it only wanted to know
+		return // the notification is optional
 	}
 	defer socket.Close() //nolint:errcheck // nothing was kept
 	_ = socket.SetWriteDeadline(time.Now().Add(time.Second))

@@ -41,8 +41,7 @@ type specFlags struct {
 	timeout, ttl         time.Duration
 }
 
-// add adds the flags that describe every job, and those that only a single one
-// can have.
+// add adds the flags for any job, and those that only a single job can have.
 func (f *specFlags) add(flags *pflag.FlagSet, single bool) {
 	flags.StringVar(&f.payload, "payload", "", "payload: text, @FILE, or - for standard input (default null)")
 	flags.StringVar(&f.contentType, "content-type", "", "media type of the payload (default application/json if it is JSON, else text/plain or application/octet-stream)")
@@ -67,7 +66,7 @@ func (f *specFlags) add(flags *pflag.FlagSet, single bool) {
 	flags.DurationVar(&f.ttl, "lease-ttl", 0, "how long a silent worker keeps the job (default the queue's)")
 }
 
-// spec is the job that the flags describe.
+// spec builds the job that the flags describe.
 func (f *specFlags) spec(ctx context.Context, q queue, p process, typ string) (s gq.Spec, err error) {
 	var faults []gq.Fault
 	fault := func(field, format string, args ...any) {
@@ -152,8 +151,7 @@ func (f *specFlags) policy() (*wire.Policy, error) {
 	return p, nil
 }
 
-// read finds the payload. What it is follows from what is in it unless it was
-// said.
+// read reads the payload. Unless a content type was given, the content determines it.
 func (f *specFlags) read(stdin io.Reader) (p gq.Payload, err error) {
 	p.ContentType = f.contentType
 	name, isFile := strings.CutPrefix(f.payload, "@")
@@ -183,7 +181,7 @@ func (f *specFlags) read(stdin io.Reader) (p gq.Payload, err error) {
 	return p, nil
 }
 
-// readFile reads a file up to a limit.
+// readFile reads a file up to a size limit.
 func readFile(name string, most int64) ([]byte, error) {
 	file, err := os.Open(name) //nolint:gosec // the user names it
 	if err != nil {
@@ -243,7 +241,7 @@ With --wait the command waits until the job has ended and exits with its outcome
 		case r.patience < 0:
 			return cli.Invalid("retry-for", fmt.Sprintf("%v is negative", r.patience))
 		case r.patience == 0:
-			r.patience = -1 // not at all; the client's zero is its default
+			r.patience = -1 // no retries; 0 would select the client's default
 		}
 		return r.long(c.Context(), func(ctx context.Context, q queue) error {
 			return r.submit(ctx, q, &f, args[0], wait, timeout)
@@ -264,7 +262,7 @@ func (r *remote) submit(ctx context.Context, q queue, f *specFlags, typ string, 
 	if err != nil {
 		return err
 	}
-	if submitted.Existing && !r.json { // which tells it itself
+	if submitted.Existing && !r.json { // JSON output says so itself
 		note := "the key was taken: this is the job that has it"
 		if !submitted.Same {
 			note += ", and it was submitted with other content"
@@ -276,7 +274,7 @@ func (r *remote) submit(ctx context.Context, q queue, f *specFlags, typ string, 
 	}
 	if wait {
 		err := r.waitFor(ctx, q, submitted.ID(), timeout, !r.json)
-		if err != nil && err.Error() != "" && r.json { // else the id is lost
+		if err != nil && err.Error() != "" && r.json { // otherwise the id would be lost
 			err = fmt.Errorf("job %s was submitted: %w", submitted.ID(), err)
 		}
 		return err
@@ -287,15 +285,14 @@ func (r *remote) submit(ctx context.Context, q queue, f *specFlags, typ string, 
 	return wire.EncodeJSON(r.stdout, wire.Submitted{Job: madeJob(ctx, q, &submitted), Existing: submitted.Existing, Same: submitted.Same})
 }
 
-// flagOf is the flag of gq submit that sets a field of the API, where they have
-// different names.
+// flagOf maps API fields to flags of gq submit with a different name.
 var flagOf = map[string]string{
 	"run_at": "at", "idempotency_key": "key", "tags": "tag", "callback_url": "callback", "correlation_id": "correlation-id",
 	"cost_units": "cost", "limit_key": "limit-key", "fair_key": "fair-key", "content_type": "content-type", "depends_on": "after",
 	"policy.max_attempts": "max-attempts", "policy.execution_timeout": "execution-timeout", "policy.lease_ttl": "lease-ttl",
 }
 
-// inFlags is a refusal in the words of the command line: its faults name flags.
+// inFlags rewrites a validation error so that its faults name flags.
 func inFlags(typ string, err error) error {
 	faults := errs.FaultsOf(err)
 	if len(faults) == 0 {
@@ -312,7 +309,7 @@ func inFlags(typ string, err error) error {
 	return fmt.Errorf("submit %.80q: %w", typ, &gq.InvalidError{Faults: told})
 }
 
-// waitFor waits until a job has ended and tells how.
+// waitFor waits until a job has ended and prints how.
 func (r *remote) waitFor(ctx context.Context, q queue, id gq.JobID, timeout time.Duration, quiet bool) error {
 	waiting := ctx
 	if timeout > 0 {
@@ -341,7 +338,7 @@ func (r *remote) waitFor(ctx context.Context, q queue, id gq.JobID, timeout time
 	return err
 }
 
-// endText is how a job has ended, on one line.
+// endText describes how a job ended, on one line.
 func endText(j *gq.Job) string {
 	text := j.State.Status.String()
 	switch {

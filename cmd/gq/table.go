@@ -9,7 +9,7 @@ import (
 	"github.com/gopherqueue/gq"
 )
 
-// cell is a text of a table, in a colour.
+// cell is a colored text of a table.
 type cell struct{ text, colour string }
 
 func text(s string) cell { return cell{text: s, colour: plain} }
@@ -23,7 +23,7 @@ func statusCell(s gq.Status) cell {
 	return cell{s.String(), statusColours[s]}
 }
 
-// table writes rows with their columns aligned.
+// table prints rows with aligned columns.
 func (s screen) table(head []string, rows [][]cell) {
 	widths := make([]int, len(head))
 	for i, h := range head {
@@ -51,7 +51,7 @@ func (s screen) table(head []string, rows [][]cell) {
 	}
 }
 
-// pairs writes names with their values; empty ones are left out.
+// pairs prints names with their values and skips empty values.
 func (s screen) pairs(pairs ...[2]string) {
 	width := 0
 	for _, p := range pairs {
@@ -66,7 +66,7 @@ func (s screen) pairs(pairs ...[2]string) {
 	}
 }
 
-// ago is how long ago an instant was, or when it will be.
+// ago formats how long ago a time was, or how far ahead it is.
 func ago(t time.Time) string {
 	if t.IsZero() {
 		return ""
@@ -78,7 +78,7 @@ func ago(t time.Time) string {
 	return roundly(d) + " ago"
 }
 
-// roundly is a duration in its two largest units.
+// roundly formats a duration in its two largest units.
 func roundly(d time.Duration) string {
 	const day = 24 * time.Hour
 	switch {
@@ -95,7 +95,7 @@ func roundly(d time.Duration) string {
 	}
 }
 
-// instant is a time with how long ago it was.
+// instant formats a time and how long ago it was.
 func instant(t time.Time) string {
 	if t.IsZero() {
 		return ""
@@ -103,7 +103,7 @@ func instant(t time.Time) string {
 	return fmt.Sprintf("%s (%s)", t.UTC().Format(time.RFC3339), ago(t))
 }
 
-// clean is a text from elsewhere without what would move a terminal's cursor.
+// clean removes control characters from untrusted text, to protect the terminal.
 func clean(s string) string {
 	return strings.Map(func(r rune) rune {
 		if r < ' ' && r != '\n' && r != '\t' || r == 0x7f || r >= 0x80 && r < 0xa0 {

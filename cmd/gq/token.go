@@ -49,18 +49,18 @@ With --store the command changes the tokens of a store that no server is using.
 	return c
 }
 
-// keys is what the commands need: a server's tokens or those of a store.
+// keys manages the tokens of a server or of a store.
 type keys interface {
 	create(ctx context.Context, t access.Token) (access.Token, string, error)
 	list(ctx context.Context) ([]access.Token, error)
 	revoke(ctx context.Context, name string) (access.Token, error)
 }
 
-// tokens is a command about tokens.
+// tokens is a command for tokens.
 type tokens struct {
 	*remote
 	store string
-	makes bool // also the store, where there is none
+	makes bool // creates the store if there is none
 }
 
 func newTokens(p process, c *cobra.Command) *tokens {
@@ -96,7 +96,7 @@ func (t *tokens) with(ctx context.Context, f func(ctx context.Context, k keys) e
 	return errors.Join(err, s.Close())
 }
 
-// check refuses a store that cannot have or keep tokens.
+// check rejects a store that cannot have or keep tokens.
 func (t *tokens) check() error {
 	u, err := storeurl.Parse(t.store)
 	switch {
@@ -112,7 +112,7 @@ func (t *tokens) check() error {
 	return nil
 }
 
-// adminOf is the administration of a server.
+// adminOf returns the admin API of a server.
 func adminOf(q queue) (pb.AdminServiceClient, error) {
 	a, ok := q.(interface{ Admin() pb.AdminServiceClient })
 	if !ok {
@@ -176,7 +176,7 @@ func tokenFrom(t *pb.Token) access.Token {
 	for _, g := range t.GetGrants() {
 		grant := access.Grant{Queues: g.GetQueues()}
 		for _, name := range g.GetScopes() {
-			scope, _ := access.ParseScope(name) // a newer server may know more
+			scope, _ := access.ParseScope(name) // a newer server may have more scopes
 			grant.Scopes |= scope
 		}
 		out.Grants = append(out.Grants, grant)

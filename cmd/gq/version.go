@@ -35,7 +35,7 @@ line.`,
 	return c
 }
 
-// jsonFlag adds --json to a command that talks to no server.
+// jsonFlag adds --json to a command that calls no server.
 func jsonFlag(c *cobra.Command) *bool {
 	return c.Flags().Bool("json", false, "print JSON for programs")
 }

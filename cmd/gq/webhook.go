@@ -27,7 +27,7 @@ func newWebhook(p process) *cobra.Command {
 	return c
 }
 
-// administer calls f with the administration of the server.
+// administer calls f with the admin API of the server.
 func (r *remote) administer(ctx context.Context, f func(ctx context.Context, a pb.AdminServiceClient) error) error {
 	return r.short(ctx, func(ctx context.Context, q queue) error {
 		a, err := adminOf(q)
@@ -46,7 +46,7 @@ var deliveryStates = map[string]pb.DeliveryState{
 }
 
 func shownDelivery(d *pb.Delivery) wire.Delivery {
-	id, _ := machine.ParseJobID(d.GetJobId()) // the server's
+	id, _ := machine.ParseJobID(d.GetJobId()) // sent by the server, so valid
 	out := wire.Delivery{
 		ID: d.GetId(), Job: id, Queue: d.GetQueue(), Type: gq.EventType(d.GetType()), URL: d.GetUrl(), Attempts: int(d.GetAttempts()),
 		CreatedAt: d.GetCreatedAt().AsTime(), LastStatus: int(d.GetLastStatus()), Reason: d.GetReason(),

@@ -116,8 +116,8 @@ func (f *workFlags) run(ctx context.Context, q queue, r *remote) error {
 	return err
 }
 
-// refusable ends the work when a claim is refused as wrong in itself, such as at
-// the address of a web server: to repeat it cannot help.
+// refusable stops the worker when a claim is invalid, for example at the address of a web
+// server, because retrying cannot help.
 type refusable struct {
 	worker.Queue
 	stop func(error)
@@ -134,7 +134,7 @@ func (r refusable) Claim(ctx context.Context, c gq.ClaimRequest) ([]gq.Job, erro
 // exitTemporary is EX_TEMPFAIL of sysexits.h.
 const exitTemporary = 75
 
-// crashError is a program that a signal ended.
+// crashError means that a signal ended the program.
 type crashError struct{ text string }
 
 func (e *crashError) Error() string { return e.text }
@@ -160,7 +160,7 @@ func (f *workFlags) execute(ctx context.Context, run *worker.Run, stderr io.Writ
 		"GQ_QUEUE="+run.Queue(),
 		"GQ_ATTEMPT="+strconv.Itoa(run.Attempt()),
 		"GQ_LEASE_VERSION="+strconv.FormatUint(uint64(run.LeaseVersion()), 10),
-		"GQ_CORRELATION_ID="+strings.ReplaceAll(run.CorrelationID(), "\x00", ""), // which no environment can have
+		"GQ_CORRELATION_ID="+strings.ReplaceAll(run.CorrelationID(), "\x00", ""), // environment variables cannot contain NUL
 		"GQ_CONTENT_TYPE="+payload.ContentType,
 	)
 	endTogether(command)
@@ -184,7 +184,7 @@ func (f *workFlags) execute(ctx context.Context, run *worker.Run, stderr io.Writ
 	case err == nil:
 		return run.SetResult(result.data.Bytes())
 	case !exited && errors.Is(err, exec.ErrWaitDelay):
-		return run.SetResult(result.data.Bytes()) // it is done; what it left behind held its output open
+		return run.SetResult(result.data.Bytes()) // the program is done; a child process kept its output open
 	case !exited:
 		return gq.Temporary(fmt.Errorf("run the program: %w", err))
 	case exit.ExitCode() == exitTemporary:
@@ -196,7 +196,7 @@ func (f *workFlags) execute(ctx context.Context, run *worker.Run, stderr io.Writ
 	}
 }
 
-// limited keeps what is written to it, up to a limit.
+// limited buffers what is written to it, up to a limit.
 type limited struct {
 	data bytes.Buffer
 	most int
@@ -210,7 +210,7 @@ func (l *limited) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// lastBytes keeps the end of what is written to it.
+// lastBytes keeps the last bytes written to it.
 type lastBytes struct {
 	data []byte
 	most int
@@ -226,7 +226,7 @@ func (l *lastBytes) Write(p []byte) (int, error) {
 
 func (l *lastBytes) String() string { return strings.ToValidUTF8(string(l.data), "�") }
 
-// lockedWriter is for programs that write at the same time.
+// lockedWriter serializes the writes of concurrent programs.
 type lockedWriter struct {
 	mu sync.Mutex
 	to io.Writer // guarded by mu
