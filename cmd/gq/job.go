@@ -127,7 +127,7 @@ func (f *filterFlags) query() (q gq.Query, err error) {
 	}
 	var more []gq.Fault
 	q.Tags, more = readTags(f.tags)
-	if len(more) == 0 && len(q.Tags) < len(f.tags) { // a malformed tag would select more than was asked for
+	if len(more) == 0 && len(q.Tags) < len(f.tags) { // dropping a repeated tag would select more than was asked for
 		more = []gq.Fault{{Field: "tag", Problem: "a label is asked for with two values"}}
 	}
 	if faults = append(faults, more...); len(faults) > 0 {

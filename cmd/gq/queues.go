@@ -216,7 +216,7 @@ func newQueuePause(p process, verb, short, more string, change func(queue, conte
 func unknownQueue(ctx context.Context, q queue, name string) (near string, unknown bool) {
 	names, err := queueNames(ctx, q)
 	if err != nil || slices.Contains(names, name) {
-		return "", false // the caller may not list queues
+		return "", false // known, or the caller may not list queues
 	}
 	return spelling.Nearest(name, names), true
 }

@@ -9,12 +9,12 @@ import (
 	"github.com/gopherqueue/gq/store"
 )
 
-// Drains run with few callers and full batches, so that what is in flight is
-// little against a tenth of the backlog.
+// drainCallers is small, and drains use full batches, so that little is in flight
+// compared with a tenth of the backlog.
 const drainCallers = 8
 
-// backlog measures the cycle on an empty queue, fills the queue, measures the
-// cycle again, closes and opens the store, and drains it.
+// backlog measures the cycle on an empty queue, fills the queue, measures the cycle
+// again, closes and reopens the store, and drains it.
 func (b *bench) backlog(ctx context.Context) (BacklogResult, error) {
 	result := BacklogResult{Jobs: b.Backlog, DrainCallers: drainCallers, DrainBatch: b.Batch}
 	before := readMachine()
@@ -40,14 +40,13 @@ func (b *bench) backlog(ctx context.Context) (BacklogResult, error) {
 	return result, ctx.Err()
 }
 
-// speed is how fast something went and what CPU time it took each time, in
-// microseconds.
+// speed is a rate and the CPU time per operation in microseconds.
 type speed struct {
 	rate float64
 	cpu  *float64
 }
 
-// cycles measures the cycle with the most callers, for each size of call.
+// cycles measures the cycle with the largest number of callers, for each batch size.
 func (b *bench) cycles(ctx context.Context, s store.Store) (speeds []speed, done int64, err error) {
 	speeds = make([]speed, len(b.batches()))
 	for i, batch := range b.batches() {
@@ -117,8 +116,7 @@ func (b *bench) reopen(s store.Store, result *BacklogResult) (store.Store, error
 	return reopened, err
 }
 
-// drain claims and completes everything and compares the first tenth with the
-// last.
+// drain claims and completes everything, and compares the first tenth with the last.
 func (b *bench) drain(ctx context.Context, s store.Store, result *BacklogResult) error {
 	total := int64(b.Backlog)
 	marks := []int64{total / 10, total - total/10, total}

@@ -1,11 +1,11 @@
-// Package bench measures stores through the port: how fast jobs go through
-// them, what that costs, and how close it comes to the floor, which is the same
-// bytes written in the same commits by nothing but the database.
+// Package bench measures stores through their interface: how fast jobs pass through them,
+// what that costs, and how close it comes to the floor, which is the database alone
+// writing the same bytes in the same commits.
 //
-// It promises that every number was measured in the run that reports it, that
-// latencies are recorded and not modelled, and that a store that loses or
-// doubles a job fails the run instead of being measured. It does not promise
-// that two runs agree: the [Report] says how busy the machine was.
+// It promises that every number was measured in the run that reports it, that latencies
+// are recorded and not modelled, and that a store that loses or duplicates a job fails
+// the run. It does not promise that two runs agree: the [Report] says how busy the
+// machine was.
 package bench
 
 import (
@@ -23,23 +23,23 @@ import (
 	"github.com/gopherqueue/gq/store"
 )
 
-// Place is where the stores to measure are made.
+// Place is where the measured stores are created.
 type Place interface {
-	// Open opens the store of that name, an empty one the first time. If
-	// onCommit is not nil it gets the bytes of every commit, which it must copy.
+	// Open opens the store with this name, which is empty the first time. If onCommit is
+	// not nil, it gets the bytes of every commit, which it must copy.
 	Open(name string, onCommit func(commit []byte)) (store.Store, error)
 
-	// Remove deletes a store that was closed.
+	// Remove deletes a closed store.
 	Remove(name string) error
 
-	// Keeps reports whether a store that was closed can be opened again.
+	// Keeps reports whether a closed store can be opened again.
 	Keeps() bool
 }
 
-// Replayer is an optional capability of a [Place]: the floor.
+// Replayer is an optional interface of a [Place]: it measures the floor.
 type Replayer interface {
-	// Replay writes recorded commits to an empty database, one after the other,
-	// each synced, and nothing else.
+	// Replay writes recorded commits to an empty database, one after the other, each
+	// synced, and nothing else.
 	Replay(commits [][]byte) (time.Duration, error)
 }
 
@@ -51,12 +51,12 @@ const (
 	Cycle   Scenario = "cycle"   // submit, claim, complete
 	Enqueue Scenario = "enqueue" // submit alone
 	Backlog Scenario = "backlog" // a cycle while many other jobs are queued
-	Filter  Scenario = "filter"  // claims that pass over jobs that do not match
+	Filter  Scenario = "filter"  // claims that skip jobs that do not match
 	Idle    Scenario = "idle"    // nothing to do
 	Worker  Scenario = "worker"  // through the worker runtime
 
-	// Server is through a server. It needs Settings.Remote and is not among
-	// [Scenarios], which need nothing but a place.
+	// Server runs against a server. It needs Settings.Remote and is not among
+	// [Scenarios], which need only a place.
 	Server Scenario = "server"
 )
 
@@ -70,16 +70,16 @@ type Settings struct {
 	Batch     int           // jobs per call in the batched rows
 	Payload   int           // bytes of payload per job
 	Jobs      int           // jobs per row; 0 measures for Duration instead
-	Duration  time.Duration // how long a row takes where Jobs is 0
+	Duration  time.Duration // length of a row if Jobs is 0
 	Backlog   int           // jobs queued in scenarios backlog and filter
-	Idle      time.Duration // how long to watch an idle store
-	Repeat    int           // runs of everything, of which the median is reported
-	Record    int64         // bytes of commits to record for the floor; a row that has filled them ends
+	Idle      time.Duration // how long to observe an idle store
+	Repeat    int           // runs of everything; the median is reported
+	Record    int64         // bytes of commits to record for the floor; a row ends when it reaches them
 
-	Remote        Remote // the server that scenario server measures
-	RemoteProcess int    // its process where that is on this machine; 0 is unknown
+	Remote        Remote // the server for scenario server
+	RemoteProcess int    // its process id if on this machine; 0 is unknown
 
-	Progress func(done, total int, what string) // told before each step; may be nil
+	Progress func(done, total int, what string) // called before each step; may be nil
 }
 
 // DefaultSettings take about a minute.
@@ -97,15 +97,15 @@ func DefaultSettings() Settings {
 	}
 }
 
-// The largest settings.
+// Upper limits of settings, except minBacklog.
 const (
 	maxCallers = 10_000
 	maxBacklog = 100_000_000
-	minBacklog = 10 // its tenths are reported
+	minBacklog = 10 // so that it has tenths to report
 	maxRepeat  = 1000
 )
 
-// Validate reports every setting that cannot be, named as the flags are.
+// Validate reports every invalid setting by the name of its flag.
 func (s Settings) Validate() error {
 	var faults []gq.Fault
 	check := func(ok bool, field, format string, args ...any) {
@@ -148,7 +148,7 @@ func scenarioNames() string {
 	return strings.Join(names, ", ")
 }
 
-// batches are the sizes of call that are measured.
+// batches returns the measured batch sizes.
 func (s Settings) batches() []int {
 	if s.Batch == 1 {
 		return []int{1}
@@ -158,13 +158,13 @@ func (s Settings) batches() []int {
 
 func (s Settings) mostCallers() int { return slices.Max(s.Callers) }
 
-// step is one measurement, made once in each round. It keeps its results.
+// step is one measurement, made once per round. It keeps its results.
 type step struct {
 	name string
 	run  func(ctx context.Context) error
 }
 
-// bench is a run under way.
+// bench is a run in progress.
 type bench struct {
 	Settings
 	place    Place
@@ -172,8 +172,7 @@ type bench struct {
 	warnings []string
 }
 
-// Run measures. It uses the whole process while it lasts: two runs at a time
-// would measure each other.
+// Run measures. It needs the whole process: two concurrent runs would measure each other.
 func Run(ctx context.Context, place Place, s Settings) (Report, error) {
 	if err := s.Validate(); err != nil {
 		return Report{}, err
@@ -193,7 +192,7 @@ func Run(ctx context.Context, place Place, s Settings) (Report, error) {
 		if s.Progress != nil {
 			s.Progress(i, total, step.name)
 		}
-		debug.FreeOSMemory() // what earlier steps left behind is not this one's
+		debug.FreeOSMemory() // do not count what earlier steps left behind
 		if err := step.run(ctx); err != nil {
 			return r, fmt.Errorf("%s: %w", step.name, err)
 		}
@@ -205,8 +204,7 @@ func Run(ctx context.Context, place Place, s Settings) (Report, error) {
 	return r, nil
 }
 
-// plan lists the steps of one round. Each adds a result of its own to what
-// the rounds before have found.
+// plan lists the steps of one round. Each adds its result to those of the earlier rounds.
 func (b *bench) plan(r *Report) (plan []step) {
 	rows := func(name Scenario, found *rounds[Row]) {
 		for _, batch := range b.batches() {
@@ -283,12 +281,12 @@ func shape(callers, batch int) string {
 	return fmt.Sprintf("%s, batches of %d", who, batch)
 }
 
-// labels mark in a CPU profile what a store does, and a floor.
+// labels distinguish the store and the floor in a CPU profile.
 func labels(name Scenario, row, part string) pprof.LabelSet {
 	return pprof.Labels("scenario", string(name), "row", row, "part", part)
 }
 
-// with runs a function on a store and closes and removes that afterwards.
+// with runs a function on a store, and closes and removes the store afterwards.
 func (b *bench) with(ctx context.Context, name Scenario, row string, onCommit func([]byte), use func(context.Context, store.Store) error) (err error) {
 	pprof.Do(ctx, labels(name, row, "store"), func(ctx context.Context) {
 		err = b.open(ctx, string(name), onCommit, use)

@@ -11,15 +11,14 @@ import (
 	"github.com/gopherqueue/gq/store"
 )
 
-// filterCase is a claim that passes over the jobs of the backlog for exactly
-// one reason.
+// filterCase is a claim that skips the jobs of the backlog for exactly one reason.
 type filterCase struct {
 	name   string
 	filter store.Filter
 	match  func(*gq.Spec) // makes a job of the backlog match
 }
 
-// ahead is a job of the backlog. Each filter differs from it in one respect.
+// ahead returns a job of the backlog. Each filter differs from it in one respect.
 func ahead() gq.Spec {
 	s := plainJob()
 	s.Type, s.Requires, s.CostUnits = "other", []string{"gpu"}, 1000
@@ -53,28 +52,29 @@ func (f filterCase) job() gq.Spec {
 	return s
 }
 
-// allows reports whether a claim was right to return a job.
+// allows reports whether a claim may return this job.
 func (f filterCase) allows(s *gq.Spec) bool {
 	return s.Type == f.job().Type && s.CostUnits == f.job().CostUnits && slices.Equal(s.Requires, f.job().Requires)
 }
 
-// Matching jobs are put in place before they are claimed: few in the first
-// round, then as many as the remaining time seems to need.
+// Matching jobs are submitted before they are claimed: few in the first round, then as
+// many as the remaining time should need.
 const (
 	firstRound   = 500
 	largestRound = 50_000
 )
 
-// filterShare is the part of a row's duration that claims are measured for.
+// filterShare is the divisor that gives the part of a row's duration for measuring
+// claims.
 const filterShare = 4
 
-// filterCallers are one caller, whose latency is the cost of a claim and its
-// sync, and as many as there may be, whose rate is the cost of the claim alone.
+// filterCallers returns the smallest number of callers, whose latency is the cost of a
+// claim and its sync, and the largest, whose rate is the cost of the claim alone.
 func (b *bench) filterCallers() []int {
 	return slices.Compact([]int{slices.Min(b.Callers), b.mostCallers()})
 }
 
-// filter measures filtered claims, first with nothing in the way.
+// filter measures filtered claims, first on a queue without other jobs.
 func (b *bench) filter(ctx context.Context) (rows []FilterRow, err error) {
 	for _, f := range filters() {
 		for _, callers := range b.filterCallers() {
@@ -126,9 +126,8 @@ type claimSpeed struct {
 	latency *Latency
 }
 
-// claims measures claims of single jobs alone: matching jobs are put in place
-// before the clock starts and completed after it was stopped, until enough time
-// was measured.
+// claims measures single-job claims alone: matching jobs are submitted before the clock
+// starts and completed after it stops, until enough time was measured.
 func (b *bench) claims(ctx context.Context, s store.Store, f filterCase, callers int) (found claimSpeed, done int64, err error) {
 	jobs, left := firstRound, b.Duration/filterShare
 	if b.Jobs > 0 {
@@ -196,7 +195,7 @@ func (b *bench) claimRound(
 	return holds, elapsed, err
 }
 
-// clear completes what was claimed, and the matching jobs that were not.
+// clear completes the claimed jobs, and the matching jobs that were not claimed.
 func (b *bench) clear(ctx context.Context, s store.Store, f filterCase, holds []held, rest int) error {
 	c := newCaller(s, new(calls), plainJob(), 0, 1)
 	c.claims[0].Filter = f.filter

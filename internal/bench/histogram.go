@@ -7,12 +7,11 @@ import (
 	"time"
 )
 
-// histogram counts durations in a fixed amount of memory. All callers of a row
-// share one, so that their number does not change the heap that the garbage
-// collector sees.
+// histogram counts durations in a fixed amount of memory. All callers of a row share one,
+// so that their number does not change the heap seen by the garbage collector.
 //
-// A bucket is at most 1/64 of its value wide, and a percentile is the middle of
-// its bucket: off by less than 1 %.
+// A bucket is at most 1/64 of its value wide, and a percentile is the middle of its
+// bucket: the error is less than 1 %.
 type histogram struct {
 	counts [buckets]atomic.Uint64
 	most   atomic.Int64 // exact
@@ -24,8 +23,8 @@ const (
 	buckets = 42 * subs // up to 39 hours
 )
 
-// bucketOf numbers the buckets: one for each nanosecond below subs, then subs
-// for each power of two.
+// bucketOf returns the bucket of a duration: one per nanosecond below subs, then subs for
+// each power of two.
 func bucketOf(ns uint64) int {
 	if ns < subs {
 		return int(ns)
@@ -34,7 +33,7 @@ func bucketOf(ns uint64) int {
 	return min(exponent*subs+int(ns>>exponent), buckets-1)
 }
 
-// middleOf is the value that stands for a bucket.
+// middleOf returns the value that represents a bucket.
 func middleOf(bucket int) float64 {
 	if bucket < subs {
 		return float64(bucket)
@@ -55,7 +54,7 @@ func (h *histogram) add(d time.Duration) {
 	}
 }
 
-// latency summarises what was recorded, nil if that is nothing.
+// latency summarizes the recorded durations, nil if there are none.
 func (h *histogram) latency() *Latency {
 	var total uint64
 	for i := range h.counts {

@@ -7,12 +7,12 @@ import (
 	"github.com/gopherqueue/gq/store"
 )
 
-// idleJobs is how many jobs wait in the idle store, at most, and as many again
-// for a time that does not come.
+// idleJobs is the most jobs that wait in the idle store; as many more are delayed
+// indefinitely.
 const idleJobs = 10_000
 
-// idle measures the CPU time of the process, without a store and with one that
-// holds jobs and is not called.
+// idle measures the CPU time of the process, without a store and with one that holds jobs
+// but is not called.
 func (b *bench) idle(ctx context.Context) (IdleResult, error) {
 	jobs := min(b.Backlog, idleJobs)
 	result := IdleResult{Seconds: b.Idle.Seconds(), Queued: jobs, Delayed: jobs}
@@ -38,16 +38,16 @@ func (b *bench) idle(ctx context.Context) (IdleResult, error) {
 	return result, err
 }
 
-// Filling a store leaves work behind, such as compactions. It belongs to the fill,
-// not to what is measured next, which begins when the process has calmed down: when
-// it used less than calmPercent of a core for calmSpan, or after calmMost.
+// Filling a store leaves work behind, such as compactions. It belongs to the fill, not to
+// the next measurement, which starts when the process has calmed down: when it used less
+// than calmPercent of a core for calmSpan, or after calmMost.
 const (
 	calmPercent = 5
 	calmSpan    = 500 * time.Millisecond
 	calmMost    = 60 * time.Second
 )
 
-// calm waits until nothing is going on in this process.
+// calm waits until this process is idle.
 func calm(ctx context.Context) error {
 	for start := time.Now(); time.Since(start) < calmMost; {
 		used, err := cpuPercent(ctx, calmSpan)
@@ -58,11 +58,10 @@ func calm(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// cpuPercent is the CPU time the process uses while it is left alone for d, in
-// percent of one core. Before that it gets a third of d to finish what it was
-// doing.
+// cpuPercent returns the CPU time that the process uses while idle for d, in percent of
+// one core. Before that, the process gets a third of d to finish earlier work.
 func cpuPercent(ctx context.Context, d time.Duration) (*float64, error) {
-	liveHeap() // no garbage is left to collect
+	liveHeap() // leave no garbage to collect
 	if err := wait(ctx, d/3); err != nil {
 		return nil, err
 	}

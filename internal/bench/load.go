@@ -15,17 +15,17 @@ import (
 	"github.com/gopherqueue/gq/store"
 )
 
-// queueName is the one queue that all callers share.
+// queueName is the queue that all callers share.
 const queueName = "bench"
 
-// errWrong is what a store did that it must not do.
+// errWrong means that a store violated its contract.
 var errWrong = errors.New("the store broke its contract")
 
-// calls are the latencies of a row.
+// calls has the latencies of a row.
 type calls struct{ enqueue, claim, complete histogram }
 
-// caller makes calls one after the other and times them. Its buffers are made
-// once, so that what the garbage collector has to do is mostly the store's.
+// caller makes calls one after the other and times them. It allocates its buffers once,
+// so that most garbage is the store's.
 type caller struct {
 	store   store.Store
 	times   *calls
@@ -36,9 +36,8 @@ type caller struct {
 	updates []store.Update
 }
 
-// newCaller makes a caller that handles up to batch jobs at a time. Jobs are
-// made after the template, with an id and a payload of their own: random bytes,
-// which no compression makes smaller.
+// newCaller creates a caller that handles up to batch jobs at a time. Jobs follow the
+// template, each with its own id and an incompressible random payload.
 func newCaller(s store.Store, times *calls, template gq.Spec, payload, batch int) *caller {
 	c := &caller{
 		store: s, times: times, random: newRandom(),
@@ -60,12 +59,12 @@ func newRandom() *rand.ChaCha8 {
 	return rand.NewChaCha8(seed)
 }
 
-// plainJob is what most scenarios submit.
+// plainJob returns the job that most scenarios submit.
 func plainJob() gq.Spec {
 	return gq.Spec{Queue: queueName, Type: "bench", Payload: gq.Payload{Data: []byte{}, ContentType: gq.OctetStream}}.WithDefaults()
 }
 
-// enqueue submits n jobs in one call, each on its own.
+// enqueue submits n independent jobs in one call.
 func (c *caller) enqueue(ctx context.Context, n int) error {
 	for i := range n {
 		var id [16]byte
@@ -94,7 +93,7 @@ func (c *caller) fill(b []byte) {
 	c.random.Read(b) //nolint:errcheck // never fails
 }
 
-// claim takes n jobs. There must be so many.
+// claim claims exactly n jobs, which must be available.
 func (c *caller) claim(ctx context.Context, n int) ([]gq.Job, error) {
 	jobs, err := c.claimUpTo(ctx, n)
 	if err == nil && len(jobs) != n {
@@ -117,7 +116,7 @@ func (c *caller) claimUpTo(ctx context.Context, n int) ([]gq.Job, error) {
 	return answers[0].Jobs, answers[0].Err
 }
 
-// held is a job that was claimed.
+// held is a claimed job.
 type held struct {
 	job   gq.JobID
 	lease gq.LeaseRef
@@ -125,7 +124,7 @@ type held struct {
 
 func hold(j *gq.Job) held { return held{j.State.ID, j.State.Lease.Ref()} }
 
-// complete ends claimed jobs in one call.
+// complete completes claimed jobs in one call.
 func (c *caller) complete(ctx context.Context, jobs []gq.Job) error {
 	for i := range jobs {
 		c.updates[i] = hold(&jobs[i]).completion()
@@ -163,8 +162,8 @@ func checkCompleted(answers []store.Updated, err error, n int) error {
 	return nil
 }
 
-// cycle submits n jobs, claims n, whosever they are, and completes them. Since
-// every caller claims no more than it has submitted, there are always enough.
+// cycle submits n jobs, claims any n jobs and completes them. No caller claims more than
+// it has submitted, so there are always enough.
 func (c *caller) cycle(ctx context.Context, n int) error {
 	if err := c.enqueue(ctx, n); err != nil {
 		return err
@@ -176,16 +175,16 @@ func (c *caller) cycle(ctx context.Context, n int) error {
 	return c.complete(ctx, jobs)
 }
 
-// quota hands out the jobs of a row until there are no more, or the time is up. However
-// late the first caller comes, it gets something: a row without jobs says nothing.
+// quota hands out the jobs of a row until none are left or the time is up. The first
+// caller always gets some, however late: a row without jobs has no result.
 type quota struct {
 	left  atomic.Int64
 	until time.Time   // zero is never
-	begun atomic.Bool // somebody came
+	begun atomic.Bool // somebody has called take
 	stop  func() bool
 }
 
-// newQuota is for a number of jobs, or for a duration if that number is 0.
+// newQuota limits the number of jobs or, if that is 0, the duration.
 func newQuota(jobs int, d time.Duration, stop func() bool) *quota {
 	q := &quota{stop: stop}
 	q.left.Store(int64(jobs))
@@ -196,7 +195,7 @@ func newQuota(jobs int, d time.Duration, stop func() bool) *quota {
 	return q
 }
 
-// take is how many jobs to do next, at most n; 0 is the end.
+// take returns how many jobs to do next, at most n; 0 means stop.
 func (q *quota) take(n int) int {
 	if q.stop != nil && q.stop() || q.begun.Swap(true) && !q.until.IsZero() && time.Now().After(q.until) {
 		return 0
@@ -205,9 +204,9 @@ func (q *quota) take(n int) int {
 	return int(max(min(int64(n), left), 0))
 }
 
-// together runs n callers at once and reports how long all of them took. The
-// first error ends the others. Each prepares itself before the clock starts,
-// and begin is called right after it.
+// together runs n callers concurrently and returns how long all of them took. The first
+// error stops the others. Each prepares itself before the clock starts, and begin is
+// called right after the start.
 func together(ctx context.Context, n int, begin func(), prepare func() func(context.Context) error) (time.Duration, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -225,20 +224,20 @@ func together(ctx context.Context, n int, begin func(), prepare func() func(cont
 			}
 		})
 	}
-	start := time.Now() // before begin, which may set when to end
+	start := time.Now() // before begin, which may set the end
 	begin()
 	close(ready)
 	wg.Wait()
 	return time.Since(start), context.Cause(ctx)
 }
 
-// fillCallers and fillBatch put jobs in place as fast as a store takes them.
+// fillCallers and fillBatch are chosen to fill a store as fast as possible.
 const (
 	fillCallers = 8
 	fillBatch   = 500
 )
 
-// fill submits n jobs after the template.
+// fill submits n jobs that follow the template.
 func fill(ctx context.Context, s store.Store, template gq.Spec, payload, n int) (time.Duration, error) {
 	if n == 0 {
 		return 0, nil
@@ -257,8 +256,8 @@ func fill(ctx context.Context, s store.Store, template gq.Spec, payload, n int) 
 	})
 }
 
-// verify makes sure that the store holds what it should: so many jobs claimable
-// and completed, and none in any other state.
+// verify checks that the store has exactly this many claimable and completed jobs, and
+// none in any other state.
 func verify(ctx context.Context, s store.Store, claimable, completed int64) error {
 	counts, err := s.Counts(ctx)
 	if err != nil {
@@ -280,15 +279,14 @@ func verify(ctx context.Context, s store.Store, claimable, completed int64) erro
 	return nil
 }
 
-// lastEvent is the number of the newest event. On a store that numbers them
-// without gaps that is how many there were. It looks for the end by halving and
-// reads few of them.
+// lastEvent returns the number of the newest event. In a store that numbers events
+// without gaps, that is their count. It finds the end by binary search, with few reads.
 func lastEvent(ctx context.Context, s store.Store) (uint64, error) {
 	after := func(seq uint64) (bool, error) {
 		events, err := s.Events(ctx, seq, 1)
 		return len(events) > 0, err
 	}
-	low, high := uint64(0), uint64(1) // the last one is above low-1 and, at the end, at most high
+	low, high := uint64(0), uint64(1) // the last event is at least low and, after the loop, at most high
 	for {
 		more, err := after(high)
 		if err != nil {

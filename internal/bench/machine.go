@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// reading is a reading of CPU time, of the whole machine and of this process.
+// reading is the CPU time of the whole machine and of this process so far.
 type reading struct {
 	own      time.Duration
 	ownKnown bool
@@ -30,8 +30,8 @@ func readMachine() reading {
 	return m
 }
 
-// readMachine is a reading in which the server that is measured is no other.
-// Without knowing its share nothing is known of the others.
+// readMachine returns a reading that counts a measured server as part of this process. If
+// its share is unknown, the share of other processes is too.
 func (s Settings) readMachine() reading {
 	m := readMachine()
 	if s.Remote == nil {
@@ -44,11 +44,11 @@ func (s Settings) readMachine() reading {
 	return m
 }
 
-// parseProcessStat reads user and system time from a process's stat file. The
-// fields before them end with the name of the program, in parentheses.
+// parseProcessStat parses user and system time from a process's stat file. The fields
+// before them end with the program name in parentheses.
 func parseProcessStat(stat []byte) (used time.Duration, ok bool) {
 	fields := bytes.Fields(stat[bytes.LastIndexByte(stat, ')')+1:])
-	const user, system = 11, 12 // counted from the one after the name
+	const user, system = 11, 12 // index after the name
 	if len(fields) <= system {
 		return 0, false
 	}
@@ -62,9 +62,9 @@ func parseProcessStat(stat []byte) (used time.Duration, ok bool) {
 	return used, true
 }
 
-// parseStat reads the first line of /proc/stat: user, nice, system, idle,
-// iowait, irq, softirq and steal, and guest times that user and nice contain
-// already. Interrupts belong to nobody: most of them are our own writes.
+// parseStat parses the first line of /proc/stat: user, nice, system, idle, iowait, irq,
+// softirq and steal, and guest times, which user and nice include. Interrupts are not
+// counted as used: most of them are caused by our own writes.
 func parseStat(stat []byte) (m reading, ok bool) {
 	line, _, _ := bytes.Cut(stat, []byte("\n"))
 	fields := bytes.Fields(line)
@@ -86,13 +86,13 @@ func parseStat(stat []byte) (m reading, ok bool) {
 	return m, m.total > 0
 }
 
-// span is what happened between two readings.
+// span is the difference between two readings.
 type span struct {
 	own    *time.Duration
-	others *float64 // percent of all CPU time that others used or the hypervisor took; nil if unknown
+	others *float64 // percent of all CPU time used by others or taken by the hypervisor; nil if unknown
 }
 
-// shortest is the shortest span over which ticks say anything.
+// shortest is the shortest span for which the tick resolution is sufficient.
 const shortest = 20 * tick
 
 func (m reading) until(end reading) (s span) {
@@ -108,7 +108,7 @@ func (m reading) until(end reading) (s span) {
 	return s
 }
 
-// add makes a span longer by the own time of another.
+// add adds the own CPU time of another span.
 func (s *span) add(more span) {
 	if more.own == nil {
 		return
@@ -119,7 +119,7 @@ func (s *span) add(more span) {
 	*s.own += *more.own
 }
 
-// perJob is the CPU time of this process per job in microseconds.
+// perJob returns the CPU time of this process per job in microseconds.
 func (s span) perJob(jobs int64) *float64 {
 	if s.own == nil || jobs == 0 {
 		return nil
@@ -127,7 +127,7 @@ func (s span) perJob(jobs int64) *float64 {
 	return new(float64(*s.own) / float64(time.Microsecond) / float64(jobs))
 }
 
-// residentBytes is the memory of this process that is in RAM.
+// residentBytes returns the resident memory of this process.
 func residentBytes() (int64, bool) {
 	statm, err := os.ReadFile("/proc/self/statm")
 	fields := bytes.Fields(statm)
@@ -138,8 +138,8 @@ func residentBytes() (int64, bool) {
 	return pages * int64(os.Getpagesize()), err == nil
 }
 
-// watchMemory notes the largest resident size until it is stopped, without
-// what the recorder has of it.
+// watchMemory tracks the largest resident size, without the recorder's part, until stop
+// is called.
 func watchMemory(r *recorder) (stop func() *int64) {
 	const interval = 100 * time.Millisecond
 	ctx, cancel := context.WithCancel(context.Background())
@@ -174,8 +174,8 @@ func watchMemory(r *recorder) (stop func() *int64) {
 	}
 }
 
-// liveHeap is what is in use after a garbage collection. The second one frees
-// what the first one finalised.
+// liveHeap returns the memory in use after garbage collection. It collects twice, because
+// the second pass frees what the first one finalized.
 func liveHeap() int64 {
 	runtime.GC()
 	runtime.GC()

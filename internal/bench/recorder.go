@@ -2,18 +2,17 @@ package bench
 
 import "sync/atomic"
 
-// recorder copies every commit of a row, for the floor to write again. Its
-// memory lies outside the Go heap where the system allows that: it is neither
-// counted as the store's, nor does it make the garbage collector run less often
-// than it would without. It is reused from row to row.
+// recorder copies every commit of a row, so that the floor can write it again. Where the
+// system allows, its memory is outside the Go heap: it does not count as the store's and
+// does not change how often the garbage collector runs. It is reused from row to row.
 type recorder struct {
 	limit   int64
-	size    int          // of a chunk
+	size    int          // chunk size
 	bytes   atomic.Int64 // recorded in this row
 	commits [][]byte     // owned by the store's writer until the store is closed
 	chunks  [][]byte
-	chunk   int // in use
-	used    int // of that chunk
+	chunk   int // index of the current chunk
+	used    int // bytes used in it
 	touched int64
 }
 
@@ -36,15 +35,15 @@ func (r *recorder) record(commit []byte) {
 	r.bytes.Add(int64(len(commit)))
 }
 
-// full reports whether a row has recorded as much as it may. What is under way
-// is still recorded.
+// full reports whether a row has reached its limit. Commits in progress are still
+// recorded.
 func (r *recorder) full() bool { return r.bytes.Load() >= r.limit }
 
-// resident is how much of the process's memory is the recorder's. A chunk that
-// was used in an earlier row stays resident.
+// resident returns how much of the process's memory belongs to the recorder. A chunk that
+// an earlier row used stays resident.
 func (r *recorder) resident() int64 { return max(r.touched, r.bytes.Load()) }
 
-// reset forgets a row and keeps its memory.
+// reset discards a row and keeps the memory.
 func (r *recorder) reset() {
 	r.touched = r.resident()
 	r.commits = r.commits[:0]

@@ -7,11 +7,11 @@ import (
 	"time"
 )
 
-// Report is everything that was found. Its JSON form is stable: names are added
-// and never changed. What could not be measured is null.
+// Report has all results. Its JSON form is stable: names are added but never changed.
+// What could not be measured is null.
 type Report struct {
-	Version   string    `json:"version"` // of the program; left to the caller
-	Store     string    `json:"store"`   // what was measured; left to the caller
+	Version   string    `json:"version"` // of the program; set by the caller
+	Store     string    `json:"store"`   // what was measured; set by the caller
 	StartedAt time.Time `json:"started_at"`
 	Seconds   float64   `json:"seconds"`
 	GoVersion string    `json:"go_version"`
@@ -41,11 +41,10 @@ type Report struct {
 	server         rounds[ServerResult]
 }
 
-// BusyPercent is the share of a machine's CPU time above which others disturb a
-// measurement.
+// BusyPercent is the share of CPU time above which other processes disturb a measurement.
 const BusyPercent = 10
 
-// Used are the settings of a report.
+// Used has the settings of a report.
 type Used struct {
 	Scenarios []Scenario `json:"scenarios"`
 	Callers   []int      `json:"callers"`
@@ -66,7 +65,7 @@ func (s Settings) report() Used {
 	}
 }
 
-// Latency is the distribution of the duration of a call, in milliseconds.
+// Latency is the distribution of call durations, in milliseconds.
 type Latency struct {
 	Calls uint64  `json:"calls"`
 	P50   float64 `json:"p50"`
@@ -75,7 +74,7 @@ type Latency struct {
 	Max   float64 `json:"max"`
 }
 
-// Row is a cycle or an enqueue with so many callers and so many jobs per call.
+// Row is a cycle or enqueue measurement for one number of callers and one batch size.
 type Row struct {
 	Callers int `json:"callers"`
 	Batch   int `json:"batch"` // jobs per call
@@ -84,7 +83,7 @@ type Row struct {
 	Seconds       float64 `json:"seconds"`
 	JobsPerSecond float64 `json:"jobs_per_second"`
 
-	FloorSeconds       *float64 `json:"floor_seconds"` // Replay of the commits of this very run
+	FloorSeconds       *float64 `json:"floor_seconds"` // replay of the commits of this run
 	FloorJobsPerSecond *float64 `json:"floor_jobs_per_second"`
 	Ratio              *float64 `json:"ratio"` // JobsPerSecond / FloorJobsPerSecond
 
@@ -95,19 +94,19 @@ type Row struct {
 	Commits     *float64 `json:"commits_per_job"`
 	Syncs       *float64 `json:"fsyncs_per_job"`
 	Events      float64  `json:"events_per_job"`
-	CommitBytes *float64 `json:"commit_bytes_per_job"` // as handed to the database
+	CommitBytes *float64 `json:"commit_bytes_per_job"` // as passed to the database
 	DiskBytes   *float64 `json:"disk_bytes_per_job"`   // on disk at the end
 
 	CPU       *float64 `json:"cpu_microseconds_per_job"`       // of this process, callers included
 	FloorCPU  *float64 `json:"floor_cpu_microseconds_per_job"` // of this process while it replayed
-	RSS       *int64   `json:"rss_bytes"`                      // largest seen, without the recorder
-	LiveHeap  int64    `json:"live_heap_bytes"`                // after a garbage collection, the store still open
-	OthersCPU *float64 `json:"others_cpu_percent"`             // while this row was measured, floor included
+	RSS       *int64   `json:"rss_bytes"`                      // maximum, without the recorder
+	LiveHeap  int64    `json:"live_heap_bytes"`                // after a garbage collection, with the store still open
+	OthersCPU *float64 `json:"others_cpu_percent"`             // while this row was measured, including the floor
 
 	Repeats Spread `json:"repeats"`
 }
 
-// Spread tells how far apart the repetitions of a measurement were.
+// Spread says how far apart the repetitions of a measurement were.
 type Spread struct {
 	Runs  int     `json:"runs"`
 	Least float64 `json:"least"`
@@ -123,7 +122,7 @@ type BacklogResult struct {
 
 	Cycles []BacklogCycle `json:"cycles"`
 
-	ReopenSeconds *float64 `json:"reopen_seconds"` // from Close to a store that answers; null if it keeps nothing
+	ReopenSeconds *float64 `json:"reopen_seconds"` // from Close to a store that responds; null if it keeps nothing
 	CloseSeconds  *float64 `json:"close_seconds"`
 
 	DrainCallers        int     `json:"drain_callers"`
@@ -148,8 +147,8 @@ type BacklogCycle struct {
 	CPUWith    *float64 `json:"cpu_microseconds_per_job_with"`
 }
 
-// FilterRow is the same filtered claim with nothing else queued and behind many
-// jobs that do not match.
+// FilterRow is the same filtered claim on a queue without other jobs and behind many jobs
+// that do not match.
 type FilterRow struct {
 	Filter       string   `json:"filter"` // type, capability or cost
 	Callers      int      `json:"callers"`
@@ -164,29 +163,28 @@ type FilterRow struct {
 	Repeats      Spread   `json:"repeats"`
 }
 
-// IdleResult is the CPU time of an open store that nobody calls, in percent of
-// one core.
+// IdleResult is the CPU time of an open store without calls, in percent of one core.
 type IdleResult struct {
 	Seconds  float64  `json:"seconds"`
 	Queued   int      `json:"queued_jobs"`
 	Delayed  int      `json:"delayed_jobs"`
 	CPU      *float64 `json:"cpu_percent"`
-	Baseline *float64 `json:"baseline_cpu_percent"` // of the process without a store
+	Baseline *float64 `json:"baseline_cpu_percent"` // the process without a store
 	Repeats  Spread   `json:"repeats"`
 }
 
-// WorkerResult is the worker runtime over the store.
+// WorkerResult measures the worker runtime on the store.
 type WorkerResult struct {
-	Callers           int      `json:"callers"` // who submit, and slots of the worker
+	Callers           int      `json:"callers"` // submitting callers, and slots of the worker
 	BareJobsPerSecond float64  `json:"bare_jobs_per_second"`
 	BareCPU           *float64 `json:"bare_cpu_microseconds_per_job"`
 	Jobs              int64    `json:"jobs"`
 	JobsPerSecond     float64  `json:"jobs_per_second"` // submitted, run by a handler and completed
-	Ratio             float64  `json:"ratio"`           // to the bare cycle with as many callers and single calls
+	Ratio             float64  `json:"ratio"`           // relative to the bare cycle with as many callers and single-job calls
 	CPU               *float64 `json:"cpu_microseconds_per_job"`
 
 	ToStart *Latency `json:"submit_to_start_ms"` // one job at a time on an idle queue
-	Commit  *Latency `json:"submit_ms"`          // of the same submissions alone: one commit
+	Commit  *Latency `json:"submit_ms"`          // the same submissions alone: one commit
 
 	HeartbeatJobs    int      `json:"heartbeat_jobs"` // running at once
 	HeartbeatTTL     float64  `json:"heartbeat_ttl_seconds"`
@@ -196,8 +194,8 @@ type WorkerResult struct {
 	Repeats Spread     `json:"repeats"`
 }
 
-// GraphRow is a graph of jobs, submitted in one call, from that call to the end
-// of the last job.
+// GraphRow is a graph of jobs, submitted in one call and measured from that call to the
+// end of the last job.
 type GraphRow struct {
 	Shape   string  `json:"shape"` // chain or fan-in
 	Jobs    int     `json:"jobs"`
@@ -205,20 +203,20 @@ type GraphRow struct {
 	PerJob  float64 `json:"microseconds_per_job"`
 }
 
-// ServerResult is a server over the network beside what it is compared with in
-// the same run.
+// ServerResult measures a server over the network, next to in-process baselines from the
+// same run.
 type ServerResult struct {
 	Batch             int     `json:"batch"` // jobs per submission
 	Slots             int     `json:"slots"` // of the worker
 	NearJobs          int64   `json:"in_process_jobs"`
 	NearJobsPerSecond float64 `json:"in_process_jobs_per_second"` // worker, engine and store in this process
 	Jobs              int64   `json:"jobs"`
-	JobsPerSecond     float64 `json:"jobs_per_second"` // worker here, on the Work stream
+	JobsPerSecond     float64 `json:"jobs_per_second"` // worker here, over the Work stream
 	Ratio             float64 `json:"ratio"`           // of the two
 
 	Callers              int      `json:"callers"` // of unary calls
 	EchoCalls            int64    `json:"echo_calls"`
-	EchoCallsPerSecond   float64  `json:"echo_calls_per_second"` // of a bare gRPC server in this process
+	EchoCallsPerSecond   float64  `json:"echo_calls_per_second"` // bare gRPC server in this process
 	Echo                 *Latency `json:"echo_ms"`
 	SubmitCalls          int64    `json:"submit_calls"`
 	SubmitCallsPerSecond float64  `json:"submit_calls_per_second"`
@@ -226,14 +224,14 @@ type ServerResult struct {
 	SubmitRatio          float64  `json:"submit_ratio"` // of the two
 
 	ToStart       *Latency `json:"submit_to_start_ms"` // one job at a time on an idle queue
-	ToStartSubmit *Latency `json:"submit_alone_ms"`    // of the same submissions, their answers alone
+	ToStartSubmit *Latency `json:"submit_alone_ms"`    // the same submissions, until the response
 	Repeats       Spread   `json:"repeats"`
 }
 
-// rounds collects, for each place of a result, what the rounds have found.
+// rounds collects the results of all rounds, for each position in a report.
 type rounds[T any] [][]T
 
-// reserve makes n places and returns the first.
+// reserve adds n positions and returns the first.
 func (r *rounds[T]) reserve(n int) (first int) {
 	first = len(*r)
 	*r = append(*r, make([][]T, n)...)
@@ -242,9 +240,9 @@ func (r *rounds[T]) reserve(n int) (first int) {
 
 func (r rounds[T]) add(place int, v T) { r[place] = append(r[place], v) }
 
-// medians picks for each place the run that has the median of a measure, so
-// that all numbers of a result are of one run. Of an even number of runs it is
-// the lower one in the middle.
+// medians picks, for each position, the run with the median of a measure, so that all
+// numbers of a result come from one run. For an even number of runs it picks the lower of
+// the middle two.
 func (r rounds[T]) medians(measure func(T) float64, spread func(*T) *Spread) []T {
 	out := make([]T, 0, len(r))
 	for _, runs := range r {
@@ -257,7 +255,7 @@ func (r rounds[T]) medians(measure func(T) float64, spread func(*T) *Spread) []T
 	return out
 }
 
-// finish turns rounds into results.
+// finish reduces the rounds to results.
 func (r *Report) finish() {
 	byRatio := func(row Row) float64 {
 		if row.Ratio != nil {
@@ -294,7 +292,7 @@ func orZero(p *float64) float64 {
 	return *p
 }
 
-// judge says whether the machine was busy with anything else.
+// judge decides whether the machine was busy with other processes.
 func (r *Report) judge(s span) {
 	r.Warnings = []string{}
 	r.OthersCPU = s.others

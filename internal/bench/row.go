@@ -37,7 +37,7 @@ func (b *bench) warn(format string, args ...any) {
 	b.warnings = append(b.warnings, fmt.Sprintf(format, args...))
 }
 
-// load runs the callers of a row and takes the store's measures.
+// load runs the callers of a row and measures the store.
 func (b *bench) load(ctx context.Context, s store.Store, name Scenario, row *Row) error {
 	stopWatching := watchMemory(b.recorder)
 	before, times := readMachine(), new(calls)
@@ -69,7 +69,7 @@ func (b *bench) load(ctx context.Context, s store.Store, name Scenario, row *Row
 	return err
 }
 
-// drive puts jobs through a store until the row is over.
+// drive passes jobs through a store until the row is over.
 func (b *bench) drive(ctx context.Context, s store.Store, name Scenario, callers, batch int, times *calls) (jobs int64, elapsed time.Duration, err error) {
 	var q *quota
 	done := make(chan int64, callers)
@@ -98,7 +98,7 @@ func (b *bench) drive(ctx context.Context, s store.Store, name Scenario, callers
 	return jobs, elapsed, err
 }
 
-// floor replays what the row has committed.
+// floor replays the commits of the row.
 func (b *bench) floor(ctx context.Context, name Scenario, replayer Replayer, row *Row) (err error) {
 	before := readMachine()
 	var elapsed time.Duration
@@ -115,7 +115,7 @@ func (b *bench) floor(ctx context.Context, name Scenario, replayer Replayer, row
 	return nil
 }
 
-// rate is how many there were in a second.
+// rate returns n per second.
 func rate(n int64, d time.Duration) float64 {
 	return float64(n) / max(d, time.Nanosecond).Seconds()
 }

@@ -20,15 +20,14 @@ import (
 	"github.com/gopherqueue/gq/worker"
 )
 
-// Remote is a server to measure. Package client has it.
+// Remote is a server to measure. Package client implements it.
 type Remote interface {
 	queueToMove
 
 	Submit(ctx context.Context, s gq.Spec) (gq.SubmitResult, error)
 }
 
-// queueToMove is a queue through which jobs are moved in batches, here or
-// elsewhere.
+// queueToMove is a local or remote queue through which jobs are passed in batches.
 type queueToMove interface {
 	worker.Queue
 
@@ -36,19 +35,19 @@ type queueToMove interface {
 	Counts(ctx context.Context, queues ...string) ([]gq.Count, error)
 }
 
-// Sizes of scenario server. What is compared is measured in turns, so that
-// whatever else the machine does meets both alike.
+// Sizes of scenario server. Measurements to be compared alternate, so that other load on
+// the machine affects both alike.
 const (
 	serverTurns   = 4
-	serverCallers = 64   // who make unary calls
+	serverCallers = 64   // concurrent unary callers
 	serverSlots   = 1000 // of the worker
-	serverFeeders = 2    // who submit batches
-	serverAhead   = 20   // batches of each that may wait at once
+	serverFeeders = 2    // goroutines that submit batches
+	serverAhead   = 20   // batches of each that may be pending
 
-	serverStall = 30 * time.Second // without any progress jobs are lost
+	serverStall = 30 * time.Second // without progress for this long, jobs count as lost
 )
 
-// server measures a server, and beside it what it is compared with.
+// server measures a server and its baselines.
 func (b *bench) server(ctx context.Context) (r ServerResult, err error) {
 	r.Batch, r.Slots, r.Callers = b.Batch, serverSlots, serverCallers
 	live, _, err := standing(ctx, b.Remote)
@@ -66,7 +65,7 @@ func (b *bench) server(ctx context.Context) (r ServerResult, err error) {
 	return r, nil
 }
 
-// standing counts the jobs of a queue that are left to do, and the completed.
+// standing counts the unfinished and the completed jobs of a queue.
 func standing(ctx context.Context, q queueToMove) (live, completed int64, err error) {
 	counts, err := q.Counts(ctx, queueName)
 	for i := range counts {
@@ -75,12 +74,12 @@ func standing(ctx context.Context, q queueToMove) (live, completed int64, err er
 	return live, completed, err
 }
 
-// share is a turn's part of the whole.
+// share returns the size of one turn.
 func (b *bench) share() (jobs int, d time.Duration) {
 	return (b.Jobs + serverTurns - 1) / serverTurns, b.Duration / serverTurns
 }
 
-// total is what a number of turns came to.
+// total accumulates turns.
 type total struct {
 	n       int64
 	elapsed time.Duration
@@ -89,8 +88,8 @@ type total struct {
 func (t *total) add(n int64, elapsed time.Duration) { t.n, t.elapsed = t.n+n, t.elapsed+elapsed }
 func (t *total) rate() float64                      { return rate(t.n, t.elapsed) }
 
-// serverRate moves jobs through a worker over the network, and through one over
-// a store in this process.
+// serverRate passes jobs through a worker over the network, and through one on a store in
+// this process.
 func (b *bench) serverRate(ctx context.Context, r *ServerResult) error {
 	return b.with(ctx, Server, "rate", nil, func(ctx context.Context, s store.Store) (err error) {
 		e, err := engine.New(s, engine.Options{})
@@ -125,8 +124,7 @@ func (b *bench) serverRate(ctx context.Context, r *ServerResult) error {
 	})
 }
 
-// move submits jobs in batches and has a worker run them, until every outcome is
-// answered.
+// move submits jobs in batches and runs a worker on them, until every outcome is settled.
 func (b *bench) move(ctx context.Context, q queueToMove, left *quota) (n int64, elapsed time.Duration, err error) {
 	_, before, err := standing(ctx, q)
 	if err != nil {
@@ -196,13 +194,13 @@ func (b *bench) move(ctx context.Context, q queueToMove, left *quota) (n int64, 
 	return n, elapsed, err
 }
 
-// remoteJob leaves to the server what a spec may leave open.
+// remoteJob returns a job that leaves defaults to the server.
 func (b *bench) remoteJob() gq.Spec {
 	return gq.Spec{Queue: queueName, Type: "bench", Payload: gq.Payload{Data: make([]byte, b.Payload), ContentType: gq.OctetStream}}
 }
 
-// withHandler runs a function while a worker is at work. When it returns, every
-// outcome of the worker has been answered.
+// withHandler runs a function while a worker runs. When it returns, every outcome of the
+// worker is settled.
 func withHandler(ctx context.Context, q worker.Queue, slots int, h func(context.Context, *worker.Run) error, use func(context.Context, *worker.Worker) error) error {
 	w := worker.New(q, worker.Config{
 		Slots: slots, QueueSets: []worker.QueueSet{{Queues: []string{queueName}}}, Logger: slog.New(slog.DiscardHandler),
@@ -216,8 +214,8 @@ func withHandler(ctx context.Context, q worker.Queue, slots int, h func(context.
 	return errors.Join(err, <-ran)
 }
 
-// serverCalls makes unary submissions and calls of a bare echo, by as many
-// callers. What was submitted is run at the end, which is not measured.
+// serverCalls alternates unary submissions and calls of a bare echo server, with as many
+// callers. The submitted jobs run at the end, unmeasured.
 func (b *bench) serverCalls(ctx context.Context, r *ServerResult) error {
 	echo, closing, err := startEcho()
 	if err != nil {
@@ -255,7 +253,7 @@ func (b *bench) serverCalls(ctx context.Context, r *ServerResult) error {
 	return b.runRest(ctx)
 }
 
-// unary has all callers make one call after the other.
+// unary makes all callers call in a loop.
 func unary(ctx context.Context, left *quota, times *histogram, prepare func() func(context.Context) error) (n int64, elapsed time.Duration, err error) {
 	var calls atomic.Int64
 	elapsed, err = together(ctx, serverCallers, func() {}, func() func(context.Context) error {
@@ -275,7 +273,7 @@ func unary(ctx context.Context, left *quota, times *histogram, prepare func() fu
 	return calls.Load(), elapsed, err
 }
 
-// runRest runs whatever is left in the server's queue.
+// runRest runs the remaining jobs of the server's queue.
 func (b *bench) runRest(ctx context.Context) error {
 	return withHandler(ctx, b.Remote, serverSlots, func(context.Context, *worker.Run) error { return nil }, func(ctx context.Context, _ *worker.Worker) error {
 		for {
@@ -290,7 +288,7 @@ func (b *bench) runRest(ctx context.Context) error {
 	})
 }
 
-// startEcho starts a server of gRPC that only echoes: what gRPC itself costs.
+// startEcho starts a gRPC server that only echoes, to measure the cost of gRPC itself.
 func startEcho() (call func(context.Context, *wrapperspb.BytesValue) error, closing func(), err error) {
 	l, err := new(net.ListenConfig).Listen(context.Background(), "tcp", "127.0.0.1:0")
 	if err != nil {

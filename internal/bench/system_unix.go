@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// allocate maps memory that the Go heap does not know.
+// allocate maps memory outside the Go heap.
 func allocate(size int) []byte {
 	memory, err := syscall.Mmap(-1, 0, size, syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_ANON|syscall.MAP_PRIVATE)
 	if err != nil {
@@ -16,11 +16,11 @@ func allocate(size int) []byte {
 	return memory
 }
 
-// release frees what allocate returned. Memory that was not mapped is left to
-// the garbage collector.
+// release frees memory from allocate. Memory that was not mapped is left to the garbage
+// collector.
 func release(memory []byte) { _ = syscall.Munmap(memory) }
 
-// processTime is the CPU time this process has used.
+// processTime returns the CPU time used by this process.
 func processTime() (time.Duration, bool) {
 	var usage syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &usage); err != nil {

@@ -15,19 +15,19 @@ import (
 	"github.com/gopherqueue/gq/worker"
 )
 
-// Sizes of scenario worker, unless Settings.Jobs is smaller. Rates go by Settings.Callers
+// Sizes of scenario worker, unless Settings.Jobs is smaller. Rates use Settings.Callers
 // and Settings.Duration.
 const (
 	latencyJobs   = 1000
 	heartbeatJobs = 10_000
 	heartbeatTTL  = 6 * time.Second
-	longestTTL    = 16 * heartbeatTTL // on a machine that stood still for longer than a lease
-	graphSmall    = 10                // a graph's cost per job must not grow from here
+	longestTTL    = 16 * heartbeatTTL // for a machine that stood still for longer than a lease
+	graphSmall    = 10                // the cost per job of larger graphs must not exceed that of this size
 	chainLarge    = gq.MaxDepth
 	fanLarge      = gq.MaxDependencies
 )
 
-// atMost is a number of jobs, or Settings.Jobs where that is smaller.
+// atMost returns jobs or Settings.Jobs, whichever is smaller.
 func (b *bench) atMost(jobs int) int {
 	if b.Jobs > 0 {
 		return min(jobs, b.Jobs)
@@ -35,7 +35,7 @@ func (b *bench) atMost(jobs int) int {
 	return jobs
 }
 
-// queueOfWorkers is an engine with a worker over a store.
+// queueOfWorkers is an engine with a worker on a store.
 type queueOfWorkers struct {
 	*engine.Engine
 	store   store.Store
@@ -43,7 +43,7 @@ type queueOfWorkers struct {
 	handler atomic.Pointer[func(ctx context.Context, run *worker.Run) error]
 }
 
-// withWorker runs a function while an engine and a worker are at work.
+// withWorker runs a function while an engine and a worker run.
 func (b *bench) withWorker(ctx context.Context, row string, c worker.Config, use func(context.Context, *queueOfWorkers) error) error {
 	return b.with(ctx, Worker, row, nil, func(ctx context.Context, s store.Store) (err error) {
 		e, err := engine.New(s, engine.Options{})
@@ -70,10 +70,10 @@ func (b *bench) withWorker(ctx context.Context, row string, c worker.Config, use
 	})
 }
 
-// handle sets what the handler does from here on.
+// handle replaces the handler.
 func (q *queueOfWorkers) handle(f func(context.Context, *worker.Run) error) { q.handler.Store(&f) }
 
-// submit hands in one job like those of the other scenarios.
+// submit submits one job like those of the other scenarios.
 func (q *queueOfWorkers) submit(ctx context.Context, payload []byte) error {
 	spec := plainJob()
 	spec.Payload.Data = payload
@@ -81,7 +81,7 @@ func (q *queueOfWorkers) submit(ctx context.Context, payload []byte) error {
 	return err
 }
 
-// settled waits until so many jobs have completed.
+// settled waits until n jobs have completed.
 func (q *queueOfWorkers) settled(ctx context.Context, n int64) error {
 	for {
 		counts, err := q.store.Counts(ctx, queueName)
@@ -110,7 +110,7 @@ func (b *bench) workers(ctx context.Context) (r WorkerResult, err error) {
 	return r, nil
 }
 
-// workerBare is the cycle that the runtime is compared with.
+// workerBare measures the cycle that the runtime is compared with.
 func (b *bench) workerBare(ctx context.Context, r *WorkerResult) error {
 	return b.with(ctx, Worker, "bare", nil, func(ctx context.Context, s store.Store) error {
 		before := readMachine()
@@ -123,8 +123,8 @@ func (b *bench) workerBare(ctx context.Context, r *WorkerResult) error {
 	})
 }
 
-// workerRate lets as many callers submit one job after the other and a worker of
-// as many slots run them. No more than four jobs a caller wait at once.
+// workerRate lets callers submit one job after the other while a worker with as many
+// slots runs them. At most four jobs per caller wait at once.
 func (b *bench) workerRate(ctx context.Context, r *WorkerResult) error {
 	return b.withWorker(ctx, "rate", worker.Config{Slots: r.Callers}, func(ctx context.Context, q *queueOfWorkers) error {
 		before := readMachine()
@@ -187,12 +187,12 @@ func (b *bench) workerLatency(ctx context.Context, r *WorkerResult) error {
 	})
 }
 
-// errLost is that leases were lost while their worker was alive.
+// errLost means that leases were lost while their worker was alive.
 var errLost = errors.New("leases were lost while their worker was alive")
 
-// workerHeartbeats keeps many jobs running and counts what that writes. A machine
-// that stands still for longer than a lease loses it with the best of stores, so
-// that longer ones are tried before a store is blamed.
+// workerHeartbeats keeps many jobs running and counts the resulting writes. A machine
+// that stands still for longer than a lease loses it with any store, so longer leases are
+// tried before blaming the store.
 func (b *bench) workerHeartbeats(ctx context.Context, r *WorkerResult) error {
 	for ttl := heartbeatTTL; ; ttl *= 4 {
 		err := b.heartbeats(ctx, r, ttl)
@@ -205,7 +205,7 @@ func (b *bench) workerHeartbeats(ctx context.Context, r *WorkerResult) error {
 	}
 }
 
-// heartbeats is workerHeartbeats with leases of one length.
+// heartbeats runs workerHeartbeats with one lease length.
 func (b *bench) heartbeats(ctx context.Context, r *WorkerResult, ttl time.Duration) error {
 	jobs := b.atMost(heartbeatJobs)
 	return b.withWorker(ctx, "heartbeats", worker.Config{Slots: jobs, LeaseTTL: ttl}, func(ctx context.Context, q *queueOfWorkers) error {
@@ -228,8 +228,8 @@ func (b *bench) heartbeats(ctx context.Context, r *WorkerResult, ttl time.Durati
 			return nil
 		}
 		for q.worker.Stats().Running < jobs {
-			// A run that lost its lease waits for the release too and keeps its slot,
-			// so without this check nothing would ever change.
+			// A run that lost its lease also waits for the release and keeps its slot, so
+			// without this check nothing would ever change.
 			if err := lost(); err != nil {
 				return err
 			}
