@@ -13,13 +13,13 @@ import (
 	"github.com/gopherqueue/gq/internal/errs"
 )
 
-// Hex is a string of bytes, written in hexadecimal digits.
+// Hex is a byte string, encoded in hexadecimal digits.
 type Hex []byte
 
-// MarshalText is the bytes in lowercase digits.
+// MarshalText encodes the bytes in lowercase digits.
 func (h Hex) MarshalText() ([]byte, error) { return hex.AppendEncode([]byte{}, h), nil }
 
-// UnmarshalText reads digits in either case.
+// UnmarshalText decodes digits in either case.
 func (h *Hex) UnmarshalText(text []byte) error {
 	b, err := hex.DecodeString(string(text))
 	if err != nil {
@@ -29,11 +29,11 @@ func (h *Hex) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// Decode reads an input from one JSON object. Members that are missing or null
-// are zero, in the policy they have their default. It is strict: an unknown or
-// repeated member, null in a list or map, a number that is not a plain integer
-// and everything [Input.Validate] refuses are faults, and all of them are reported at once
-// in a [gq.InvalidError]; only text that is not JSON ends the reading early.
+// Decode decodes an input from one JSON object. Missing or null members are zero; in the
+// policy they have their defaults. It is strict: an unknown or repeated member, null in a
+// list or map, a number that is not a plain integer, and everything that [Input.Validate]
+// rejects are faults. It reports all of them at once in a [gq.InvalidError]; only text
+// that is not JSON ends decoding early.
 func Decode(text []byte) (Input, error) {
 	in := Input{Policy: DefaultPolicy()}
 	if err := decode(text, &in, inputMembers, in.Validate); err != nil {
@@ -42,7 +42,8 @@ func Decode(text []byte) (Input, error) {
 	return in, nil
 }
 
-// decode reads one object and reports every fault: of its form, and those that validate finds.
+// decode decodes one object and reports every fault: of its form, and those that validate
+// finds.
 func decode[T any](text []byte, into *T, members []member[T], validate func() error) error {
 	if problem := malformed(text); problem != "" {
 		return &gq.InvalidError{Faults: []gq.Fault{{Field: "input", Problem: problem}}}
@@ -53,8 +54,8 @@ func decode[T any](text []byte, into *T, members []member[T], validate func() er
 	}
 	object(&d, into, members)
 
-	// A member that could not be read is zero now. That it is then also missing or out of range is
-	// not a second fault.
+	// A member that could not be decoded is zero now, and may also be missing or out of
+	// range. That is not a second fault.
 	reported := make(map[string]bool, len(d.faults))
 	for _, f := range d.faults {
 		reported[f.Field] = true
@@ -67,7 +68,7 @@ func decode[T any](text []byte, into *T, members []member[T], validate func() er
 	return d.err()
 }
 
-// malformed says why text is not one JSON value in UTF-8, "" if it is.
+// malformed says why text is not one JSON value in UTF-8, or returns "" if it is.
 func malformed(text []byte) string {
 	if !utf8.Valid(text) {
 		at := 0
@@ -97,7 +98,7 @@ func position(text []byte, at int) string {
 	return fmt.Sprintf(" at line %d, column %d", line, column)
 }
 
-// member reads one member of an object into a T.
+// member decodes one member of an object into a T.
 type member[T any] struct {
 	name string
 	read func(*decoder, *T)
@@ -133,7 +134,7 @@ var priorityMembers = []member[Priority]{
 	{"fee_ref", func(d *decoder, p *Priority) { d.integer(&p.FeeRef) }},
 	{"age_ref_secs", func(d *decoder, p *Priority) { d.integer(&p.AgeRef) }},
 	{"size_ref_bytes", func(d *decoder, p *Priority) { d.integer(&p.SizeRef) }},
-	{"tiers", func(d *decoder, p *Priority) { d.amounts(&p.Tiers) }}, // name by name over the defaults
+	{"tiers", func(d *decoder, p *Priority) { d.amounts(&p.Tiers) }}, // merged with the defaults by name
 }
 
 var eligibilityMembers = []member[Eligibility]{
@@ -206,7 +207,7 @@ var demandMembers = []member[Demand]{
 	{"width", func(d *decoder, w *Demand) { d.integer(&w.Width) }},
 }
 
-// object reads an object member by member; null changes nothing.
+// object decodes an object member by member; null changes nothing.
 func object[T any](d *decoder, into *T, members []member[T]) {
 	var given uint64
 	d.members(func(name string) {
@@ -227,7 +228,7 @@ func object[T any](d *decoder, into *T, members []member[T]) {
 	})
 }
 
-// objects reads a list of objects.
+// objects decodes a list of objects.
 func objects[T any](d *decoder, into *[]T, members []member[T]) {
 	d.entries(func() {
 		var entry T

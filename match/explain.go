@@ -7,30 +7,30 @@ import (
 	"github.com/gopherqueue/gq"
 )
 
-// Reason is a condition that a provider does not meet for a job. The zero value
-// is not a reason.
+// Reason is a condition that a provider does not meet for a job. The zero value is not a
+// reason.
 type Reason uint8
 
 const (
-	NotActive      Reason = iota + 1 // its status is another
+	NotActive      Reason = iota + 1 // it has another status
 	Unattested                       // its attestation has expired
-	Unhealthy                        // its health is below the least
-	Silent                           // its last heartbeat is too long ago
+	Unhealthy                        // its health is below the minimum
+	Silent                           // its last heartbeat is too old
 	Incapable                        // it does not do jobs of this kind
-	Understaked                      // it has less at stake than the kind demands
-	Cooling                          // it is given no job of this kind for now
-	Excluded                         // it had the job at this attempt and seed
+	Understaked                      // its stake is below the minimum for the kind
+	Cooling                          // it gets no job of this kind for now
+	Excluded                         // it had the job in this attempt under this seed
 	WrongRegion                      // the job must run elsewhere
 	Denied                           // it does not serve the requester
-	NotAllowed                       // it serves certain requesters, and this is none
+	NotAllowed                       // it serves only listed requesters, not this one
 	NoModel                          // it lacks the model
 	NoPrecision                      // it lacks the precision
 	NoGate                           // it lacks a gate
 	TooDeep                          // the circuit is deeper than it can run
 	TooWide                          // the circuit is wider than it can run
-	NoLease                          // it holds as many leases as it may
-	NoUnits                          // the units left in this epoch do not suffice
-	RequesterSpent                   // the requester has had its share
+	NoLease                          // it has reached its lease limit
+	NoUnits                          // too few units are left in this epoch
+	RequesterSpent                   // the requester has reached its limit
 	reasonEnd
 )
 
@@ -51,10 +51,10 @@ func AllReasons() []Reason {
 
 func (r Reason) String() string { return nameOf(reasonNames[:], int(r)) }
 
-// MarshalText is the name.
+// MarshalText returns the name.
 func (r Reason) MarshalText() ([]byte, error) { return []byte(r.String()), nil }
 
-// Reasons is a set of reasons; none means that the provider fits.
+// Reasons is a set of reasons; if it is empty, the provider fits.
 type Reasons uint32
 
 func (s *Reasons) note(r Reason, refused bool) {
@@ -66,7 +66,7 @@ func (s *Reasons) note(r Reason, refused bool) {
 // Has reports whether r is among the reasons.
 func (s Reasons) Has(r Reason) bool { return s&(1<<r) != 0 }
 
-// List is the reasons in a fixed order.
+// List returns the reasons in a fixed order.
 func (s Reasons) List() (list []Reason) {
 	for _, r := range AllReasons() {
 		if s.Has(r) {
@@ -81,12 +81,12 @@ func (s Reasons) String() string { return fmt.Sprintf("%v", s.List()) }
 // Verdict has the reasons why a provider cannot get a job.
 type Verdict struct {
 	Provider string
-	Reasons  Reasons // none if it fits
+	Reasons  Reasons // empty if it fits
 }
 
-// Explain judges every provider of a valid input for one of its jobs, by the
-// counters at the start of the round, in the order of the input. It is
-// [gq.ErrNotFound] if there is no such job.
+// Explain judges every provider of a valid input for one of its jobs, by the counters at
+// the start of the round, in the order of the input. It returns [gq.ErrNotFound] if there
+// is no such job.
 func Explain(in *Input, job string) ([]Verdict, error) {
 	i := slices.IndexFunc(in.Jobs, func(j Job) bool { return j.ID == job })
 	if i < 0 {
@@ -100,7 +100,7 @@ func Explain(in *Input, job string) ([]Verdict, error) {
 	return verdicts, nil
 }
 
-// snapshotRefusals judges a provider for the round as a whole.
+// snapshotRefusals returns why a provider cannot take part in the round at all.
 func snapshotRefusals(in *Input, p *Provider) (refused Reasons) {
 	e := &in.Policy.Eligibility
 	refused.note(NotActive, p.Status != Active)
@@ -110,7 +110,7 @@ func snapshotRefusals(in *Input, p *Provider) (refused Reasons) {
 	return refused
 }
 
-// fitRefusals judges a provider for one job, by the counters of the input.
+// fitRefusals returns why a provider cannot get one job, by the counters of the input.
 func fitRefusals(in *Input, p *Provider, j *Job) (refused Reasons) {
 	q := &in.Policy.Quotas
 	refused.note(Incapable, !slices.Contains(p.Capabilities, j.Kind))

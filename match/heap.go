@@ -2,8 +2,8 @@ package match
 
 import "slices"
 
-// lowest returns the k lowest items, sorted. It reorders items: the others come
-// after them.
+// lowest returns the k lowest items, sorted. It reorders items: the others come after
+// them.
 func lowest[T any](items []T, k int, compare func(a, b T) int) []T {
 	if k < len(items) {
 		higher := func(a, b T) int { return compare(b, a) }
@@ -21,14 +21,14 @@ func lowest[T any](items []T, k int, compare func(a, b T) int) []T {
 	return items
 }
 
-// heapify orders items so that the lowest comes first and siftDown keeps it so.
+// heapify arranges items as a heap with the lowest first.
 func heapify[T any](items []T, compare func(a, b T) int) {
 	for i := len(items)/2 - 1; i >= 0; i-- {
 		siftDown(items, i, compare)
 	}
 }
 
-// siftDown moves the item at i to its place below.
+// siftDown restores the heap below index i.
 func siftDown[T any](items []T, i int, compare func(a, b T) int) {
 	for {
 		least := i

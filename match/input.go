@@ -1,29 +1,29 @@
 package match
 
-// Input is everything a round depends on. The order of providers, of jobs and
-// of the entries of their lists never matters. [Decode] reads it from JSON, and
-// what it read can be marshalled again without loss.
+// Input is everything a round depends on. The order of providers, of jobs and of their
+// lists does not matter. [Decode] decodes it from JSON, and the result can be marshalled
+// again without loss.
 type Input struct {
 	Chain    string `json:"chain_id"`
 	Epoch    int64  `json:"epoch_id"`
 	Height   int64  `json:"block_height"`
 	Beacon   Hex    `json:"beacon"`
-	Now      int64  `json:"now"`                  // seconds since 1970
-	Matches  int64  `json:"match_count,omitzero"` // made in this queue before the round; sets when the lane is due
-	Rotation int64  `json:"rotation,omitzero"`    // by how many places the order starts later
+	Now      int64  `json:"now"`                  // Unix seconds
+	Matches  int64  `json:"match_count,omitzero"` // made in this queue before the round; determines when the lane is due
+	Rotation int64  `json:"rotation,omitzero"`    // how many positions later the order starts
 	Policy   Policy `json:"policy"`
 
 	// Grants counts the leases that requesters got in the rolling window that ends now.
 	Grants map[string]int64 `json:"requester_grants,omitempty"`
 
 	Providers []Provider `json:"providers"`
-	Jobs      []Job      `json:"jobs"` // all of them queued and claimable
+	Jobs      []Job      `json:"jobs"` // all queued and claimable
 }
 
-// Seed is the seed of the round.
+// Seed returns the seed of the round.
 func (in *Input) Seed() Seed { return NewSeed(in.Chain, in.Epoch, in.Height, in.Beacon) }
 
-// Provider is a registered provider as the registry knows it at the instant of the round.
+// Provider is a registered provider at the time of the round.
 type Provider struct {
 	ID           string   `json:"id"`
 	Status       Status   `json:"status"`
@@ -34,8 +34,8 @@ type Provider struct {
 	MaxDepth     int64    `json:"max_depth,omitzero"`   // quantum
 	MaxWidth     int64    `json:"max_width,omitzero"`   // quantum
 	Region       string   `json:"region,omitzero"`
-	Allow        []string `json:"allow,omitempty"` // requesters served; none means all
-	Deny         []string `json:"deny,omitempty"`  // requesters not served, even if allowed
+	Allow        []string `json:"allow,omitempty"` // requesters it serves; empty means all
+	Deny         []string `json:"deny,omitempty"`  // requesters it does not serve, even if allowed
 
 	Stake                int64     `json:"stake,omitzero"`
 	AttestationExpiresAt int64     `json:"attestation_expires_at,omitzero"`
@@ -73,8 +73,8 @@ type Job struct {
 	SizeBytes  int64    `json:"size_bytes,omitzero"`
 	Units      int64    `json:"units,omitzero"`
 	Attempt    int64    `json:"attempt,omitzero"`   // attempts counted so far
-	Regions    []string `json:"regions,omitempty"`  // where it may run; none means anywhere
-	Excluded   []string `json:"excluded,omitempty"` // providers that had it at this attempt and seed
+	Regions    []string `json:"regions,omitempty"`  // where it may run; empty means anywhere
+	Excluded   []string `json:"excluded,omitempty"` // providers that had it in this attempt under this seed
 }
 
 // Demand is what a job needs of a provider. Fields of the other kind are ignored.

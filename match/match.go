@@ -1,25 +1,25 @@
-// Package match decides which provider gets which job. It is a function: equal
-// inputs give equal assignments, on every node, store and platform, so that
-// anyone can compute a round again and audit it.
+// Package match decides which provider gets which job. It is a function: equal inputs
+// give equal assignments, on every node, store and platform, so that anyone can recompute
+// a round and audit it.
 //
-// The package is pure. It does no I/O, starts no goroutine, never reads the
-// clock and draws no random number: time is part of the input and chance comes
-// from a [Seed]. All arithmetic is on integers; shares are parts per billion.
+// The package is pure. It does no I/O, starts no goroutine, never reads the clock and
+// draws no random numbers: time is part of the input and randomness comes from a [Seed].
+// All arithmetic is on integers; shares are parts per billion.
 //
 // # A round
 //
-// [Match] takes an [Input], the providers and queued jobs of one instant with
-// the policy in force, and returns a [Result]. Jobs are visited by score, best
-// first; each goes to the first provider, in an order shuffled from the seed,
-// that fits it. Counters of leases, units and grants move with every assignment,
-// so no quota is exceeded within a round. Jobs that tie share scarce slots by the
-// hash of job and provider, and every so many matches the oldest cheap job goes
-// first. [Explain] says why a provider refuses a job.
+// [Match] takes an [Input], which has the providers and queued jobs at one time and the
+// policy in force, and returns a [Result]. Jobs are visited by score, best first; each
+// goes to the first provider that fits it, in an order shuffled from the seed. Every
+// assignment updates the counters of leases, units and grants, so no quota is exceeded
+// within a round. Tied jobs share scarce slots by the hash of job and provider, and at
+// regular intervals the oldest cheap job goes first. [Explain] says why a provider cannot
+// get a job.
 //
 // # What the caller does
 //
-// The caller decides whether a job is queued, applies backoff, lifetime and the number of attempts,
-// and keeps the counters between rounds. This package remembers nothing.
+// The caller decides whether a job is queued, applies backoff, lifetime and the number of
+// attempts, and keeps the counters between rounds. This package keeps no state.
 package match
 
 import (
@@ -28,12 +28,12 @@ import (
 	"github.com/gopherqueue/gq"
 )
 
-// Result is what a round decided.
+// Result is the result of a round.
 type Result struct {
 	Seed        Seed         `json:"seed"`
-	Order       []string     `json:"order"`       // providers of the snapshot, as they were asked
-	Assignments []Assignment `json:"assignments"` // in the order made
-	Requeued    []string     `json:"requeued"`    // jobs visited without success, in the order visited
+	Order       []string     `json:"order"`       // providers of the snapshot, in the order in which they were tried
+	Assignments []Assignment `json:"assignments"` // in the order in which they were made
+	Requeued    []string     `json:"requeued"`    // jobs visited without success, in that order
 }
 
 // Assignment gives one attempt of a job to a provider.
@@ -45,8 +45,8 @@ type Assignment struct {
 	Score    int64      `json:"score_ppb"`
 }
 
-// Match computes one round. It does not change the input. For an invalid input it returns a
-// [gq.InvalidError] with every fault, and no result.
+// Match computes one round. It does not change the input. For an invalid input it returns
+// a [gq.InvalidError] with every fault, and no result.
 func Match(in *Input) (Result, error) {
 	if err := in.Validate(); err != nil {
 		return Result{}, fmt.Errorf("match: %w", err)

@@ -8,17 +8,17 @@ import (
 	"sync"
 )
 
-// pairs computes the first 8 bytes of the hashes of pairs, as [Seed.Pair] makes them, for one
-// provider after another. In a round with scarce slots this is most of the work, and much of that is
-// padding such short texts and encoding the digests. All texts of a provider have the same end, so
-// it is padded once.
+// pairs computes the first 8 bytes of the pair hashes of [Seed.Pair], one provider after
+// another. In a round with scarce slots this is most of the work, and much of that is
+// padding these short texts and encoding the digests. All texts of a provider have the
+// same ending, so it is padded once.
 type pairs struct {
 	seed   string
-	ending []byte // of all texts of the provider
-	text   []byte // the last one, filled up to whole blocks
-	length int    // of the job's id in it
-	digest digest // nil where it does not tell its state
-	state  []byte // scratch
+	ending []byte // common to all texts of the provider
+	text   []byte // the last text, padded to whole blocks
+	length int    // length of the job id in it
+	digest digest // nil if its state does not reveal the digest
+	state  []byte // buffer
 }
 
 // digest is a hash whose state can be read.
@@ -42,7 +42,7 @@ func (p *pairs) of(provider string) {
 	p.length = -1
 }
 
-// first is the beginning of the hash of a job with the provider.
+// first returns the first 8 bytes of the hash of a job with the provider.
 func (p *pairs) first(job string) uint64 {
 	if len(job) != p.length {
 		p.length = len(job)
@@ -55,12 +55,12 @@ func (p *pairs) first(job string) uint64 {
 	}
 	p.digest.Reset()
 	p.digest.Write(p.text)
-	p.state, _ = p.digest.AppendBinary(p.state[:0]) // it did so before
+	p.state, _ = p.digest.AppendBinary(p.state[:0]) // cannot fail: stateIsDigest tried it
 	return binary.BigEndian.Uint64(p.state[stateAt:])
 }
 
-// appendPadding fills a text up to whole blocks as SHA-256 does: a bit, zeros, and
-// the length in bits.
+// appendPadding pads a text to whole blocks as SHA-256 does: a bit, zeros, and the length
+// in bits.
 func appendPadding(text []byte) []byte {
 	bits := uint64(len(text)) * 8
 	text = append(text, 0x80)
@@ -70,11 +70,11 @@ func appendPadding(text []byte) []byte {
 	return binary.BigEndian.AppendUint64(text, bits)
 }
 
-// stateAt is where the state of a digest begins in its encoded form.
+// stateAt is the offset of the state in the encoded form of a digest.
 const stateAt = 4
 
-// stateIsDigest reports whether the encoded state after a padded text has the digest of the text at
-// stateAt. The standard library does so, but does not promise it.
+// stateIsDigest reports whether the encoded state after a padded text has the text's
+// digest at stateAt. The standard library does so, but does not promise it.
 var stateIsDigest = sync.OnceValue(func() bool {
 	const text = "AICF"
 	h, ok := sha256.New().(digest)

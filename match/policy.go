@@ -2,43 +2,43 @@ package match
 
 import "maps"
 
-// ppb is parts per billion: 1.0 is 1 000 000 000.
+// ppb is the denominator of parts per billion: 1.0 is 1 000 000 000.
 const ppb = 1_000_000_000
 
-// Limits of what an integer of the input may be. Within them no sum or product
-// of this package leaves 64 bits.
+// Limits of integers in the input. Within them no sum or product in this package
+// overflows 64 bits.
 const (
 	MaxInteger = 1<<53 - 1 // any integer
-	MaxTime    = 1<<33 - 1 // times in seconds since 1970, and what is multiplied by a weight
+	MaxTime    = 1<<33 - 1 // times in Unix seconds, and numbers that are multiplied by a weight
 )
 
-// Policy is the set of numbers that govern a round. [DefaultPolicy] has all of
-// them; the zero value is not valid.
+// Policy is the set of numbers that govern a round. [DefaultPolicy] sets all of them; the
+// zero value is not valid.
 type Policy struct {
-	BatchSize   int64       `json:"batch_size"` // jobs a round considers at most
+	BatchSize   int64       `json:"batch_size"` // most jobs that a round considers
 	Priority    Priority    `json:"priority"`
 	Eligibility Eligibility `json:"eligibility"`
 	Quotas      Quotas      `json:"quotas"`
 	Starvation  Starvation  `json:"starvation"`
 }
 
-// Priority weighs what makes a job urgent. Weights and tiers are parts per
-// billion, at most 1.0.
+// Priority weighs what makes a job urgent. Weights and tiers are parts per billion, at
+// most 1.0.
 type Priority struct {
 	FeeWeight  int64            `json:"w_fee_ppb"`
 	AgeWeight  int64            `json:"w_age_ppb"`
 	SizeWeight int64            `json:"w_size_ppb"`
 	TierWeight int64            `json:"w_tier_ppb"`
-	FeeRef     int64            `json:"fee_ref"`        // a higher fee weighs no more than this one
-	AgeRef     int64            `json:"age_ref_secs"`   // at this age the weight is earned in full
+	FeeRef     int64            `json:"fee_ref"`        // fees above this one count the same
+	AgeRef     int64            `json:"age_ref_secs"`   // at this age the full weight is reached
 	SizeRef    int64            `json:"size_ref_bytes"` // at this size half the weight is left
-	Tiers      map[string]int64 `json:"tiers"`          // by name; [FreeTier] is always there
+	Tiers      map[string]int64 `json:"tiers"`          // by name; always includes [FreeTier]
 }
 
 // FreeTier is the tier of a job that names none.
 const FreeTier = "FREE"
 
-// Eligibility is what a provider must fulfil to get any job.
+// Eligibility is what a provider must meet to get any job.
 type Eligibility struct {
 	MinHealth        int64 `json:"min_health_ppb"`
 	HeartbeatTimeout int64 `json:"heartbeat_timeout_secs"`
@@ -46,7 +46,7 @@ type Eligibility struct {
 	MinStakeQuantum  int64 `json:"min_stake_quantum"`
 }
 
-// minStake is what a provider must have at stake for jobs of a kind.
+// minStake returns the minimum stake of a provider for jobs of a kind.
 func (e *Eligibility) minStake(k Kind) int64 {
 	if k == AI {
 		return e.MinStakeAI
@@ -54,16 +54,16 @@ func (e *Eligibility) minStake(k Kind) int64 {
 	return e.MinStakeQuantum
 }
 
-// Quotas bound what one provider and one requester may hold.
+// Quotas limit what one provider and one requester may hold.
 type Quotas struct {
 	LeasesMax            int64 `json:"leases_max_per_provider"`
-	AIUnitsPerEpoch      int64 `json:"ai_units_per_epoch"`      // of one provider
-	QuantumUnitsPerEpoch int64 `json:"quantum_units_per_epoch"` // of one provider
+	AIUnitsPerEpoch      int64 `json:"ai_units_per_epoch"`      // per provider
+	QuantumUnitsPerEpoch int64 `json:"quantum_units_per_epoch"` // per provider
 	RequesterMax         int64 `json:"requester_max"`           // leases within the window; 0 is no limit
-	RequesterWindow      int64 `json:"requester_window_secs"`   // for whoever counts [Input.Grants]
+	RequesterWindow      int64 `json:"requester_window_secs"`   // for the counting of [Input.Grants]
 }
 
-// unitsPerEpoch is how many units of a kind a provider may get in an epoch.
+// unitsPerEpoch returns how many units of a kind a provider may get in an epoch.
 func (q *Quotas) unitsPerEpoch(k Kind) int64 {
 	if k == AI {
 		return q.AIUnitsPerEpoch
@@ -71,14 +71,14 @@ func (q *Quotas) unitsPerEpoch(k Kind) int64 {
 	return q.QuantumUnitsPerEpoch
 }
 
-// Starvation protects jobs that pay little: every so many matches the oldest of
+// Starvation protects jobs that pay little: once in every so many matches, the oldest of
 // them goes first.
 type Starvation struct {
 	Every     int64 `json:"every"` // 0 is never
 	LowFeeMax int64 `json:"low_fee_max"`
 }
 
-// DefaultPolicy is the policy of an input that gives none.
+// DefaultPolicy returns the policy of an input that has none.
 func DefaultPolicy() Policy {
 	return Policy{
 		BatchSize: 256,
@@ -102,16 +102,16 @@ func (p Policy) Clone() Policy {
 	return p
 }
 
-// Cached is the part of a job's score that does not depend on the time. Ordering
-// by it, highest first, is ordering by score at any moment.
+// Cached returns the part of a job's score that does not depend on the time. Ordering by
+// it, highest first, is the same as ordering by score at any time.
 func (p *Priority) Cached(j *Job) int64 {
 	fee := p.FeeWeight * min(j.MaxFee, p.FeeRef) / p.FeeRef
 	size := p.SizeWeight * p.SizeRef / (p.SizeRef + j.SizeBytes)
 	return fee + size + p.tier(j.Tier) - p.age(j.EnqueuedAt)
 }
 
-// Score is how urgent a job is at an instant, in parts per billion. It grows
-// with time at the same rate for all jobs.
+// Score returns how urgent a job is at a given time, in parts per billion. It grows with
+// time at the same rate for all jobs.
 func (p *Priority) Score(j *Job, now int64) int64 { return p.Cached(j) + p.age(now) }
 
 func (p *Priority) tier(name string) int64 {
@@ -121,5 +121,6 @@ func (p *Priority) tier(name string) int64 {
 	return p.TierWeight * p.Tiers[name] / ppb
 }
 
-// age is the weight of the time since 1970. Only differences of it mean anything. Rounding before subtracting keeps the order of two jobs fixed.
+// age returns the weight of a Unix time; only differences are meaningful. Rounding before
+// subtracting keeps the order of two jobs fixed.
 func (p *Priority) age(t int64) int64 { return p.AgeWeight * t / p.AgeRef }

@@ -10,39 +10,39 @@ import (
 // candidate is a job that the round may assign.
 type candidate struct {
 	job   *Job
-	id    string // of the job, at hand for hashing
+	id    string // the job's id, kept here for hashing
 	score int64
-	shape *shape // found when first needed
-	taken bool   // out of the queue
-	place int    // of the provider planned for it, -1 for none
-	row   int32  // its number among the candidates
+	shape *shape // set on first use
+	taken bool   // removed from the queue
+	place int    // index of the planned provider, -1 for none
+	row   int32  // index among the candidates
 	units int64  // of the job
-	picky bool   // not every provider that fits otherwise will do
+	picky bool   // some providers that fit its shape may still be unsuitable
 }
 
-// round is the work of one [Match].
+// round is the state of one [Match].
 type round struct {
 	*supply
 	seed       Seed
 	candidates []candidate
 	queue      []*candidate // by score, then time, then id
 	lane       []*candidate // cheap jobs by time, then id
-	laneAt     int          // nothing before it can be assigned any more
+	laneAt     int          // everything before it can no longer be assigned
 	budget     int          // jobs that may still be considered
 	result     Result
 
-	group  []*candidate // scratch
-	inPlay []*shape     // scratch: the shapes of the group
-	anyone set          // scratch: who fits any of them
-	rivals []int32      // scratch: rows of jobs that compete for a slot; the lowest hash wins
+	group  []*candidate // buffer
+	inPlay []*shape     // buffer: the shapes of the group
+	anyone set          // buffer: providers that fit any of them
+	rivals []int32      // buffer: rows of jobs that compete for a slot; the lowest hash wins
 	pairs  pairs
 
-	hashes [][]uint64 // by place and row, where slots were scarce; 0 is not known
-	hashed int        // room for so many of them
+	hashes [][]uint64 // by place and row, computed where slots were scarce; 0 is unknown
+	hashed int        // number of allocated hashes
 }
 
-// maxHashed bounds the memory for hashes, at 64 MiB. They are kept, since a group
-// is planned again after each match of the lane.
+// maxHashed limits the memory for hashes to 64 MiB. They are kept because a group is
+// planned again after each match of the lane.
 const maxHashed = 8 << 20
 
 func newRound(in *Input) *round {
@@ -59,8 +59,8 @@ func newRound(in *Input) *round {
 	return r
 }
 
-// choose finds the candidates. At most budget jobs leave the queue, so the first ones of the queue
-// and of the lane are enough.
+// choose selects the candidates. At most budget jobs leave the queue, so the first ones
+// of the queue and of the lane are enough.
 func (r *round) choose(in *Input) {
 	type scored struct {
 		score int64
@@ -130,8 +130,8 @@ func (r *round) run() Result {
 	return r.result
 }
 
-// tied is the job at the head of the queue and those with the same score and time, up to the
-// budget.
+// tied returns the job at the head of the queue and those with the same score and time,
+// up to the budget.
 func (r *round) tied(head int) []*candidate {
 	r.group = r.group[:0]
 	first := r.queue[head]
@@ -146,8 +146,8 @@ func (r *round) tied(head int) []*candidate {
 	return r.group
 }
 
-// visit takes the jobs of a group out of the queue, until a match belongs to the lane. That one
-// changes the counters, so the rest must be planned again.
+// visit removes the jobs of a group from the queue, until a match belongs to the lane.
+// That match changes the counters, so the rest must be planned again.
 func (r *round) visit(group []*candidate) {
 	for _, c := range group {
 		if r.laneDue() {
@@ -172,8 +172,9 @@ func (r *round) laneDue() bool {
 	return every > 0 && (r.in.Matches+int64(len(r.result.Assignments))+1)%every == 0
 }
 
-// fromLane finds the first job of the lane that a provider fits, and the provider. A job that is
-// passed over fits no provider for the rest of the round, because counters only grow.
+// fromLane returns the first job of the lane that a provider fits, and the provider's
+// index. A skipped job fits no provider for the rest of the round, because counters only
+// grow.
 func (r *round) fromLane() (*candidate, int) {
 	for ; r.laneAt < len(r.lane); r.laneAt++ {
 		if c := r.lane[r.laneAt]; !c.taken {
@@ -206,8 +207,8 @@ func (r *round) shape(c *candidate) *shape {
 	return c.shape
 }
 
-// plan decides who gets which job of a group. The providers choose in order, each by the hash of the
-// pair, until no provider or no job is left. It leaves the counters as they were.
+// plan decides who gets which job of a group. The providers choose in order, each by the
+// pair hash, until no provider or no job is left. It does not change the counters.
 func (r *round) plan(group []*candidate) {
 	if len(group) == 1 {
 		group[0].place = r.first(group[0].job, r.shape(group[0]))
@@ -232,7 +233,7 @@ func (r *round) plan(group []*candidate) {
 	}
 }
 
-// gather sorts a group by shape and finds the providers that fit any of them.
+// gather groups jobs by shape and finds the providers that fit any of them.
 func (r *round) gather(group []*candidate) {
 	for _, sh := range r.inPlay {
 		sh.waiting = sh.waiting[:0]
@@ -252,8 +253,8 @@ func (r *round) gather(group []*candidate) {
 	}
 }
 
-// compete adds the jobs of a shape that a provider could take now. A job that it cannot take now, it
-// cannot take later in the plan.
+// compete adds the jobs of a shape that a provider could take now. A job that it cannot
+// take now, it cannot take later in the plan either.
 func (r *round) compete(place int, sh *shape) {
 	free := r.in.Policy.Quotas.unitsPerEpoch(sh.kind) - r.units[sh.kind][place]
 	if free >= sh.most && !sh.picky {
@@ -270,13 +271,14 @@ func (r *round) compete(place int, sh *shape) {
 	}
 }
 
-// willing reports whether a provider may take a job by the conditions that are not part of its shape.
+// willing reports whether a provider may take a job by the conditions that are not part
+// of its shape.
 func (r *round) willing(place int, j *Job) bool {
 	return !r.spent(j.Requester) && !slices.Contains(j.Excluded, r.order[place].ID)
 }
 
-// share gives the rivals to a provider as far as it has room. If it has room for all, their hashes
-// do not matter and are not computed.
+// share gives rivals to a provider, as far as it has room. If it has room for all, their
+// hashes do not matter and are not computed.
 func (r *round) share(place int) (given int) {
 	slots := r.in.Policy.Quotas.LeasesMax - r.leases[place]
 	if int64(len(r.rivals)) <= slots {
@@ -297,14 +299,14 @@ func (r *round) share(place int) (given int) {
 		first = lowest(r.rivals, int(min(slots, int64(len(r.rivals)))), lower)
 	}
 	given = r.give(place, first)
-	if rest := r.rivals[len(first):]; r.open.has(place) && len(rest) > 0 { // some had too many units
+	if rest := r.rivals[len(first):]; r.open.has(place) && len(rest) > 0 { // some needed too many units
 		slices.SortFunc(rest, lower)
 		given += r.give(place, rest)
 	}
 	return given
 }
 
-// known is the memory for the hashes of pairs with a provider, with those computed before.
+// known returns the cached hashes of pairs with a provider, allocating them if needed.
 func (r *round) known(place int) []uint64 {
 	r.pairs.of(r.order[place].ID)
 	known := r.hashes[place]
@@ -319,7 +321,7 @@ func (r *round) known(place int) []uint64 {
 	return known
 }
 
-// hash is that of a job with the provider whose hashes are given.
+// hash returns the hash of a job with the provider that known belongs to.
 func (r *round) hash(known []uint64, row int32) uint64 {
 	if known[row] == 0 {
 		known[row] = r.pairs.first(r.candidates[row].id)
@@ -327,8 +329,8 @@ func (r *round) hash(known []uint64, row int32) uint64 {
 	return known[row]
 }
 
-// winner moves the rival with the lowest hash to the front. Mostly many jobs compete for one slot,
-// so this case has its own loop.
+// winner moves the rival with the lowest hash to the front. Usually many jobs compete for
+// one slot, so this case has its own loop.
 func (r *round) winner(place int, known []uint64) []int32 {
 	best := 0
 	least := r.hash(known, r.rivals[0])

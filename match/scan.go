@@ -10,13 +10,13 @@ import (
 	"unicode/utf16"
 )
 
-// scanner goes through JSON text that is known to be well-formed.
+// scanner tokenizes JSON text that is known to be well-formed.
 type scanner struct {
 	text []byte
 	at   int
 }
 
-// peek is the first character of the next token.
+// peek returns the first character of the next token.
 func (s *scanner) peek() byte {
 	for s.at < len(s.text) && space(s.text[s.at]) {
 		s.at++
@@ -91,8 +91,8 @@ func (s *scanner) plain() []byte {
 
 func space(c byte) bool { return c == ' ' || c == '\n' || c == '\r' || c == '\t' }
 
-// unquote decodes a quoted string. It is not ok if half of a surrogate pair is missing, because UTF-8
-// cannot encode that.
+// unquote decodes a quoted string. It is not ok if half of a surrogate pair is missing,
+// because UTF-8 cannot encode that.
 func unquote(quoted []byte) (text string, ok bool) {
 	inner := quoted[1 : len(quoted)-1]
 	if bytes.IndexByte(inner, '\\') < 0 {
@@ -122,7 +122,7 @@ func unquote(quoted []byte) (text string, ok bool) {
 	return text, true
 }
 
-// unit reads the four digits of an escaped UTF-16 code unit.
+// unit parses the four digits of an escaped UTF-16 code unit.
 func unit(digits []byte) rune {
 	v, _ := strconv.ParseUint(string(digits[:4]), 16, 16) // well-formed
 	return rune(v)
@@ -130,13 +130,13 @@ func unit(digits []byte) rune {
 
 func paired(high, low rune) bool { return utf16.DecodeRune(high, low) != '\uFFFD' }
 
-// decoder reads values and reports those it cannot, at their path.
+// decoder decodes values and reports invalid ones with their path.
 type decoder struct {
 	scanner
 	checker
 }
 
-// wrong reports that the next value is not what is wanted, and skips it.
+// wrong reports that the next value has the wrong form, and skips it.
 func (d *decoder) wrong(want string) {
 	d.fault("", "is not %s", want)
 	d.skip()
@@ -192,8 +192,8 @@ func (d *decoder) text(into *string) {
 	*into = text
 }
 
-// integer reads a plain integer. One that does not fit becomes the largest or smallest integer, which
-// is outside of every range.
+// integer decodes a plain integer. One that overflows becomes the largest or smallest
+// integer, which is outside every range.
 func (d *decoder) integer(into *int64) {
 	c := d.peek()
 	if c != '-' && (c < '0' || c > '9') {
@@ -202,7 +202,7 @@ func (d *decoder) integer(into *int64) {
 	}
 	literal := string(d.plain())
 	v, err := strconv.ParseInt(literal, 10, 64)
-	if err != nil && v != math.MaxInt64 && v != math.MinInt64 { // not for its size
+	if err != nil && v != math.MaxInt64 && v != math.MinInt64 { // an error other than overflow
 		d.fault("", "%.64s is not a plain integer", literal)
 	}
 	*into = v
@@ -221,7 +221,7 @@ func (d *decoder) hex(into *Hex) {
 	}
 }
 
-// named reads a word of a vocabulary.
+// named decodes one of the given names.
 func (d *decoder) named(names []string) int {
 	var name string
 	before := len(d.faults)
@@ -252,7 +252,8 @@ func (d *decoder) texts(into *[]string) {
 	})
 }
 
-// amounts reads an object of integers with any names into a map, and keeps the other entries.
+// amounts decodes an object of integers with any names into a map, and keeps the other
+// entries.
 func (d *decoder) amounts(into *map[string]int64) {
 	given := make(map[string]bool)
 	d.members(func(name string) {

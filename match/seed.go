@@ -11,19 +11,19 @@ import (
 	"github.com/gopherqueue/gq"
 )
 
-// Seed is the only source of randomness in a round: it orders the providers, breaks ties and names
-// the leases.
+// Seed is the only source of randomness in a round: it orders the providers, breaks ties
+// and names the leases.
 type Seed [sha256.Size]byte
 
-// Tags keep hashes of equal fields but different purpose apart. The hash of a
-// pair has no tag; no other hash has its number of fields.
+// Tags separate hashes of equal fields for different purposes. The hash of a pair has no
+// tag; no other hash has its number of fields.
 const (
 	matchTag = "AICF|match"
 	leaseTag = "AICF|lease"
 )
 
-// NewSeed derives the seed of a chain at a height from its public beacon. The
-// numbers must not be negative.
+// NewSeed derives the seed of a chain at a height from its public beacon. The numbers
+// must not be negative.
 func NewSeed(chain string, epoch, height int64, beacon []byte) Seed {
 	var text []byte
 	text = append(text, matchTag+"|"...)
@@ -34,13 +34,13 @@ func NewSeed(chain string, epoch, height int64, beacon []byte) Seed {
 	return sha256.Sum256(text)
 }
 
-// String is the seed as 64 lowercase hexadecimal digits.
+// String returns the seed as 64 lowercase hexadecimal digits.
 func (s Seed) String() string { return hex.EncodeToString(s[:]) }
 
-// MarshalText is the seed as 64 lowercase hexadecimal digits.
+// MarshalText returns the seed as 64 lowercase hexadecimal digits.
 func (s Seed) MarshalText() ([]byte, error) { return hex.AppendEncode(nil, s[:]), nil }
 
-// UnmarshalText reads 64 hexadecimal digits.
+// UnmarshalText parses 64 hexadecimal digits.
 func (s *Seed) UnmarshalText(text []byte) error {
 	var read Seed
 	if len(text) != hex.EncodedLen(len(read)) {
@@ -53,8 +53,8 @@ func (s *Seed) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// Lease names the lease of an attempt of a job, counted from 0, that a provider
-// gets under this seed. It is the hash of these four.
+// Lease returns the id of the lease that a provider gets for an attempt of a job, counted
+// from 0, under this seed. It is the hash of these four.
 func (s Seed) Lease(job, provider string, attempt int64) gq.LeaseID {
 	text := make([]byte, 0, 256)
 	text = append(text, leaseTag+"|"...)
@@ -66,8 +66,8 @@ func (s Seed) Lease(job, provider string, attempt int64) gq.LeaseID {
 	return gq.LeaseID(hex.EncodeToString(sum[:]))
 }
 
-// Pair decides which of several tied jobs gets a scarce slot of a provider: the one with the lower
-// digest, compared from the first byte.
+// Pair decides which of several tied jobs gets a scarce slot of a provider: the one with
+// the lower digest, compared from the first byte.
 func (s Seed) Pair(job, provider string) [sha256.Size]byte {
 	return sha256.Sum256(appendPair(make([]byte, 0, 256), job, provider, s))
 }
@@ -86,7 +86,7 @@ func (s Seed) Shuffle(ids []string) []string {
 	return shuffled
 }
 
-// shuffle is Fisher–Yates from the last place down.
+// shuffle is Fisher–Yates from the last index down.
 func shuffle[T any](s Seed, sorted []T) {
 	stream := words{seed: s}
 	for i := len(sorted) - 1; i > 0; i-- {
@@ -95,13 +95,13 @@ func shuffle[T any](s Seed, sorted []T) {
 	}
 }
 
-// words is the stream of random words that belongs to a seed: hashes of the
-// seed and a counter, cut into four.
+// words is the stream of random words of a seed: hashes of the seed and a counter, each
+// cut into four.
 type words struct {
 	seed  Seed
 	count uint64 // blocks made
 	block [sha256.Size]byte
-	left  int // bytes at the end of the block that were not given out yet
+	left  int // unused bytes at the end of the block
 }
 
 func (w *words) next() uint64 {
@@ -117,8 +117,8 @@ func (w *words) next() uint64 {
 	return word
 }
 
-// uniform draws a number below n without a bias: words beyond the last whole
-// multiple of n are dropped.
+// uniform draws an unbiased number below n: it drops words beyond the last whole multiple
+// of n.
 func uniform(n uint64, next func() uint64) uint64 {
 	surplus := -n % n // 2⁶⁴ mod n
 	for {

@@ -10,13 +10,13 @@ import (
 	"github.com/gopherqueue/gq"
 )
 
-// Settings are all parameters of a matching queue: the [Policy] of its rounds and everything else. [DefaultSettings] has all of them; the zero value is
-// not valid.
+// Settings are all parameters of a matching queue, including the [Policy] of its rounds.
+// [DefaultSettings] sets all of them; the zero value is not valid.
 type Settings struct {
 	Policy
 	DispatchInterval int64    `json:"dispatch_interval_ms"` // between rounds while jobs wait
-	AckTimeout       int64    `json:"ack_timeout_ms"`       // in which a lease must be acknowledged
-	DepthMax         int64    `json:"depth_max"`            // live jobs; one more is refused
+	AckTimeout       int64    `json:"ack_timeout_ms"`       // deadline for acknowledging a lease
+	DepthMax         int64    `json:"depth_max"`            // most live jobs; further ones are rejected
 	Lease            Terms    `json:"lease"`
 	Retries          Retries  `json:"retries"`
 	TTL              TTL      `json:"ttl"`
@@ -30,12 +30,12 @@ type Settings struct {
 type Terms struct {
 	AI          int64 `json:"ai_secs"`
 	Quantum     int64 `json:"quantum_secs"`
-	RenewAlpha  Share `json:"renew_alpha"` // of its length, after which it should be renewed
-	RenewBeta   Share `json:"renew_beta"`  // of its length, which a renewal adds
+	RenewAlpha  Share `json:"renew_alpha"` // part of its length after which it should be renewed
+	RenewBeta   Share `json:"renew_beta"`  // part of its length that a renewal adds
 	RenewalsMax int64 `json:"renewals_max"`
 }
 
-// Retries bound the attempts of a job and space them out.
+// Retries limit the attempts of a job and the delays between them.
 type Retries struct {
 	AttemptMax  int64 `json:"attempt_max"`
 	BaseAI      int64 `json:"base_backoff_ai_secs"`
@@ -44,55 +44,55 @@ type Retries struct {
 	Cap         int64 `json:"backoff_cap_secs"`
 }
 
-// TTL bounds how long a job lives, and how long it is kept afterwards.
+// TTL limits how long a job lives, and how long it is kept afterwards.
 type TTL struct {
-	AI        int64 `json:"abs_default_ai_secs"`      // from its submission, where it does not say
-	Quantum   int64 `json:"abs_default_quantum_secs"` // likewise
+	AI        int64 `json:"abs_default_ai_secs"`      // from its submission; default
+	Quantum   int64 `json:"abs_default_quantum_secs"` // from its submission; default
 	RelMax    int64 `json:"rel_max_secs"`             // from its first start
 	GCHorizon int64 `json:"gc_horizon_secs"`          // after its end
 }
 
-// Health is how the health of a provider changes.
+// Health configures how the health of a provider changes.
 type Health struct {
 	DecayAckTimeout   int64 `json:"decay_ack_timeout_ppb"`
 	DecayLeaseExpired int64 `json:"decay_lease_expired_ppb"`
 	Recover           int64 `json:"recover_ppb_per_sec"`
 }
 
-// Cooldown is how long a provider gets no jobs after what. 0 is off.
+// Cooldown is how long a provider gets no jobs after an event. 0 is off.
 type Cooldown struct {
 	Decline      int64 `json:"decline_secs"`       // no job of the kind it declined
 	LeaseExpired int64 `json:"lease_expired_secs"` // no job at all
-	FailsInARow  int64 `json:"fails_in_a_row"`     // so many failures without a completion between
-	Fails        int64 `json:"fails_secs"`         // lead to so long without any job
+	FailsInARow  int64 `json:"fails_in_a_row"`     // this many consecutive failures
+	Fails        int64 `json:"fails_secs"`         // cause this long without any job
 }
 
-// SLA is what an invalid proof costs, unless an own rule decides. 0 is off.
+// SLA is the penalty for an invalid proof, unless a custom rule decides. 0 is off.
 type SLA struct {
 	Slash     int64 `json:"slash_ppb"`  // of the stake
-	JailAfter int64 `json:"jail_after"` // so many invalid proofs
+	JailAfter int64 `json:"jail_after"` // this many invalid proofs
 }
 
-// Clock derives epochs and heights from the time as long as there is no beacon.
+// Clock derives epochs and heights from the time while there is no beacon.
 type Clock struct {
 	Chain  string `json:"chain_id"`
 	Epoch  int64  `json:"epoch_secs"`
 	Height int64  `json:"height_secs"`
 }
 
-// At is the epoch and the height of an instant.
+// At returns the epoch and the height at a time.
 func (c Clock) At(now int64) (epoch, height int64) { return now / c.Epoch, now / c.Height }
 
-// Share is parts per billion that are written as a decimal: 0.6 is 600 000 000.
+// Share is in parts per billion, encoded as a decimal: 0.6 is 600 000 000.
 type Share int64
 
-// MarshalJSON is the decimal.
+// MarshalJSON encodes the decimal.
 func (s Share) MarshalJSON() ([]byte, error) {
 	text := fmt.Sprintf("%d.%09d", s/ppb, s%ppb)
 	return []byte(strings.TrimSuffix(strings.TrimRight(text, "0"), ".")), nil
 }
 
-// UnmarshalJSON reads a decimal.
+// UnmarshalJSON decodes a decimal.
 func (s *Share) UnmarshalJSON(text []byte) error {
 	read, ok := parseShare(string(text))
 	if !ok {
@@ -102,7 +102,7 @@ func (s *Share) UnmarshalJSON(text []byte) error {
 	return nil
 }
 
-// parseShare reads a decimal of at most nine places.
+// parseShare parses a decimal with at most nine places.
 func parseShare(literal string) (Share, bool) {
 	whole, fraction, _ := strings.Cut(literal, ".")
 	if len(fraction) > 9 || len(whole) > 9 {
@@ -116,7 +116,7 @@ func parseShare(literal string) (Share, bool) {
 	return Share(high*ppb + int64(low)), err == nil
 }
 
-// DefaultSettings are the settings of a queue that has no others.
+// DefaultSettings returns the default settings of a queue.
 func DefaultSettings() Settings {
 	ai, quantum := gq.PresetAI.Policy(), gq.PresetQuantum.Policy()
 	secs := func(d time.Duration) int64 { return int64(d / time.Second) }
@@ -146,7 +146,7 @@ func (s Settings) Clone() Settings {
 	return s
 }
 
-// LeaseSecs is the length of a lease of a kind.
+// LeaseSecs returns the length of a lease of a kind.
 func (s *Settings) LeaseSecs(k Kind) int64 {
 	if k == AI {
 		return s.Lease.AI
@@ -154,8 +154,8 @@ func (s *Settings) LeaseSecs(k Kind) int64 {
 	return s.Lease.Quantum
 }
 
-// JobPolicy is what governs a job of a kind that is submitted now, with a
-// lifetime in seconds; 0 is the default one.
+// JobPolicy returns the policy of a job of a kind that is submitted now, with a lifetime
+// in seconds; 0 is the default.
 func (s *Settings) JobPolicy(k Kind, ttl int64) gq.Policy {
 	p := gq.PresetAI.Policy()
 	base, life := s.Retries.BaseAI, s.TTL.AI
@@ -176,8 +176,7 @@ func (s *Settings) JobPolicy(k Kind, ttl int64) gq.Policy {
 	return p
 }
 
-// Validate reports everything that is wrong with the settings, as a
-// [gq.InvalidError].
+// Validate reports all faults of the settings as a [gq.InvalidError].
 func (s *Settings) Validate() error {
 	var c checker
 	c.settings(s)
@@ -209,7 +208,7 @@ func (c *checker) settings(s *Settings) {
 	c.decimal("backoff_factor", s.Retries.Factor, ppb, 10*ppb)
 	c.leave()
 	c.enter("ttl")
-	oldest := max(1, min(s.Priority.AgeRef, longest)) // no job may get older than its age counts
+	oldest := max(1, min(s.Priority.AgeRef, longest)) // no job may outlive the age at which its weight is full
 	c.within("abs_default_ai_secs", s.TTL.AI, 1, oldest)
 	c.within("abs_default_quantum_secs", s.TTL.Quantum, 1, oldest)
 	c.within("rel_max_secs", s.TTL.RelMax, 1, longest)

@@ -7,8 +7,8 @@ import (
 	"github.com/gopherqueue/gq"
 )
 
-// Update changes the settings that a JSON object names. It is as strict as [Decode]: it reports every
-// fault, and then changes nothing.
+// Update changes the settings that a JSON object names. It is as strict as [Decode]: if
+// there is any fault, it reports all of them and changes nothing.
 func (s *Settings) Update(text []byte) error {
 	next := s.Clone()
 	if err := decode(text, &next, settingsMembers, next.Validate); err != nil {
@@ -18,8 +18,8 @@ func (s *Settings) Update(text []byte) error {
 	return nil
 }
 
-// DecodeProvider reads what a provider says about itself, with the names of a round's input, and
-// returns which members were given.
+// DecodeProvider decodes the profile of a provider, with the names of a round's input,
+// and returns which members were given.
 func DecodeProvider(text []byte) (p Provider, given map[string]bool, err error) {
 	given = make(map[string]bool)
 	members := make([]member[Provider], len(providerMembers))
@@ -40,10 +40,10 @@ func DecodeProvider(text []byte) (p Provider, given map[string]bool, err error) 
 	return p, given, err
 }
 
-// Enqueue is a job as a requester asks for it.
+// Enqueue is a job as submitted by a requester.
 type Enqueue struct {
 	Job
-	TTL     int64           `json:"ttl_abs,omitzero"` // seconds it may live; 0 is the default
+	TTL     int64           `json:"ttl_abs,omitzero"` // lifetime in seconds; 0 is the default
 	Payload json.RawMessage `json:"payload,omitempty"`
 }
 
@@ -70,9 +70,9 @@ var enqueueMembers = func() []member[Enqueue] {
 		}})
 }()
 
-// DecodeEnqueue reads a job as a requester asks for it: the members of a job of the input that the
-// queue does not set, its lifetime ttl_abs in seconds and a payload. The default size is that of the
-// payload.
+// DecodeEnqueue decodes a submitted job: the members of a job of the input that the queue
+// does not set, its lifetime ttl_abs in seconds, and a payload. The size defaults to that
+// of the payload.
 func DecodeEnqueue(text []byte, s *Settings) (e Enqueue, err error) {
 	err = decode(text, &e, enqueueMembers, func() error {
 		if e.SizeBytes == 0 {
@@ -96,7 +96,7 @@ func (e *Enqueue) validate(s *Settings) error {
 	return c.err()
 }
 
-// DecodeBeacon reads where a chain stands.
+// DecodeBeacon decodes the position of a chain.
 func DecodeBeacon(text []byte) (b Beacon, err error) {
 	err = decode(text, &b, beaconMembers, func() error {
 		var c checker
@@ -111,7 +111,7 @@ func DecodeBeacon(text []byte) (b Beacon, err error) {
 	return b, err
 }
 
-// Beacon is where a chain stands: what a seed is made of.
+// Beacon is the position of a chain, from which a seed is derived.
 type Beacon struct {
 	Chain  string `json:"chain_id"`
 	Epoch  int64  `json:"epoch_id"`
@@ -119,7 +119,7 @@ type Beacon struct {
 	Beacon Hex    `json:"beacon"`
 }
 
-// Seed is the seed of rounds there.
+// Seed returns the seed of rounds at this position.
 func (b *Beacon) Seed() Seed { return NewSeed(b.Chain, b.Epoch, b.Height, b.Beacon) }
 
 var beaconMembers = []member[Beacon]{
@@ -194,7 +194,7 @@ var clockMembers = []member[Clock]{
 	{"height_secs", func(d *decoder, c *Clock) { d.integer(&c.Height) }},
 }
 
-// decimal reads a number with at most nine places after the point.
+// decimal decodes a number with at most nine decimal places.
 func (d *decoder) decimal(into *Share) {
 	c := d.peek()
 	if c != '-' && (c < '0' || c > '9') {

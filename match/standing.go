@@ -2,17 +2,16 @@ package match
 
 import "github.com/gopherqueue/gq"
 
-// Outcome is how a lease ended, as far as its provider is concerned. The zero
-// value is not an outcome.
+// Outcome is how a lease ended for its provider. The zero value is not an outcome.
 type Outcome uint8
 
 const (
-	Done         Outcome = iota + 1 // the job is completed
+	Done         Outcome = iota + 1 // the job was completed
 	AckTimeout                      // not acknowledged in time
 	LeaseExpired                    // not completed in time
-	ProofInvalid                    // completed with a proof that does not hold
+	ProofInvalid                    // completed with an invalid proof
 	ProviderFail                    // the provider gave up
-	Declined                        // the provider did not want the job
+	Declined                        // the provider did not accept the job
 	Withdrawn                       // taken away without fault
 )
 
@@ -23,7 +22,7 @@ func (o Outcome) String() string { return nameOf(outcomeNames[:], int(o)) }
 // Fault reports whether the outcome is one of the four that count as an attempt.
 func (o Outcome) Fault() bool { return o >= AckTimeout && o <= ProviderFail }
 
-// LeaseState is what becomes of a lease that ends like this.
+// LeaseState returns the state of a lease with this outcome.
 func (o Outcome) LeaseState() gq.LeaseState {
 	switch o {
 	case Done:
@@ -35,7 +34,7 @@ func (o Outcome) LeaseState() gq.LeaseState {
 	}
 }
 
-// Codes of failures and reasons of withdrawals, as the history of a job has them.
+// Codes of failures and reasons of withdrawals, as in the history of a job.
 const (
 	CodeAckTimeout   = "ack_timeout"
 	CodeLeaseExpired = "lease_expired"
@@ -46,7 +45,7 @@ const (
 	ReasonQuotaReduced = "quota_reduced"
 )
 
-// FaultOf is the outcome that a failure's code stands for; 0 for another code.
+// FaultOf returns the outcome for a failure code, 0 for other codes.
 func FaultOf(code string) Outcome {
 	switch code {
 	case CodeAckTimeout:
@@ -62,7 +61,7 @@ func FaultOf(code string) Outcome {
 	}
 }
 
-// FaultName is the name of the fault that a failure's code stands for, else the code.
+// FaultName returns the name of the fault for a failure code, or else the code.
 func FaultName(code string) string {
 	if o := FaultOf(code); o != 0 {
 		return o.String()
@@ -70,7 +69,7 @@ func FaultName(code string) string {
 	return code
 }
 
-// OutcomeOf is the outcome of the lease that an event ended, 0 for an event that ends none.
+// OutcomeOf returns the outcome of the lease that an event ended, 0 if it ended none.
 func OutcomeOf(e *gq.Event) Outcome {
 	if e.Lease == "" || e.LeaseState == gq.LeaseActive || e.LeaseState == 0 {
 		return 0
@@ -90,24 +89,24 @@ func OutcomeOf(e *gq.Event) Outcome {
 	}
 }
 
-// Standing is the record of a provider: health, pauses, and the units it got in an epoch. Only
-// outcomes and assignments change it.
+// Standing is the record of a provider: health, pauses, and the units it got in an epoch.
+// Only outcomes and assignments change it.
 type Standing struct {
 	Health        int64     `json:"health_ppb"`     // at HealthAt
-	HealthAt      int64     `json:"health_at"`      // seconds since 1970
-	Fails         int64     `json:"fails,omitzero"` // in a row
+	HealthAt      int64     `json:"health_at"`      // Unix seconds
+	Fails         int64     `json:"fails,omitzero"` // consecutive failures
 	CooldownUntil Cooldowns `json:"cooldown_until,omitzero"`
 	Epoch         int64     `json:"epoch_id"`
 	AIUnits       int64     `json:"ai_units_used,omitzero"`      // in Epoch
 	QuantumUnits  int64     `json:"quantum_units_used,omitzero"` // in Epoch
 	Findings      int64     `json:"findings,omitzero"`           // invalid proofs
-	Slashed       int64     `json:"slashed,omitzero"`            // stake it has lost
+	Slashed       int64     `json:"slashed,omitzero"`            // stake lost so far
 }
 
-// NewStanding is the standing of a provider that has done nothing yet.
+// NewStanding returns the standing of a new provider.
 func NewStanding(now int64) Standing { return Standing{Health: ppb, HealthAt: now} }
 
-// HealthNow is the health at an instant: it recovers with time.
+// HealthNow returns the health at a given time: it recovers over time.
 func (s *Standing) HealthNow(h *Health, now int64) int64 {
 	passed := max(0, now-s.HealthAt)
 	if h.Recover > 0 && passed >= (ppb-s.Health)/h.Recover+1 {
@@ -116,7 +115,7 @@ func (s *Standing) HealthNow(h *Health, now int64) int64 {
 	return min(ppb, s.Health+h.Recover*passed)
 }
 
-// Note enters how a lease of a kind ended at an instant.
+// Note records how a lease of a kind ended at a given time.
 func (s *Standing) Note(o Outcome, k Kind, now int64, set *Settings) {
 	decay := func(by int64) {
 		s.Health, s.HealthAt = max(0, s.HealthNow(&set.Health, now)-by), now
@@ -134,7 +133,7 @@ func (s *Standing) Note(o Outcome, k Kind, now int64, set *Settings) {
 		s.Findings++
 	case Declined:
 		s.pause(c.Decline, now, k)
-	default: // nothing to hold against it, or no more than a failure
+	default: // no penalty, or none beyond a failure
 	}
 	if !o.Fault() {
 		return
@@ -145,7 +144,7 @@ func (s *Standing) Note(o Outcome, k Kind, now int64, set *Settings) {
 	}
 }
 
-// pause gives the provider no jobs of some kinds for at least secs.
+// pause blocks jobs of some kinds for at least secs.
 func (s *Standing) pause(secs, now int64, kinds ...Kind) {
 	if secs == 0 {
 		return
@@ -160,7 +159,7 @@ func (s *Standing) pause(secs, now int64, kinds ...Kind) {
 	}
 }
 
-// Units is how many units of a kind it got in an epoch.
+// Units returns how many units of a kind the provider got in an epoch.
 func (s *Standing) Units(k Kind, epoch int64) int64 {
 	switch {
 	case epoch != s.Epoch:
@@ -172,7 +171,7 @@ func (s *Standing) Units(k Kind, epoch int64) int64 {
 	}
 }
 
-// Spend adds units of an assignment in an epoch; negative ones give them back.
+// Spend adds the units of an assignment in an epoch; negative units give them back.
 func (s *Standing) Spend(k Kind, epoch, units int64) {
 	if epoch != s.Epoch {
 		s.Epoch, s.AIUnits, s.QuantumUnits = epoch, 0, 0
@@ -184,32 +183,31 @@ func (s *Standing) Spend(k Kind, epoch, units int64) {
 	}
 }
 
-// Enter copies the standing into a provider as a round sees it.
+// Enter copies the standing into the provider of a round's input.
 func (s *Standing) Enter(p *Provider, h *Health, epoch, now int64) {
 	p.Health = s.HealthNow(h, now)
 	p.CooldownUntil = s.CooldownUntil
 	p.AIUnitsUsed, p.QuantumUnitsUsed = s.Units(AI, epoch), s.Units(Quantum, epoch)
 }
 
-// UnitsMax is the most units of a kind that a provider gets in an epoch.
+// UnitsMax returns the most units of a kind that a provider gets in an epoch.
 func (q *Quotas) UnitsMax(k Kind) int64 { return q.unitsPerEpoch(k) }
 
-// Serves reports whether a provider could ever get a job under a policy. It ignores conditions that
-// pass with time, such as full quotas and pauses.
+// Serves reports whether a provider could ever get a job under a policy. It ignores
+// temporary conditions, such as full quotas and pauses.
 func (p *Policy) Serves(q *Provider, j *Job) bool {
 	const passing = 1<<Cooling | 1<<Excluded | 1<<NoLease | 1<<NoUnits | 1<<RequesterSpent
 	in := Input{Policy: *p}
 	return fitRefusals(&in, q, j)&^passing == 0 && j.Units <= p.Quotas.unitsPerEpoch(j.Kind) && p.Quotas.LeasesMax > 0
 }
 
-// Eligible reports whether a provider is in the snapshot of a round at an
-// instant.
+// Eligible reports whether a provider is in the snapshot of a round at a given time.
 func (p *Policy) Eligible(q *Provider, now int64) bool {
 	in := Input{Policy: *p, Now: now}
 	return snapshotRefusals(&in, q) == 0
 }
 
-// PartOf is a share of an amount, in parts per billion, rounded down.
+// PartOf returns a share of an amount, in parts per billion, rounded down.
 func PartOf(amount, share int64) int64 {
 	return amount/ppb*share + amount%ppb*share/ppb
 }

@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// set is a set of places in the order of a round.
+// set is a set of places, which are indexes in a round's order of providers.
 type set []uint64
 
 func newSet(places int) set { return make(set, (places+63)/64) }
@@ -17,7 +17,7 @@ func (s set) add(place int)      { s[place/64] |= 1 << (place % 64) }
 func (s set) remove(place int)   { s[place/64] &^= 1 << (place % 64) }
 func (s set) has(place int) bool { return s[place/64]&(1<<(place%64)) != 0 }
 
-// keep removes what is not in o; nil is the empty set.
+// keep removes everything that is not in o; nil is the empty set.
 func (s set) keep(o set) {
 	if o == nil {
 		clear(s)
@@ -34,7 +34,7 @@ func (s set) join(o set) {
 	}
 }
 
-// next is the first place from one on that is in both sets, -1 if there is none.
+// next returns the first place at or after from that is in both sets, or -1.
 func next(a, b set, from int) int {
 	if from < 0 || from/64 >= len(a) {
 		return -1
@@ -50,8 +50,8 @@ func next(a, b set, from int) int {
 	return i*64 + bits.TrailingZeros64(word)
 }
 
-// supply is the snapshot of providers a round works with, in order, with the
-// counters that move during the round.
+// supply is the snapshot of providers of a round, in order, with the counters that change
+// during the round.
 type supply struct {
 	in    *Input
 	order []*Provider
@@ -59,23 +59,23 @@ type supply struct {
 	leases []int64
 	units  [kindEnd][]int64
 	grants map[string]int64 // made in this round
-	open   set              // leases below the limit
+	open   set              // providers below their lease limit
 
-	// Apart from the counters, the same conditions decide for all jobs of a shape. There are sets
-	// only for what the jobs of this round ask for.
+	// Apart from the counters, the same conditions decide for all jobs of a shape. There
+	// are sets only for what the jobs of this round demand.
 	able       [kindEnd]set // by capability, stake and cooldown
 	models     map[string]set
 	precisions map[string]set
 	gates      map[string]set
 	regions    map[string]set
-	anyone     set                 // serve all requesters that they do not deny
-	listed     map[string]*listing // requesters that some provider may list
+	anyone     set                 // providers that serve all requesters they do not deny
+	listed     map[string]*listing // requesters that a provider may list
 	shapes     map[string]*shape
 	looked     int    // how often a provider was considered for a job
-	key        []byte // scratch
+	key        []byte // buffer
 }
 
-// listing is the providers that have a requester on a list.
+// listing has the providers that have a requester on a list.
 type listing struct{ allowed, denied set }
 
 // newSupply takes the snapshot and indexes it for the given jobs.
@@ -107,7 +107,7 @@ func newSupply(in *Input, seed Seed, jobs []*Job) *supply {
 	return s
 }
 
-// ask makes the sets that the jobs ask for.
+// ask creates the sets that the jobs need.
 func (s *supply) ask(jobs []*Job) {
 	s.models, s.precisions = make(map[string]set), make(map[string]set)
 	s.gates, s.regions = make(map[string]set), make(map[string]set)
@@ -175,7 +175,7 @@ func (s *supply) enlist(place int, p *Provider) {
 	}
 }
 
-// list is the listing of a requester with jobs in this round, nil for others.
+// list returns the listing of a requester with jobs in this round, nil for others.
 func (s *supply) list(requester string) *listing {
 	l, asked := s.listed[requester]
 	if l == nil && asked {
@@ -187,14 +187,14 @@ func (s *supply) list(requester string) *listing {
 
 // shape is what jobs with the same demands have in common.
 type shape struct {
-	fits  set    // who fits as far as the counters allow
+	fits  set    // providers that fit, apart from the counters
 	marks []mark // by ascending units and place
 
-	// Scratch of a plan.
-	waiting     []int32 // rows of its jobs that nobody has yet, ascending
+	// Buffers of a plan.
+	waiting     []int32 // rows of its unassigned jobs, ascending
 	kind        Kind    // of its jobs
-	least, most int64   // units that any of them needs
-	picky       bool    // one of them is
+	least, most int64   // fewest and most units that any of them needs
+	picky       bool    // one of them is picky
 }
 
 func (sh *shape) leave(row int32) {
@@ -209,14 +209,14 @@ func (sh *shape) enter(row int32) {
 	}
 }
 
-// mark says that no provider before a place has room for a job of so many units or more. Counters
-// only grow, so that stays true for the round.
+// mark says that no provider before a place has room for a job of this many units or
+// more. Counters only grow, so that stays true for the round.
 type mark struct {
 	units int64
 	place int
 }
 
-// start is where to begin the search for a job of so many units.
+// start returns where to start the search for a job of this many units.
 func (sh *shape) start(units int64) int {
 	i, found := slices.BinarySearchFunc(sh.marks, units, func(m mark, units int64) int { return cmp.Compare(m.units, units) })
 	if found {
@@ -228,7 +228,7 @@ func (sh *shape) start(units int64) int {
 	return sh.marks[i-1].place
 }
 
-// learn adds a mark and drops those it makes useless.
+// learn adds a mark and drops those it makes redundant.
 func (sh *shape) learn(units int64, place int) {
 	if sh.start(units) >= place {
 		return
@@ -241,7 +241,7 @@ func (sh *shape) learn(units int64, place int) {
 	sh.marks = slices.Replace(sh.marks, i, end, mark{units, place})
 }
 
-// shapeOf finds or makes the shape of a job.
+// shapeOf returns the shape of a job, creating it if needed.
 func (s *supply) shapeOf(j *Job) *shape {
 	listed := s.listed[j.Requester]
 	key := append(s.key[:0], byte(j.Kind))
@@ -317,7 +317,7 @@ func (s *supply) spent(requester string) bool {
 	return most > 0 && s.in.Grants[requester]+s.grants[requester] >= most
 }
 
-// hasRoom reports whether the counters allow a provider a job that it fits otherwise.
+// hasRoom reports whether the counters allow a provider a job that it otherwise fits.
 func (s *supply) hasRoom(place int, j *Job) bool {
 	return s.open.has(place) && s.hasUnits(place, j) && !s.spent(j.Requester)
 }
@@ -342,12 +342,12 @@ func (s *supply) uncount(place int, j *Job) {
 	}
 }
 
-// first is the first place of a provider that fits a job, -1 if there is none.
+// first returns the first place of a provider that fits a job, or -1.
 func (s *supply) first(j *Job, sh *shape) int {
 	if s.spent(j.Requester) {
 		return -1
 	}
-	passed := -1 // the first place that was passed over for this job alone
+	passed := -1 // the first place skipped for this job only
 	place := next(sh.fits, s.open, sh.start(j.Units))
 	for ; place >= 0; place = next(sh.fits, s.open, place+1) {
 		s.looked++

@@ -10,39 +10,37 @@ import (
 	"github.com/gopherqueue/gq"
 )
 
-// Sizes of what is hashed.
+// Size limits of what is hashed.
 const (
 	MaxIDBytes     = 255
 	MaxBeaconBytes = 1024
 )
 
-// Validate reports everything that is wrong with the input, as a
-// [gq.InvalidError].
+// Validate reports all faults of the input as a [gq.InvalidError].
 func (in *Input) Validate() error {
 	var c checker
 	c.input(in)
 	return c.err()
 }
 
-// Validate reports everything that is wrong with the policy, as a
-// [gq.InvalidError].
+// Validate reports all faults of the policy as a [gq.InvalidError].
 func (p *Policy) Validate() error {
 	var c checker
 	c.policy(p)
 	return c.err()
 }
 
-// Validate reports everything that is wrong with the job under any policy, as a
-// [gq.InvalidError]. Whether there is such a tier is for a policy to say.
+// Validate reports all faults of the job under any policy as a [gq.InvalidError]. It does
+// not check whether a policy has the job's tier.
 func (j *Job) Validate() error {
 	var c checker
 	c.job(j, nil)
 	return c.err()
 }
 
-// CheckID reports what is wrong with an id of a chain, provider or job, "" for nothing. Ids are parts
-// of hashed texts, so separators of the parts and characters that look the same in print are not
-// allowed.
+// CheckID reports what is wrong with an id of a chain, provider or job, or "". Ids are
+// parts of hashed texts, so separators of the parts and characters that look the same in
+// print are not allowed.
 func CheckID(id string) (problem string) {
 	switch {
 	case id == "":
@@ -60,14 +58,14 @@ func CheckID(id string) (problem string) {
 	return ""
 }
 
-// checker collects faults. It makes the path of a field only if that has a fault: most inputs have
-// many fields and no fault.
+// checker collects faults. It builds the path of a field only for a fault, since most
+// inputs have many fields and no fault.
 type checker struct {
 	faults []gq.Fault
 	path   []step
 }
 
-// step leads to a member by its name or, without one, to an entry of a list.
+// step is one element of a path: a member name or, without one, a list index.
 type step struct {
 	name  string
 	index int
@@ -80,7 +78,7 @@ func (c *checker) err() error {
 	return &gq.InvalidError{Faults: c.faults}
 }
 
-// fault reports a problem of the member of that name, "" for the object itself.
+// fault reports a problem of the member with that name, "" for the object itself.
 func (c *checker) fault(name, format string, args ...any) {
 	field := c.field(name)
 	c.faults = append(c.faults, gq.Fault{Field: field, Problem: fmt.Sprintf(format, args...)})
@@ -111,7 +109,7 @@ func (c *checker) enter(name string) { c.path = append(c.path, step{name: name})
 func (c *checker) enterAt(i int)     { c.path = append(c.path, step{index: i}) }
 func (c *checker) leave()            { c.path = c.path[:len(c.path)-1] }
 
-// label is a name as a path shows it: quoted where it is not a plain word.
+// label returns a name as a path shows it: quoted unless it is a plain word.
 func label(name string) string {
 	word := func(r rune) bool {
 		return r == '_' || r >= '0' && r <= '9' || r >= 'A' && r <= 'Z' || r >= 'a' && r <= 'z'
@@ -189,7 +187,7 @@ func (c *checker) input(in *Input) {
 	c.leave()
 }
 
-// unique refuses an id that an earlier entry of the list has.
+// unique rejects an id that an earlier entry of the list has.
 func (c *checker) unique(seen map[string]int, id string, i int) {
 	if first, ok := seen[id]; ok && id != "" {
 		c.fault("id", "%.64q is that of entry %d too", id, first)
@@ -198,7 +196,7 @@ func (c *checker) unique(seen map[string]int, id string, i int) {
 	seen[id] = i
 }
 
-// amounts checks a map by ascending name, so that faults come in one order.
+// amounts checks a map in order of names, so that faults have a fixed order.
 func (c *checker) amounts(name string, m map[string]int64, most int64) {
 	c.enter(name)
 	defer c.leave()
@@ -284,7 +282,7 @@ func (c *checker) provider(p *Provider) {
 	c.integer("quantum_units_used", p.QuantumUnitsUsed)
 }
 
-// job checks a job, and its tier where tiers are given.
+// job checks a job, and its tier if tiers are given.
 func (c *checker) job(j *Job, tiers map[string]int64) {
 	c.id("id", j.ID)
 	if !j.Kind.Valid() {

@@ -7,13 +7,13 @@ import (
 	"github.com/gopherqueue/gq"
 )
 
-// Kind is the class of work a job asks for and a provider is capable of. The
-// zero value is not a kind.
+// Kind is the class of work that a job needs and a provider can do. The zero value is not
+// a kind.
 type Kind uint8
 
 const (
-	AI      Kind = iota + 1 // inference: models and precisions count
-	Quantum                 // circuits: gates, depth and width count
+	AI      Kind = iota + 1 // inference: models and precisions matter
+	Quantum                 // circuits: gates, depth and width matter
 	kindEnd
 )
 
@@ -22,7 +22,7 @@ var kindNames = [...]string{"", "AI", "QUANTUM"}
 // Kinds lists every kind.
 func Kinds() []Kind { return []Kind{AI, Quantum} }
 
-// ParseKind reads the name of a kind.
+// ParseKind parses the name of a kind.
 func ParseKind(name string) (Kind, error) {
 	i, err := parse("kind", kindNames[:], name)
 	return Kind(i), err
@@ -33,10 +33,10 @@ func (k Kind) String() string { return nameOf(kindNames[:], int(k)) }
 // Valid reports whether k is a kind.
 func (k Kind) Valid() bool { return k >= AI && k < kindEnd }
 
-// MarshalText is the name.
+// MarshalText returns the name.
 func (k Kind) MarshalText() ([]byte, error) { return []byte(k.String()), nil }
 
-// UnmarshalText reads a name.
+// UnmarshalText parses a name.
 func (k *Kind) UnmarshalText(text []byte) error {
 	parsed, err := ParseKind(string(text))
 	if err == nil {
@@ -45,14 +45,14 @@ func (k *Kind) UnmarshalText(text []byte) error {
 	return err
 }
 
-// Status is the status of a provider. Only an active one gets jobs. The
-// zero value is not a status.
+// Status is the status of a provider. Only an active one gets jobs. The zero value is not
+// a status.
 type Status uint8
 
 const (
 	Active    Status = iota + 1 // in good standing
-	Jailed                      // barred for what it did
-	Suspended                   // barred for the time being
+	Jailed                      // barred for a violation
+	Suspended                   // barred for now
 	Retired                     // gone for good
 	statusEnd
 )
@@ -62,7 +62,7 @@ var statusNames = [...]string{"", "ACTIVE", "JAILED", "SUSPENDED", "RETIRED"}
 // Statuses lists every status.
 func Statuses() []Status { return []Status{Active, Jailed, Suspended, Retired} }
 
-// ParseStatus reads the name of a status.
+// ParseStatus parses the name of a status.
 func ParseStatus(name string) (Status, error) {
 	i, err := parse("status", statusNames[:], name)
 	return Status(i), err
@@ -73,10 +73,10 @@ func (s Status) String() string { return nameOf(statusNames[:], int(s)) }
 // Valid reports whether s is a status.
 func (s Status) Valid() bool { return s >= Active && s < statusEnd }
 
-// MarshalText is the name.
+// MarshalText returns the name.
 func (s Status) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 
-// UnmarshalText reads a name.
+// UnmarshalText parses a name.
 func (s *Status) UnmarshalText(text []byte) error {
 	parsed, err := ParseStatus(string(text))
 	if err == nil {
@@ -85,7 +85,7 @@ func (s *Status) UnmarshalText(text []byte) error {
 	return err
 }
 
-// parse finds a name in a vocabulary whose first entry stands for "not set".
+// parse finds a name in a list whose first entry stands for "not set".
 func parse(field string, names []string, name string) (int, error) {
 	if i := slices.Index(names[1:], name); i >= 0 {
 		return i + 1, nil

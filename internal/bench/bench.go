@@ -97,7 +97,7 @@ func DefaultSettings() Settings {
 	}
 }
 
-// Upper limits of settings, except minBacklog.
+// Limits of settings.
 const (
 	maxCallers = 10_000
 	maxBacklog = 100_000_000

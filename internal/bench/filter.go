@@ -64,8 +64,7 @@ const (
 	largestRound = 50_000
 )
 
-// filterShare is the divisor that gives the part of a row's duration for measuring
-// claims.
+// filterShare divides a row's duration: claims are measured for that part of it.
 const filterShare = 4
 
 // filterCallers returns the smallest number of callers, whose latency is the cost of a
