@@ -75,7 +75,7 @@ func (f *still) must(method, path, body string) object {
 	return out
 }
 
-// refused wants a call to be answered with a conflict, for that reason.
+// refused checks that a call is rejected as a conflict for the given reason.
 func (f *still) refused(method, path, body, code, detail string) {
 	f.Helper()
 	status, out := f.call(method, path, body)
@@ -95,7 +95,7 @@ func (f *still) register() {
 	f.must("POST", "/providers", strings.Replace(provider, "%q", `"p"`, 1))
 }
 
-// assigned lets p have a job.
+// assigned assigns a job to provider p.
 func (f *still) assigned() {
 	f.Helper()
 	f.register()
@@ -103,7 +103,7 @@ func (f *still) assigned() {
 	f.lease = f.given()
 }
 
-// given is the lease of the only job.
+// given returns the lease of the only job.
 func (f *still) given() string {
 	f.Helper()
 	f.must("POST", "/providers/p/heartbeat", "")
@@ -114,7 +114,7 @@ func (f *still) given() string {
 	return list[0].(object)["lease_id"].(string)
 }
 
-// next is the lease of the next attempt.
+// next returns the lease of the next attempt.
 func (f *still) next() string {
 	f.Helper()
 	f.sweep()
@@ -122,7 +122,7 @@ func (f *still) next() string {
 	return f.given()
 }
 
-// world is everything that a refused call could have changed.
+// world returns everything that a rejected call could have changed.
 func (f *still) world() []any {
 	f.Helper()
 	last, err := f.engine.LastEvent(f.Context())
@@ -153,7 +153,7 @@ func (f *still) cancelJob() {
 	}
 }
 
-// badProofs finds a flaw in what says so.
+// badProofs rejects proofs that say they are invalid.
 type badProofs struct{}
 
 func (badProofs) CheckProof(_ context.Context, c matchmaker.Completion) (string, error) {
@@ -177,14 +177,14 @@ func status(name string) func(*still) {
 	}
 }
 
-// endings are all the ways in which a lease ends: what leads there from the
-// assignment, how the lease stands then, and when that was after its start.
+// endings are all the ways in which a lease ends: the calls from the assignment to the
+// end, the lease's state then, and how long after its start that was.
 var endings = []struct {
 	name           string
 	end            func(*still)
 	status, reason string
 	after          time.Duration
-	again          string // the call that is answered as it was, not refused: it is the one that ended the lease
+	again          string // the call that ended the lease, which gets the same answer again
 	body           string
 }{
 	{"completed", func(f *still) { f.do("ack", ""); f.do("complete", completion) }, "COMPLETED", "", 0, "complete", completion},
@@ -252,15 +252,15 @@ var endings = []struct {
 	}, "CANCELLED", "declined", 0, "decline", ""},
 }
 
-// policies are those under which an ending needs to happen.
+// policies has the settings that some endings need.
 var policies = map[string]string{
 	"failed for the last time":    `{"retries":{"attempt_max":1}}`,
 	"the job's absolute lifetime": `{"ttl":{"abs_default_ai_secs":120}}`,
 	"the job's relative lifetime": `{"ttl":{"rel_max_secs":60}}`,
 }
 
-// After its end every call about a lease is refused, for what ended it, and
-// changes nothing; whether or not the end was recorded yet.
+// After its end, every call about a lease is rejected with the reason of the end and
+// changes nothing, whether or not the end was recorded yet.
 func TestEndedLease(t *testing.T) {
 	spec.Covers(t, "M-54", "M-109", "M-126", "M-132")
 	for _, test := range endings {
@@ -292,7 +292,7 @@ func TestEndedLease(t *testing.T) {
 						}
 						f.refused("POST", path, by("q", body), "stale_lease", what+foreign)
 						if verb == test.again && verb == "decline" {
-							continue // there is but one way to decline
+							continue // there is only one way to decline
 						}
 						f.refused("POST", path, body, "stale_lease", what+ended)
 					}
@@ -310,7 +310,7 @@ func TestEndedLease(t *testing.T) {
 
 const foreign = `provider "q" does not hold it: it was given to another`
 
-// by adds who calls to a body.
+// by adds the caller's provider id to a body.
 func by(provider, body string) string {
 	members := strings.TrimSuffix(strings.TrimPrefix(body, "{"), "}")
 	if members != "" {
@@ -319,7 +319,7 @@ func by(provider, body string) string {
 	return "{" + members + `"provider_id":"` + provider + `"}`
 }
 
-// hasEnded wants the lease to be shown so.
+// hasEnded checks that the lease is shown as ended.
 func (f *still) hasEnded(status, reason string, at time.Time) {
 	f.Helper()
 	l := f.must("GET", "/leases/"+f.lease, "")
@@ -328,7 +328,7 @@ func (f *still) hasEnded(status, reason string, at time.Time) {
 	}
 }
 
-// What a lease that lasts does not allow is refused with what would be allowed.
+// A rejected call about an active lease says what would be allowed.
 func TestLiveLeaseRefusals(t *testing.T) {
 	spec.Covers(t, "M-66")
 	synctest.Test(t, func(t *testing.T) {
@@ -359,7 +359,7 @@ func TestLiveLeaseRefusals(t *testing.T) {
 	})
 }
 
-// Other conflicts say what stands against the call, not that someone was faster.
+// Other conflicts name their cause; they do not claim a concurrent change.
 func TestConflictsSayWhy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newStill(t, matchmaker.Options{})

@@ -60,11 +60,11 @@ func newFixture(t *testing.T, o matching.Options) *fixture {
 		}
 	})
 	set := match.DefaultSettings()
-	set.AckTimeout, set.Eligibility.HeartbeatTimeout = 50_000, 100_000 // a slow machine is in time
+	set.AckTimeout, set.Eligibility.HeartbeatTimeout = 50_000, 100_000 // long enough for a slow machine
 	return over(t, s, o, matchmaker.Options{Settings: &set})
 }
 
-// over is a server on a store.
+// over starts a server on a store.
 func over(t *testing.T, s store.Store, o matching.Options, do matchmaker.Options) *fixture {
 	t.Helper()
 	e, err := engine.New(s, engine.Options{})
@@ -121,7 +121,7 @@ func (f *fixture) must(method, path, body string) object {
 	return out
 }
 
-// refused wants a request to be answered with a status and a code.
+// refused checks that a request is rejected with a status and a code.
 func (f *fixture) refused(method, path, body string, status int, code string) object {
 	f.Helper()
 	got, out := f.call(method, path, body)
@@ -138,7 +138,7 @@ func (f *fixture) register(id string) {
 	f.must("POST", "/providers", fmt.Sprintf(provider, id))
 }
 
-// Who registers is told whether it was known, however soon it comes again.
+// A registration says whether the provider was known, however soon it is repeated.
 func TestRegisterAgain(t *testing.T) {
 	f := newFixture(t, matching.Options{})
 	for i, want := range []int{http.StatusCreated, http.StatusOK, http.StatusOK} {
@@ -207,7 +207,7 @@ func TestStory(t *testing.T) {
 	if got := f.must("POST", lease+"/complete", done); got["status"] != "COMPLETED" {
 		t.Errorf("completed %v", got)
 	}
-	f.must("POST", lease+"/complete", done) // again
+	f.must("POST", lease+"/complete", done) // repeated
 	f.refused("POST", lease+"/fail", `{"reason":"late"}`, 409, "stale_lease")
 	if got := f.must("GET", "/jobs/"+j["id"].(string), ""); got["state"] != "COMPLETED" || got["tombstoned"] != true || got["output_digest"] != strings.Repeat("ab", 32) {
 		t.Errorf("job %v", got)
@@ -282,7 +282,7 @@ func TestBeacon(t *testing.T) {
 	f.must("POST", "/beacon", `{"chain_id":"testnet-1","epoch_id":43,"block_height":1}`)
 }
 
-// Whatever cannot be is refused with a clear error, and changes nothing.
+// Invalid input is rejected with a clear error and changes nothing.
 func TestBadInput(t *testing.T) {
 	spec.Covers(t, "M-03", "M-134", "M-159")
 	f := newFixture(t, matching.Options{MaxBody: 100_000})
@@ -353,7 +353,7 @@ func TestBadInput(t *testing.T) {
 	f.refused("POST", "/jobs", `{"kind":"AI"}`, 429, "queue_full")
 }
 
-// Subscribers get the six notices with exactly their members.
+// Subscribers get the six notices with exactly their documented members.
 func TestSocket(t *testing.T) {
 	spec.Covers(t, "M-43", "M-120", "M-121", "M-122", "M-123", "M-125", "M-126", "M-127")
 	f := newFixture(t, matching.Options{})
@@ -406,7 +406,7 @@ func TestSocket(t *testing.T) {
 	if got := again.next(); got["type"] != "jobAssigned" || got["seq"] == nil {
 		t.Errorf("from the beginning: %v", got)
 	}
-	for _, after := range []string{"x", "-1", "1000000"} { // no number, and one beyond the last event
+	for _, after := range []string{"x", "-1", "1000000"} { // not a number, and one beyond the last event
 		if status, out := f.call("GET", "/events/ws?after="+after, ""); status != 400 || !strings.Contains(fmt.Sprint(out), "after") {
 			t.Errorf("after %s: %d %v", after, status, out)
 		}
@@ -448,8 +448,8 @@ func (s *socket) next() (out object) {
 	return out
 }
 
-// Every route asks who calls, and a provider's own token is enough for what is
-// its own.
+// Every route authenticates the caller, and a provider's own token is enough for its own
+// objects.
 func TestScopes(t *testing.T) {
 	identities := map[string]*access.Identity{"Bearer all": access.Everyone(), "Bearer none": access.Probe()}
 	f := newFixture(t, matching.Options{Identify: func(r *http.Request) (context.Context, error) {

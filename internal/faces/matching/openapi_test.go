@@ -12,7 +12,7 @@ import (
 	"github.com/gopherqueue/gq/internal/faces/matching"
 )
 
-// described is what a test looks at of a description.
+// described is the part of an OpenAPI document that tests use.
 type described struct {
 	OpenAPI string
 	Info    struct{ Version string }
@@ -75,7 +75,7 @@ func TestOpenAPI(t *testing.T) {
 	}
 }
 
-// Answers have the members that are described for them, and no others.
+// Responses have the described members and no others.
 func TestAnswersAreAsDescribed(t *testing.T) {
 	f := newFixture(t, matching.Options{})
 	api := describedBy(f)
@@ -111,7 +111,7 @@ func TestAnswersAreAsDescribed(t *testing.T) {
 	}
 }
 
-// faults compares a value with its description.
+// faults compares a value with its schema.
 func (api *described) faults(s schema, v any, at string) (list []string) {
 	if s.Ref != "" {
 		s = api.Components.Schemas[strings.TrimPrefix(s.Ref, "#/components/schemas/")]
@@ -169,7 +169,7 @@ func (s *schema) is(kind, at string) []string {
 	return []string{fmt.Sprintf("%s is a value of type %s, described is %v", at, kind, s.Type)}
 }
 
-// Bodies may have the members that are described for them, and no others.
+// Request bodies accept the described members and no others.
 func TestBodiesAreAsDescribed(t *testing.T) {
 	f := newFixture(t, matching.Options{})
 	api := describedBy(f)

@@ -17,7 +17,7 @@ import (
 	"github.com/gopherqueue/gq/store/local"
 )
 
-// counted is a store that counts what is asked of it.
+// counted is a store that counts calls.
 type counted struct {
 	*local.Store
 	reads, writes atomic.Int64
@@ -59,7 +59,7 @@ func (c *counted) Change(ctx context.Context, change store.Change) (store.Change
 	return c.Store.Change(ctx, change)
 }
 
-// run holds rounds in the background until the test ends.
+// run runs rounds in the background until the test ends.
 func (f *still) run() {
 	f.Helper()
 	ctx, stop := context.WithCancel(context.Background())
@@ -73,14 +73,14 @@ func (f *still) run() {
 	})
 }
 
-// A round that is asked for decides about what was submitted before it, although
-// rounds are also held by themselves: those gather changes for a while.
+// A requested round covers everything submitted before it, although background rounds,
+// which delay to batch changes, run too.
 func TestRoundAfterSubmission(t *testing.T) {
 	spec.Covers(t, "M-36")
 	for _, test := range []struct {
 		name  string
 		after time.Duration
-		asked int // assignments of the round that was asked for
+		asked int // assignments of the requested round
 	}{
 		{"at once", 0, 1},
 		{"before a round is held by itself", 49 * time.Millisecond, 1},
@@ -91,7 +91,7 @@ func TestRoundAfterSubmission(t *testing.T) {
 				f := newStill(t, matchmaker.Options{})
 				f.run()
 				f.register()
-				time.Sleep(time.Second) // the round of the registration is over
+				time.Sleep(time.Second) // the round after the registration is over
 				job := f.must("POST", "/jobs", `{"kind":"AI"}`)["id"].(string)
 				time.Sleep(test.after)
 				asked := f.must("POST", "/rounds", "")["assignments"].([]any)
@@ -109,8 +109,8 @@ func TestRoundAfterSubmission(t *testing.T) {
 	}
 }
 
-// While there is nothing to do no round is held: nothing is written, and next to
-// nothing is read.
+// While there is nothing to do, no round runs: nothing is written, and almost nothing is
+// read.
 func TestNoRoundsWhileIdle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newStill(t, matchmaker.Options{})
@@ -129,7 +129,7 @@ func TestNoRoundsWhileIdle(t *testing.T) {
 		if n := f.store.reads.Load() - reads; n > hours*60*2 {
 			t.Errorf("%d reads in %d idle hours, more than two a minute", n, hours)
 		}
-		// And yet it is awake.
+		// It still responds.
 		f.must("POST", "/providers/p/heartbeat", "")
 		job := f.must("POST", "/jobs", `{"kind":"AI"}`)["id"].(string)
 		time.Sleep(100 * time.Millisecond)
@@ -139,8 +139,8 @@ func TestNoRoundsWhileIdle(t *testing.T) {
 	})
 }
 
-// What a provider holds is read at once, however much it is, and reads as each lease
-// does by itself: before it is acknowledged, after it was, and renewed.
+// A provider's leases are read in one call, however many there are, and look like each
+// lease read alone: before acknowledgement, after it, and renewed.
 func TestLeasesAreReadAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		set := match.DefaultSettings()
@@ -148,7 +148,7 @@ func TestLeasesAreReadAtOnce(t *testing.T) {
 		set.Quotas.LeasesMax, set.Quotas.AIUnitsPerEpoch, set.Quotas.RequesterMax = 100, 100_000, 1000
 		f := newStill(t, matchmaker.Options{Settings: &set})
 		f.register()
-		// One read is of the leases; catching up with what happened may take another.
+		// One read is for the leases; catching up with events may take another.
 		read := func(want int) []any {
 			t.Helper()
 			before, docs := f.store.gets.Load(), f.store.reads.Load()

@@ -26,7 +26,7 @@ import (
 	"github.com/gopherqueue/gq/store/postgres"
 )
 
-// tables are those of the document's section 10, with their columns in order.
+// tables are those of the specification's section 10, with their columns in order.
 var tables = map[string][]string{
 	"jobs": {
 		"id", "kind", "spec", "state", "priority_cache", "enqueue_ts", "attempts", "ttl_abs", "ttl_rel_deadline",
@@ -37,8 +37,7 @@ var tables = map[string][]string{
 	"provider_quotas": {"provider_id", "leases_active", "units_epoch_used", "windows"},
 }
 
-// movable is a clock that stands until a test moves it on, so that a slow machine
-// lets no lease run out.
+// movable is a clock that only tests advance, so that no lease expires on a slow machine.
 type movable struct {
 	begin time.Time
 	ahead atomic.Int64
@@ -57,7 +56,7 @@ func (c *counting) List(ctx context.Context, q gq.Query) (gq.Page, error) {
 	return c.Store.List(ctx, q)
 }
 
-// reports is a server on PostgreSQL and a reader beside it.
+// reports is a server on PostgreSQL with a separate SQL reader.
 type reports struct {
 	*fixture
 	store    *counting
@@ -66,7 +65,7 @@ type reports struct {
 	settings match.Settings
 	jobs     []string
 	leases   []string
-	seen     map[string]bool // states and statuses in rows that were compared
+	seen     map[string]bool // states and statuses in the compared rows
 }
 
 func newReports(t *testing.T, set match.Settings) *reports {
@@ -95,8 +94,8 @@ func newReports(t *testing.T, set match.Settings) *reports {
 	return r
 }
 
-// later moves time on. Another server takes over, since one asks for the time no
-// more than once a second; it records what is due.
+// later advances the clock. It starts another server, since one reads the clock at most
+// once a second; the new server records what is due.
 func (r *reports) later(by time.Duration, providers ...string) {
 	r.Helper()
 	r.clock.ahead.Add(int64(by))
@@ -116,7 +115,7 @@ func (r *reports) submit(format string, more ...any) string {
 	return id
 }
 
-// round holds one and returns the leases it gave, by job.
+// round runs a round and returns its leases by job.
 func (r *reports) round(want int) map[string]string {
 	r.Helper()
 	given := make(map[string]string)
@@ -136,7 +135,7 @@ func (r *reports) verb(lease, verb, body string) {
 	r.must("POST", "/leases/"+lease+"/"+verb, body)
 }
 
-// table reads a view as it comes.
+// table reads a view.
 func (r *reports) table(name string) (all []object) {
 	r.Helper()
 	rows, err := r.conn.Query(r.Context(), "SELECT to_jsonb(v) FROM gq."+name+" AS v")
@@ -157,7 +156,7 @@ func (r *reports) table(name string) (all []object) {
 	return all
 }
 
-// answered is what the face says of everything, in the form of the tables, and
+// answered returns what the face says about everything, in the form of the tables, and
 // where it contradicts itself.
 func (r *reports) answered() (out map[string][]object, different string) {
 	r.Helper()
@@ -214,15 +213,15 @@ func (r *reports) answered() (out map[string][]object, different string) {
 	return out, different
 }
 
-// equal wants every table to say what the face says. A server that is kept from
-// running believes that time has passed, so a difference is looked at again.
+// equal checks that every table agrees with the face. A server that was not scheduled
+// believes that time has passed, so a difference is checked again.
 func (r *reports) equal(when string) {
 	r.Helper()
 	for deadline := time.Now().Add(time.Minute); ; {
 		face, different := r.answered()
 		for name, columns := range tables {
 			want, got := face[name], r.table(name)
-			if name != "job_index" { // whose order is what it is for
+			if name != "job_index" { // which is about order
 				byKey := func(a, b object) int { return strings.Compare(a[columns[0]].(string), b[columns[0]].(string)) }
 				slices.SortFunc(want, byKey)
 				slices.SortFunc(got, byKey)
@@ -248,8 +247,8 @@ func (r *reports) equal(when string) {
 	}
 }
 
-// TestTables reads the document's tables with SQL and compares them with what
-// the face answers, row by row, after jobs have gone every way there is.
+// TestTables reads the specified tables with SQL and compares them with the face's
+// responses, row by row, after jobs have gone through every transition.
 func TestTables(t *testing.T) {
 	spec.Covers(t, "M-114", "M-115", "M-116", "M-118")
 	set := match.DefaultSettings()
@@ -271,7 +270,7 @@ func TestTables(t *testing.T) {
 	r.register("p1")
 	r.equal("with one provider and no job")
 
-	var many []string // more than one attribute holds, in letters of several bytes
+	var many []string // more than fits into one attribute, in multi-byte letters
 	for i := range 40 {
 		many = append(many, fmt.Sprintf("%q", strings.Repeat("ä", 20+i)))
 	}
@@ -295,7 +294,7 @@ func TestTables(t *testing.T) {
 
 	given := r.round(7)
 	r.equal("with leases")
-	var all int // those that take part in no round are jobs all the same
+	var all int // jobs that take part in no round count too
 	if err := r.conn.QueryRow(t.Context(), "SELECT count(*) FROM gq.job").Scan(&all); err != nil || all != len(r.jobs)+4 {
 		t.Errorf("there are %d jobs, want %d: %v", all, len(r.jobs)+4, err)
 	}
@@ -322,12 +321,12 @@ func TestTables(t *testing.T) {
 	r.later(130 * time.Second)    // silent is not acknowledged, failed may run again
 	r.later(20*time.Second, "p1") // silent may run again too
 	r.submit(`{"kind":"QUANTUM","units":2}`)
-	given = r.round(3) // and what was entered about the provider is written
+	given = r.round(3) // and the provider's account is written
 	r.verb(given[failed], "ack", "{}")
 	r.verb(given[silent], "ack", "{}")
 	r.equal("with second attempts")
 
-	r.later(time.Minute, "p1") // failed is past its own lifetime
+	r.later(time.Minute, "p1") // failed has outlived its own lifetime
 	r.register("p2")
 	r.must("POST", "/beacon", `{"chain_id":"c","epoch_id":8,"block_height":2,"beacon":"bb"}`)
 	r.must("PUT", "/policy", `{"priority":{"w_fee_ppb":1,"w_size_ppb":900000000,"tiers":{"PRO":5}},"lease":{"ai_secs":500,"renew_alpha":0.123456789}}`)
@@ -338,7 +337,7 @@ func TestTables(t *testing.T) {
 	}
 	r.equal("under another policy, in another epoch, with a provider in jail")
 
-	r.later(3*time.Hour, "p2") // every lease has run out, or its job's life
+	r.later(3*time.Hour, "p2") // every lease has expired, or its job has
 	r.submit(`{"kind":"AI"}`)
 	r.round(1)
 	r.equal("with leases that ran out")
@@ -357,7 +356,7 @@ func TestTables(t *testing.T) {
 		t.Errorf("%d of %d jobs are kept", n, len(r.jobs))
 	}
 	r.later(8*24*time.Hour, "p2")
-	r.must("PUT", "/policy", `{"ack_timeout_ms":5000,"lease":{"ai_secs":600,"renew_alpha":0.6}}`) // the terms that are presets
+	r.must("PUT", "/policy", `{"ack_timeout_ms":5000,"lease":{"ai_secs":600,"renew_alpha":0.6}}`) // the settings that are part of presets
 	r.submit(`{"kind":"AI"}`)
 	r.submit(`{"kind":"QUANTUM"}`)
 	for _, lease := range r.round(2) {
@@ -369,8 +368,8 @@ func TestTables(t *testing.T) {
 	}
 }
 
-// TestJobIndex has rounds take the jobs in the order of the index, without looking
-// for them among those that wait.
+// TestJobIndex checks that rounds take jobs in the order of the index, without searching
+// the waiting jobs.
 func TestJobIndex(t *testing.T) {
 	spec.Covers(t, "M-117")
 	set := match.DefaultSettings()
@@ -413,8 +412,8 @@ func TestJobIndex(t *testing.T) {
 	r.equal("after two rounds")
 }
 
-// The view of leases runs no procedural code for each commit, however many jobs that tells of,
-// and however many leases are asked for.
+// The view of leases runs no procedural code per commit, however many jobs a commit has
+// and however many leases are queried.
 func TestLeasesViewReadsEachCommitOnce(t *testing.T) {
 	set := match.DefaultSettings()
 	set.AckTimeout, set.Eligibility.HeartbeatTimeout = 50_000, 100_000

@@ -17,8 +17,8 @@ import (
 	"github.com/gopherqueue/gq/store/local"
 )
 
-// A subscriber whose token is revoked, or expires, is told so and hears nothing more,
-// whether or not anything happens in the meantime.
+// A subscriber whose token is revoked or expires is notified and gets nothing more,
+// whether or not anything happens meanwhile.
 func TestSocketsEndWithTheirToken(t *testing.T) {
 	s, err := local.OpenMemory(local.Options{})
 	if err != nil {
@@ -87,7 +87,7 @@ func TestSocketsEndWithTheirToken(t *testing.T) {
 	ended("a token that another process revoked", conn)
 
 	soon := time.Now().Add(2 * time.Second)
-	for { // where the machine is so slow that it has expired before it is used
+	for { // a slow machine may let it expire before its first use
 		expiring := token(fmt.Sprint("expiring", soon.UnixNano()), soon)
 		if i, err := ring.Verify(t.Context(), expiring); err == nil && i.Valid(t.Context()) == nil && time.Until(soon) > time.Second {
 			conn = subscribe(expiring)

@@ -2,13 +2,13 @@ package native
 
 import "github.com/gopherqueue/gq/internal/access"
 
-// callNeeds is what a call needs.
+// callNeeds is what a call requires.
 type callNeeds struct {
-	needs access.Scope // one of these on the queue it is about
+	needs access.Scope // one of these on its queue
 	whole bool         // on all queues
-	lists bool         // names no queue: others' things are left out rather than refused
-	open  bool         // anyone may
-	body  string       // $QUEUE, $JOB (running), $DONE (ended), $LEASE and $NEW are filled in
+	lists bool         // names no queue: foreign objects are omitted rather than rejected
+	open  bool         // needs no token
+	body  string       // with placeholders $QUEUE, $JOB (running), $DONE (ended), $LEASE and $NEW
 }
 
 const anyScope = access.Submit | access.Work | access.Read | access.Admin

@@ -46,7 +46,7 @@ type fortress struct {
 	web    *httptest.Server
 	conn   *grpc.ClientConn
 	names  atomic.Int64
-	tokens map[string]string // by their names
+	tokens map[string]string // by name
 }
 
 func newFortress(t *testing.T) *fortress {
@@ -100,7 +100,7 @@ func newFortress(t *testing.T) *fortress {
 	return f
 }
 
-// token makes a token with one scope.
+// token creates a token with one scope.
 func (f *fortress) token(s access.Scope, pattern string) string {
 	f.Helper()
 	name := fmt.Sprintf("%s@%s", s, pattern)
@@ -110,7 +110,7 @@ func (f *fortress) token(s access.Scope, pattern string) string {
 	return f.tokens[name]
 }
 
-// rated makes one that may make so many calls a second.
+// rated creates a token with a rate limit in calls per second.
 func (f *fortress) rated(rate int, s access.Scope, pattern string) string {
 	f.Helper()
 	_, text, err := f.ring.Create(f.Context(), access.Token{
@@ -122,8 +122,8 @@ func (f *fortress) rated(rate int, s access.Scope, pattern string) string {
 	return text
 }
 
-// scene fills what a call may name: a running job, one that has ended and whose
-// webhook was given up, a schedule, all of one queue.
+// scene creates the objects that a call may name, all in one queue: a running job, an
+// ended one whose webhook was given up, and a schedule.
 func (f *fortress) scene(queue string) *strings.Replacer {
 	f.Helper()
 	ctx := f.Context()
@@ -136,7 +136,7 @@ func (f *fortress) scene(queue string) *strings.Replacer {
 			f.Fatal(err)
 		}
 		jobs, err := f.engine.Claim(ctx, gq.ClaimRequest{Worker: "w-" + queue, Queues: []string{queue}, N: 1000})
-		// Beside it there may be what calls made, and jobs whose leases have ended.
+		// There may also be jobs that calls created, and jobs whose leases have ended.
 		i := slices.IndexFunc(jobs, func(j gq.Job) bool { return j.Spec.ID == out.ID() })
 		if err != nil || i < 0 {
 			f.Fatalf("%d jobs, %v", len(jobs), err)
@@ -168,12 +168,12 @@ func (f *fortress) scene(queue string) *strings.Replacer {
 		"$DONE", ended.Spec.ID.String(), "$DELIVERY", message, "$NEW", fmt.Sprint("new-", f.names.Add(1)))
 }
 
-// verdict is how a call was answered.
+// verdict is the result of a call.
 type verdict struct {
 	denied  bool
-	unknown bool   // nobody said who calls
-	limited bool   // the token may not call so often
-	text    string // what was told
+	unknown bool   // the caller is unauthenticated
+	limited bool   // the rate limit was exceeded
+	text    string // the error message
 }
 
 // rpc makes a call.
@@ -210,7 +210,7 @@ func newMessage(f *fortress, d protoreflect.MessageDescriptor) proto.Message {
 	return t.New().Interface()
 }
 
-// judge reads a status, or the answers inside a batch.
+// judge interprets a status, or the results inside a batch.
 func (f *fortress) judge(err error, text string) verdict {
 	return verdict{
 		denied:  status.Code(err) == codes.PermissionDenied || strings.Contains(strings.ReplaceAll(text, " ", ""), `"code":"denied"`),
@@ -230,7 +230,7 @@ func (f *fortress) stream(ctx context.Context, name, body string, scene *strings
 		if err != nil {
 			f.Fatal(err)
 		}
-		if head, err := s.Header(); err != nil || head == nil { // it was refused, and Recv tells why
+		if head, err := s.Header(); err != nil || head == nil { // it was rejected, and Recv returns why
 			_, err := s.Recv()
 			return f.judge(err, "")
 		}
@@ -245,7 +245,7 @@ func (f *fortress) stream(ctx context.Context, name, body string, scene *strings
 			return verdict{}
 		}
 	}
-	// A Work stream: each of its requests is judged by itself.
+	// A Work stream: each of its requests is judged separately.
 	s, err := pb.NewWorkersServiceClient(f.conn).Work(ctx)
 	if err != nil {
 		f.Fatal(err)
@@ -333,8 +333,8 @@ func (f *fortress) route(token, name string, a callNeeds, scene *strings.Replace
 	}
 }
 
-// Every RPC and every route, by every role, on the caller's own queue and on a
-// foreign one. A new one without a row fails.
+// Calls every RPC and every route, with every role, on the caller's own queue and on a
+// foreign one. A new one without a row fails the test.
 func TestEveryCallIsGuarded(t *testing.T) {
 	f := newFortress(t)
 	var rpcs, routes []string
@@ -350,7 +350,7 @@ func TestEveryCallIsGuarded(t *testing.T) {
 			routes = append(routes, strings.ToUpper(method)+" "+path)
 		}
 	}
-	routes = append(routes, "GET /docs", "GET /openapi.json", "GET /metrics") // which describe others, or nothing
+	routes = append(routes, "GET /docs", "GET /openapi.json", "GET /metrics") // which are about others, or nothing
 	for _, c := range []struct {
 		kind  string
 		there []string
@@ -401,8 +401,8 @@ func (f *fortress) check(what, name string, a callNeeds, call func(string, strin
 	}
 }
 
-// Every call counts once against the rate of its token, whatever the server looks up
-// for it, and each request on a Work stream does.
+// Every call counts once against the rate of its token, whatever the server reads for it;
+// each request on a Work stream counts too.
 func TestEveryCallCountsOnce(t *testing.T) {
 	f := newFortress(t)
 	for name, a := range rpcAccess {
@@ -449,7 +449,7 @@ func TestEveryCallCountsOnce(t *testing.T) {
 	}
 }
 
-// A subscriber whose token is revoked or expires is sent away at once, also while
+// A subscriber whose token is revoked or expires is disconnected at once, even while
 // nothing happens.
 func TestTheEndOfATokenEndsItsStream(t *testing.T) {
 	f := newFortress(t)
@@ -479,7 +479,7 @@ func TestTheEndOfATokenEndsItsStream(t *testing.T) {
 		if how == "revoked" {
 			events, err = subscribe(how, time.Time{})
 		}
-		// On a machine that stands still a token may expire before the subscription begins.
+		// On a stalled machine a token may expire before the subscription begins.
 		for life := time.Second; how == "expired" && err != nil && life < time.Minute; life *= 4 {
 			events, err = subscribe(fmt.Sprint(how, life), time.Now().Add(life))
 		}
@@ -500,7 +500,7 @@ func TestTheEndOfATokenEndsItsStream(t *testing.T) {
 	}
 }
 
-// overseen are metrics that have nothing but who may see them.
+// overseen are metrics that only check access.
 type overseen func(ctx context.Context) error
 
 func (o overseen) Write(ctx context.Context, w io.Writer) error {

@@ -28,7 +28,7 @@ import (
 	"github.com/gopherqueue/gq/store/local"
 )
 
-// inUse is what the process has taken from the system for its heap and stacks.
+// inUse returns the memory that the process has obtained for heap and stacks.
 func inUse() uint64 {
 	runtime.GC()
 	runtime.GC()
@@ -65,7 +65,7 @@ func (n *newsroom) dialHTTP(path, headers, want string) (net.Conn, error) {
 	return c, err
 }
 
-// dialGRPC speaks just enough HTTP/2, so that the memory is the server's.
+// dialGRPC speaks just enough HTTP/2, so that the measured memory is the server's.
 func (n *newsroom) dialGRPC() (net.Conn, error) {
 	c, err := net.Dial("tcp", n.grpcAddress)
 	if err != nil {
@@ -81,7 +81,7 @@ func (n *newsroom) dialGRPC() (net.Conn, error) {
 		{"content-type", "application/grpc"},
 		{"te", "trailers"},
 	} {
-		_ = fields.WriteField(hpack.HeaderField{Name: f[0], Value: f[1]}) // into memory
+		_ = fields.WriteField(hpack.HeaderField{Name: f[0], Value: f[1]}) // writes to memory
 	}
 	out.WriteString(http2.ClientPreface)
 	framer := http2.NewFramer(&out, c)
@@ -91,7 +91,7 @@ func (n *newsroom) dialGRPC() (net.Conn, error) {
 	if err == nil {
 		_, err = c.Write(out.Bytes())
 	}
-	for err == nil { // until the subscription stands
+	for err == nil { // until the subscription is open
 		var f http2.Frame
 		if f, err = framer.ReadFrame(); err == nil && f.Header().Type == http2.FrameHeaders {
 			if f.Header().Flags.Has(http2.FlagHeadersEndStream) {
@@ -103,8 +103,8 @@ func (n *newsroom) dialGRPC() (net.Conn, error) {
 	return c, err
 }
 
-// idle is what so many subscribers take that have nothing to do, the other ends of
-// their connections included.
+// idle returns the memory that idle subscribers use, including the client ends of their
+// connections.
 func idle(t testing.TB, n *newsroom, dial func(*newsroom) (net.Conn, error), subscribers int) (used int64) {
 	t.Helper()
 	before := inUse()
@@ -126,7 +126,7 @@ func idle(t testing.TB, n *newsroom, dial func(*newsroom) (net.Conn, error), sub
 	return int64(inUse()) - int64(before)
 }
 
-// 2,000 idle subscribers cost less than 100 MB, whichever way they came.
+// 2,000 idle subscribers use less than 100 MB, whatever the protocol.
 func TestIdleSubscribers(t *testing.T) {
 	if testing.Short() {
 		t.Skip("-short leaves out 2,000 connections; make test opens them")
@@ -145,7 +145,7 @@ func TestIdleSubscribers(t *testing.T) {
 	}
 }
 
-// BenchmarkIdle measures what 2,000 idle subscribers take. The bound is 100 MB.
+// BenchmarkIdle measures the memory of 2,000 idle subscribers. The limit is 100 MB.
 func BenchmarkIdle(b *testing.B) {
 	const subscribers = 2000
 	for _, way := range idlers {
@@ -158,10 +158,9 @@ func BenchmarkIdle(b *testing.B) {
 	}
 }
 
-// fanOut is how many jobs a writer gets into a store on disk in a while, with so
-// many live subscribers that are handed all events as they are sent. What their
-// sockets cost depends on how much they ask for, and is not counted. Each must have
-// got everything in the end.
+// fanOut measures how fast a writer submits jobs to a store on disk, with live
+// subscribers that get all events. The cost of their sockets depends on what they request
+// and is not counted. Each subscriber must get everything in the end.
 func fanOut(t testing.TB, subscribers int, long time.Duration) (rate, cpuPerJob float64) {
 	t.Helper()
 	s, err := local.Open(t.TempDir(), local.Options{})
@@ -222,7 +221,7 @@ func fanOut(t testing.TB, subscribers int, long time.Duration) (rate, cpuPerJob 
 	return rate, (cpuTime() - cpu).Seconds() / float64(jobs)
 }
 
-// cpuTime is what the process has used of the processors.
+// cpuTime returns the CPU time that the process has used.
 func cpuTime() time.Duration {
 	var u syscall.Rusage
 	if syscall.Getrusage(syscall.RUSAGE_SELF, &u) != nil {
@@ -231,13 +230,12 @@ func cpuTime() time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// BenchmarkFanOut measures what 100 live subscribers cost the writer. The bound
-// is 10 % of its rate, on a machine that does nothing else; what they cost in
-// processor time can be told on any.
+// BenchmarkFanOut measures what 100 live subscribers cost the writer. The limit is 10 %
+// of its rate, on an otherwise idle machine; the CPU time is meaningful on any machine.
 func BenchmarkFanOut(b *testing.B) {
 	for b.Loop() {
 		var without, with, cpuWithout, cpuWith float64
-		for range 3 { // in turn, so that both see the same machine
+		for range 3 { // alternating, so that both see the same load
 			rate, cpu := fanOut(b, 0, time.Second)
 			without, cpuWithout = max(without, rate), cpuWithout+cpu
 			rate, cpu = fanOut(b, 100, time.Second)
@@ -251,8 +249,8 @@ func BenchmarkFanOut(b *testing.B) {
 	}
 }
 
-// A subscriber that floods a server with connections is refused, and others go
-// on.
+// A client that floods a server with connections is rejected, and others are not
+// affected.
 func TestTooManySubscribers(t *testing.T) {
 	n := newNewsroom(t, EventLimits{})
 	n.http.options.Feed = feed.NewFeed(feed.New(n.engine), access.NewGuard(n.engine), 2)

@@ -46,17 +46,17 @@ type newsroom struct {
 
 	grpcAddress string
 
-	written, sent *writes // to connections of HTTP, and on streams of gRPC
+	written, sent *writes // to HTTP connections, and on gRPC streams
 }
 
-// writes are those under way, by when they began.
+// writes has the start times of writes in progress.
 type writes struct {
 	mu   sync.Mutex
 	last int
 	now  map[int]time.Time // guarded by mu
 }
 
-// watch has a write counted until it is done.
+// watch counts a write until done is called.
 func (w *writes) watch() (done func()) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -73,7 +73,7 @@ func (w *writes) watch() (done func()) {
 	}
 }
 
-// stuckFor reports whether a write has been under way for so long.
+// stuckFor reports whether a write has been in progress for this long.
 func (w *writes) stuckFor(d time.Duration) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -85,7 +85,7 @@ func (w *writes) stuckFor(d time.Duration) bool {
 	return false
 }
 
-// watchedListener has what is written to its connections watched.
+// watchedListener tracks the writes to its connections.
 type watchedListener struct {
 	net.Listener
 	writes *writes
@@ -130,10 +130,10 @@ func newNewsroom(t testing.TB, limits EventLimits) *newsroom {
 	return newNewsroomOver(t, s, limits)
 }
 
-// patience is for subscribers that a machine which stands still makes slow.
+// patience is the limit for subscribers that a stalled machine makes slow.
 const patience = 10 * time.Minute
 
-// anyone may do everything.
+// anyone lets every caller do everything.
 func anyone(r *http.Request) (context.Context, error) {
 	return access.With(r.Context(), access.Everyone()), nil
 }
@@ -193,7 +193,7 @@ func newNewsroomOver(t testing.TB, s store.Store, limits EventLimits) *newsroom 
 	return n
 }
 
-// submit makes n jobs, with four events each once they are cancelled.
+// submit creates jobs with four events each, including their cancellation.
 func (n *newsroom) submit(jobs int, queue string) {
 	n.Helper()
 	specs := make([]gq.Spec, jobs)
@@ -211,7 +211,7 @@ func (n *newsroom) submit(jobs int, queue string) {
 	}
 }
 
-// all are the events of the log.
+// all returns the sequence numbers of all events in the log.
 func (n *newsroom) all() (numbers []uint64) {
 	n.Helper()
 	events, err := n.engine.Events(n.Context(), 0, 100_000)
@@ -224,7 +224,7 @@ func (n *newsroom) all() (numbers []uint64) {
 	return numbers
 }
 
-// take reads the numbers of so many events from a way to get the next message.
+// take returns the sequence numbers of the next n events.
 func take(t testing.TB, n int, next func() (wire.Event, error)) (numbers []uint64) {
 	t.Helper()
 	for len(numbers) < n {
@@ -310,8 +310,8 @@ func (n *newsroom) stream(r *pb.SubscribeRequest) func() (wire.Event, error) {
 	}
 }
 
-// Every way of subscribing gives every event, in order, from any place on, and
-// goes on with what comes.
+// Every kind of subscription gets every event, in order, from any position, and continues
+// with new ones.
 func TestSubscribe(t *testing.T) {
 	n := newNewsroom(t, EventLimits{})
 	n.submit(50, "a")
@@ -402,7 +402,7 @@ func TestSubscribeBadly(t *testing.T) {
 	if _, err := s.Recv(); status.Code(err) != codes.InvalidArgument {
 		t.Errorf("gRPC: %v", err)
 	}
-	// Whoever asks for the socket without one is told what it is.
+	// A plain request to the WebSocket path gets an explanation.
 	answer, err := http.Get(n.web.URL + "/v1/events/ws")
 	if err != nil {
 		t.Fatal(err)
@@ -412,7 +412,7 @@ func TestSubscribeBadly(t *testing.T) {
 	if answer.StatusCode != http.StatusUpgradeRequired || answer.Header.Get("Content-Type") != "application/problem+json" || !strings.Contains(string(text), `"code":"upgrade_required"`) {
 		t.Errorf("without an upgrade: %s %s", answer.Status, text)
 	}
-	// A page of another site may not listen in.
+	// A page of another site may not connect.
 	_, answer, err = websocket.Dial(t.Context(), n.web.URL+"/v1/events/ws", &websocket.DialOptions{HTTPHeader: http.Header{"Origin": {"https://evil.example"}}})
 	if err == nil {
 		t.Fatal("a page of another site listens")
@@ -423,7 +423,7 @@ func TestSubscribeBadly(t *testing.T) {
 		!strings.Contains(string(text), `"code":"cross_origin"`) || !strings.Contains(string(text), `"request_id"`) {
 		t.Errorf("from another origin: %s %v %s", answer.Status, answer.Header, text)
 	}
-	// A subscriber that talks is cut off.
+	// A subscriber that sends is disconnected.
 	next, conn := n.socket("")
 	if err := conn.Write(t.Context(), websocket.MessageText, []byte("hello")); err != nil {
 		t.Fatal(err)
@@ -433,8 +433,8 @@ func TestSubscribeBadly(t *testing.T) {
 	}
 }
 
-// A subscriber that does not keep up is cut off and told where to resume; from
-// there nothing is missing. Another one notices nothing of it.
+// A subscriber that does not keep up is disconnected and told where to resume; from there
+// nothing is missing. Other subscribers do not notice.
 func TestSlowSubscribers(t *testing.T) {
 	const tooSlow = 500 * time.Millisecond
 	n := newNewsroom(t, EventLimits{Slow: tooSlow})
@@ -447,7 +447,7 @@ func TestSlowSubscribers(t *testing.T) {
 		n.submit(1000, "a")
 	}
 	want := n.all()
-	patient := *n // a face over the same feed that does not take a busy machine for a slow subscriber
+	patient := *n // a face over the same feed that does not mistake a busy machine for a slow subscriber
 	face := NewHTTP(n.engine, HTTPOptions{Feed: n.feed, Events: EventLimits{Slow: patience, Stuck: patience}, Identify: anyone})
 	patient.web = httptest.NewServer(face)
 	defer patient.web.Close()
@@ -487,7 +487,7 @@ func TestSlowSubscribers(t *testing.T) {
 	}
 }
 
-// A server that stops tells where to go on.
+// A server that stops tells subscribers where to resume.
 func TestSubscribersAreToldOfTheEnd(t *testing.T) {
 	n := newNewsroom(t, EventLimits{})
 	n.submit(5, "a")
@@ -508,7 +508,7 @@ func TestSubscribersAreToldOfTheEnd(t *testing.T) {
 	}
 }
 
-// Signs of life come while nothing happens, with the place to resume.
+// While nothing happens, keep-alive messages carry the position to resume from.
 func TestSubscribersGetBeats(t *testing.T) {
 	n := newNewsroom(t, EventLimits{Beat: 20 * time.Millisecond})
 	n.submit(2, "a")

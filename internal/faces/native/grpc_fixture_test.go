@@ -21,8 +21,8 @@ import (
 	"github.com/gopherqueue/gq/engine"
 )
 
-// hall is the gRPC face over an engine on a store in memory, with a bare
-// connection to it.
+// hall is the gRPC face over an engine on an in-memory store, with a raw connection to
+// it.
 type hall struct {
 	*testing.T
 	engine *engine.Engine
@@ -37,7 +37,7 @@ type hall struct {
 	schedules pb.SchedulesServiceClient
 }
 
-// serveGRPC serves an engine that wrap may have changed.
+// serveGRPC serves an engine that wrap may modify.
 func serveGRPC(t *testing.T, o GRPCOptions, wrap func(engine.API) engine.API) *hall {
 	t.Helper()
 	h := &hall{T: t, engine: newEngine(t), log: &logBuffer{}}
@@ -74,10 +74,10 @@ func serveGRPC(t *testing.T, o GRPCOptions, wrap func(engine.API) engine.API) *h
 	return h
 }
 
-// cut breaks the connection without a word.
+// cut breaks the connection abruptly.
 func (h *hall) cut() { _ = (*h.pipe.Load()).Close() }
 
-// submit makes a job of type "work".
+// submit submits a job of type "work".
 func (h *hall) submit() gq.JobID {
 	h.Helper()
 	id, err := h.engine.Enqueue(h.Context(), gq.Spec{Type: "work"})
@@ -106,7 +106,7 @@ func (h *hall) until(what string, ok func() bool) {
 	}
 }
 
-// raw sends bytes as they are.
+// raw is a codec that sends bytes unchanged.
 type raw struct{}
 
 func (raw) Name() string { return "proto" }
@@ -120,17 +120,17 @@ func (raw) Marshal(v any) (mem.BufferSlice, error) {
 
 func (raw) Unmarshal(data mem.BufferSlice, v any) error { return protoCodec.Unmarshal(data, v) }
 
-// invokeRaw calls a method with any bytes as its request.
+// invokeRaw calls a method with arbitrary bytes as its request.
 func (h *hall) invokeRaw(method string, request []byte, answer proto.Message) error {
 	return h.conn.Invoke(h.Context(), method, request, answer, grpc.ForceCodecV2(raw{}))
 }
 
-// named is a context that gives a request a name.
+// named returns a context that sets the request id.
 func named(ctx context.Context, id string) context.Context {
 	return metadata.AppendToOutgoingContext(ctx, requestHeader, id)
 }
 
-// altered is an engine of which some methods do what a test wants.
+// altered is an engine with replaceable methods.
 type altered struct {
 	engine.API
 	get       func(context.Context, gq.JobID, gq.Parts) (gq.Job, error)
@@ -177,7 +177,7 @@ func (b *altered) Heartbeat(ctx context.Context, beats []gq.Heartbeat) ([]gq.Lea
 
 var errSecret = errors.New("the password is hunter2")
 
-// waiting is how many claims wait for a job.
+// waiting returns how many claims wait for a job.
 func (h *hall) waiting() (n int) {
 	h.Helper()
 	workers, err := h.engine.Workers(h.Context())

@@ -33,7 +33,7 @@ var (
 	_ error      = (*brokenOffError)(nil)
 )
 
-// problemOf is what the status of a call says.
+// problemOf returns the problem in the status of a call.
 func problemOf(t *testing.T, err error) (*status.Status, *pb.Problem) {
 	t.Helper()
 	s := status.Convert(err)
@@ -62,7 +62,7 @@ func TestGRPCBadInput(t *testing.T) {
 		name   string
 		call   func(ctx context.Context) error
 		code   codes.Code
-		fields string // those of the faults
+		fields string // of the faults
 	}{
 		{"no spec", func(ctx context.Context) error {
 			_, err := h.jobs.Submit(ctx, &pb.SubmitRequest{})
@@ -170,7 +170,7 @@ func TestGRPCBadInput(t *testing.T) {
 	}
 }
 
-// Items of a batch are answered one by one, those that cannot be read included.
+// Items of a batch get individual results, including malformed ones.
 func TestGRPCBatchItems(t *testing.T) {
 	h := serveGRPC(t, GRPCOptions{}, nil)
 	out, err := h.jobs.SubmitBatch(t.Context(), &pb.SubmitBatchRequest{Specs: []*pb.Spec{
@@ -252,7 +252,7 @@ func TestGRPCPartialPolicy(t *testing.T) {
 	if got := policy(&pb.Spec{Type: "t", Queue: "new", Policy: &pb.Policy{MaxAttempts: &attempts}}); got != want {
 		t.Errorf("a queue that does not exist yet has the defaults: %+v", got)
 	}
-	// A change leaves what it does not name.
+	// A change keeps what it does not name.
 	q, err := h.queues.SetQueue(t.Context(), &pb.SetQueueRequest{Name: "q", MaxRunning: &attempts})
 	if err != nil || q.GetMaxRunning() != 9 || q.GetPolicy().GetPreset() != pb.Preset_PRESET_SEMANTICS || q.GetPolicy().GetLeaseTtl().AsDuration() != 7*time.Second {
 		t.Errorf("%v, %v", q, err)
@@ -284,7 +284,7 @@ func TestGRPCInternalErrorsStayInTheLog(t *testing.T) {
 	}
 }
 
-// A call that has a name gets it back, also where all is well.
+// A call with a request id gets it back, even on success.
 func TestGRPCAnswersByName(t *testing.T) {
 	h := serveGRPC(t, GRPCOptions{}, nil)
 	for sent, want := range map[string][]string{"": nil, "mine-42": {"mine-42"}, strings.Repeat("x", 200): nil} {
@@ -367,7 +367,7 @@ func TestGRPCDeadlines(t *testing.T) {
 			t.Errorf("with a deadline of %v the engine has %v from the beginning of the call", c.asked, got.Sub(began))
 		}
 	}
-	// A call that runs out of time says so.
+	// A call that times out says so.
 	slow := serveGRPC(t, GRPCOptions{}, func(e engine.API) engine.API {
 		return &altered{API: e, get: func(ctx context.Context, _ gq.JobID, _ gq.Parts) (gq.Job, error) {
 			<-ctx.Done()
@@ -488,7 +488,7 @@ func TestGRPCTellsOfAFailedStore(t *testing.T) {
 	}
 }
 
-// A server that is told to stop before it has begun has nothing to complain of.
+// Stopping a server before it has started is not an error.
 func TestGRPCStopsBeforeItServes(t *testing.T) {
 	g := NewGRPC(newEngine(t), GRPCOptions{})
 	g.Drain()
@@ -498,8 +498,8 @@ func TestGRPCStopsBeforeItServes(t *testing.T) {
 	}
 }
 
-// A wait that is over before there was a look at the job, as with a database that
-// takes its time, is answered with how the job stands all the same.
+// A wait that ends before the job was read, for example from a slow database, still
+// returns the job's current state.
 func TestGRPCWaitsThatAreTooShort(t *testing.T) {
 	h := serveGRPC(t, GRPCOptions{}, func(e engine.API) engine.API {
 		return &altered{API: e, wait: func(ctx context.Context, _ gq.JobID) (gq.Job, error) {
@@ -520,7 +520,7 @@ func TestGRPCWaitsThatAreTooShort(t *testing.T) {
 	check("while the server stops", time.Minute)
 }
 
-// Drain ends what waits, so that a graceful stop does not.
+// Drain ends waits, so that a graceful stop does not wait for them.
 func TestGRPCDrainEndsWaits(t *testing.T) {
 	h := serveGRPC(t, GRPCOptions{}, nil)
 	id := h.submit()

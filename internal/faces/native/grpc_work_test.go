@@ -23,7 +23,7 @@ import (
 	"github.com/gopherqueue/gq/internal/wire"
 )
 
-// bench is where a test works: a greeted Work stream.
+// bench is a greeted Work stream.
 type bench struct {
 	*hall
 	stream pb.WorkersService_WorkClient
@@ -101,7 +101,7 @@ func TestWorkMovesJobs(t *testing.T) {
 			t.Errorf("%v", j)
 		}
 	}
-	// Requests are under way together; answers name theirs.
+	// Requests run concurrently; answers name their request.
 	b.credit(8, 1000, time.Minute)
 	b.credit(9, 1, time.Minute)
 	b.send(&pb.WorkRequest{Id: 10, Message: &pb.WorkRequest_Heartbeat{Heartbeat: &pb.HeartbeatRequest{Beats: []*pb.Beat{
@@ -109,7 +109,7 @@ func TestWorkMovesJobs(t *testing.T) {
 	}}}})
 	b.complete(11, r.GetJobs().GetJobs()...)
 	seen := make(map[uint64]*pb.WorkResponse)
-	got := 0 // of what is left, for one of the credits or both
+	got := 0 // remaining jobs, for one of the credits or both
 	for seen[10] == nil || seen[11] == nil || got < 2 {
 		r := b.receive()
 		seen[r.GetId()] = r
@@ -127,7 +127,7 @@ func TestWorkMovesJobs(t *testing.T) {
 	if err := b.stream.CloseSend(); err != nil {
 		t.Fatal(err)
 	}
-	for { // a credit that is open is withdrawn, then the stream ends
+	for { // an open credit is withdrawn, then the stream ends
 		r, err := b.stream.Recv()
 		if errors.Is(err, io.EOF) {
 			break
@@ -142,8 +142,7 @@ func TestWorkMovesJobs(t *testing.T) {
 	}
 }
 
-// A job is sent as soon as it is there, and not one more than there is credit
-// for.
+// A job is sent as soon as it is available, and never more than the credit allows.
 func TestWorkHonoursCredit(t *testing.T) {
 	h := serveGRPC(t, GRPCOptions{}, nil)
 	b := h.open()
@@ -176,12 +175,12 @@ func TestWorkWithdraw(t *testing.T) {
 		t.Errorf("%v", r)
 	}
 	h.submit()
-	b.send(&pb.WorkRequest{Message: &pb.WorkRequest_Withdraw{Withdraw: &pb.Withdraw{Credit: 99}}}) // unknown ones are fine
-	b.credit(2, 1, 0)                                                                              // the id is free again
+	b.send(&pb.WorkRequest{Message: &pb.WorkRequest_Withdraw{Withdraw: &pb.Withdraw{Credit: 99}}}) // unknown credits are ignored
+	b.credit(2, 1, 0)                                                                              // the id can be reused
 	if r := b.receive(); len(r.GetJobs().GetJobs()) != 1 {
 		t.Errorf("%v", r)
 	}
-	for range 1000 { // and is so by the time of each answer
+	for range 1000 { // and it can be reused after each answer
 		b.credit(2, 1, 0)
 		if r := b.receive(); r.GetJobs() == nil {
 			t.Fatalf("%v", r)
@@ -222,7 +221,7 @@ func TestWorkRefusals(t *testing.T) {
 	b.credit(4, 1, time.Hour)
 	b.credit(5, 1, time.Hour)
 	refused("a credit too many", "too_many", "")
-	// All that ended nothing; this does.
+	// None of that ended the stream; this does.
 	b.send(&pb.WorkRequest{Message: &pb.WorkRequest_Credit{Credit: &pb.ClaimRequest{}}})
 	for {
 		_, err := b.stream.Recv()
@@ -237,7 +236,7 @@ func TestWorkRefusals(t *testing.T) {
 }
 
 func TestWorkHello(t *testing.T) {
-	// Where silence is cut off soon, a busy machine would make silence of the rest.
+	// With such a short limit, a busy machine would make the rest silent too.
 	b := serveGRPC(t, GRPCOptions{Hello: 20 * time.Millisecond}, nil).dialWork()
 	if _, err := b.stream.Recv(); status.Code(err) != codes.InvalidArgument || !strings.Contains(err.Error(), "hello") {
 		t.Errorf("silence: %v", err)
@@ -264,8 +263,8 @@ func TestWorkHello(t *testing.T) {
 	}
 }
 
-// Jobs that were claimed for a stream that broke before they could be sent are
-// given back at once, without fault.
+// Jobs claimed for a stream that broke before they were sent are released at once,
+// without fault.
 func TestWorkGivesBackWhatWasNotSent(t *testing.T) {
 	claimed, cut := make(chan struct{}), make(chan struct{})
 	h := serveGRPC(t, GRPCOptions{}, func(e engine.API) engine.API {
@@ -273,7 +272,7 @@ func TestWorkGivesBackWhatWasNotSent(t *testing.T) {
 			jobs, err := e.Claim(context.WithoutCancel(ctx), r)
 			close(claimed)
 			<-cut
-			<-ctx.Done() // the server knows
+			<-ctx.Done() // the server has noticed
 			return jobs, err
 		}}
 	})
@@ -295,8 +294,7 @@ func TestWorkGivesBackWhatWasNotSent(t *testing.T) {
 	}
 }
 
-// Jobs that were sent are left to their leases: their worker may be running
-// them.
+// Jobs that were sent keep their leases: their worker may be running them.
 func TestWorkLeavesWhatWasSent(t *testing.T) {
 	h := serveGRPC(t, GRPCOptions{}, nil)
 	id := h.submit()
@@ -312,8 +310,7 @@ func TestWorkLeavesWhatWasSent(t *testing.T) {
 	}
 }
 
-// An outcome that has arrived counts even if the stream breaks before the
-// answer.
+// An outcome that has arrived counts even if the stream breaks before the answer.
 func TestWorkSettlesWhatHasArrived(t *testing.T) {
 	arrived, cut := make(chan struct{}), make(chan struct{})
 	h := serveGRPC(t, GRPCOptions{}, func(e engine.API) engine.API {
@@ -373,7 +370,7 @@ func TestWorkDrain(t *testing.T) {
 	}
 }
 
-// More than fits into a message of moderate size comes in several.
+// Jobs that do not fit into one message of moderate size come in several.
 func TestWorkSplitsLargeAnswers(t *testing.T) {
 	h := serveGRPC(t, GRPCOptions{}, nil)
 	for range 5 {
@@ -396,8 +393,8 @@ func TestWorkSplitsLargeAnswers(t *testing.T) {
 	}
 }
 
-// A stream takes up only so many requests at a time and goes on reading when
-// one of them is answered.
+// A stream runs a limited number of requests at a time, and reads on when one of them is
+// answered.
 func TestWorkBoundsRequests(t *testing.T) {
 	var now, most atomic.Int64
 	h := serveGRPC(t, GRPCOptions{Requests: 3}, func(e engine.API) engine.API {
@@ -434,7 +431,7 @@ func TestWorkPanics(t *testing.T) {
 	if _, err := b.stream.Recv(); status.Code(err) != codes.Internal || strings.Contains(err.Error(), "hunter2") {
 		t.Errorf("told as %v", err)
 	}
-	h.open() // the server goes on
+	h.open() // the server keeps running
 }
 
 func TestWorkTellsInternalErrorsByRequest(t *testing.T) {

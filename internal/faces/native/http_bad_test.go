@@ -74,7 +74,7 @@ func TestContentTypes(t *testing.T) {
 	s := newSite(t, HTTPOptions{})
 	for kind, status := range map[string]int{
 		"": 201, "application/json": 201, "application/json; charset=utf-8": 201, "application/vnd.x+json": 201,
-		"application/x-www-form-urlencoded": 201, // what curl -d says
+		"application/x-www-form-urlencoded": 201, // the default of curl -d
 		"text/plain":                        415, "application/xml": 415, "application/json; charset=latin1": 415, "///": 415,
 	} {
 		r, _ := http.NewRequestWithContext(context.Background(), http.MethodPost, s.server.URL+"/v1/jobs", strings.NewReader(`{"type":"a"}`))
@@ -85,7 +85,7 @@ func TestContentTypes(t *testing.T) {
 	}
 }
 
-// Nothing is unpacked, so that a small body cannot become a large one.
+// Compressed bodies are rejected, so that a small body cannot expand into a large one.
 func TestPackedBodiesAreRefused(t *testing.T) {
 	s := newSite(t, HTTPOptions{})
 	for encoding, status := range map[string]int{"": 201, "identity": 201, "gzip": 415, "deflate": 415, "gzip, gzip": 415, "br": 415} {
@@ -115,7 +115,7 @@ func TestUnknownRoutes(t *testing.T) {
 			t.Errorf("%s: %s", path, got.text)
 		}
 	}
-	s.want(200, "PUT", "/v1/queues/a%2F%2Fb", `{}`) // a name is a name
+	s.want(200, "PUT", "/v1/queues/a%2F%2Fb", `{}`) // slashes in a name are allowed
 	if got := s.want(404, "GET", "/v2/jobs"); got.str("code") != "no_such_route" {
 		t.Errorf("%s", got.text)
 	}
@@ -126,7 +126,7 @@ func TestUnknownRoutes(t *testing.T) {
 	s.want(404, "POST", "/v1/leases//complete", `{}`)
 }
 
-// broken is an engine in which everything goes wrong.
+// broken is an engine in which every call fails.
 type broken struct {
 	engine.API
 	err   error
@@ -206,8 +206,7 @@ func TestRequestIDs(t *testing.T) {
 	}
 }
 
-// A body that does not come is not waited for, and one that cannot be read is told
-// from it.
+// A body that does not arrive in time is distinguished from one that cannot be read.
 func TestBodiesThatDoNotCome(t *testing.T) {
 	s := newSite(t, HTTPOptions{BodyTimeout: 50 * time.Millisecond})
 	for _, test := range []struct {
@@ -237,8 +236,8 @@ func TestBodiesThatDoNotCome(t *testing.T) {
 	}
 }
 
-// A client that sends all of a body that is too large before it reads is answered
-// like any other.
+// A client that sends an oversized body completely before it reads still gets the
+// response.
 func TestWhoSendsTooMuchIsTold(t *testing.T) {
 	s := newSite(t, HTTPOptions{MaxBody: 1 << 20})
 	conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", s.server.Listener.Addr().String())
@@ -261,8 +260,8 @@ func TestWhoSendsTooMuchIsTold(t *testing.T) {
 	}
 }
 
-// A wait may last longer than a body and an answer may take. A machine that stands
-// still makes slow clients of quick ones, so there are several lengths.
+// A wait may last longer than the limits for bodies and responses. On a stalled machine
+// fast clients look slow, so the test tries several durations.
 func TestALongWaitOutlastsTheBodyTimeout(t *testing.T) {
 	for unit := 200 * time.Millisecond; ; unit *= 4 {
 		err := longWait(t, unit)

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// metered is a connection of a server that counts what is written to it.
+// metered is a server connection that counts the bytes written to it.
 type metered struct {
 	*net.TCPConn
 	written atomic.Int64
@@ -46,9 +46,8 @@ func (l meteredListener) Accept() (net.Conn, error) {
 	return m, nil
 }
 
-// A subscriber that reads nothing is written little before that is noticed and it is
-// cut off: what the system would buffer for thousands of them is work that everybody
-// else waits for.
+// A subscriber that reads nothing is cut off after few bytes: filling the kernel's
+// buffers for thousands of them would delay everybody else.
 func TestASubscriberThatDoesNotReadIsWrittenLittle(t *testing.T) {
 	const most = 1 << 20
 	for name, request := range map[string]string{
@@ -57,7 +56,7 @@ func TestASubscriberThatDoesNotReadIsWrittenLittle(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			n := newNewsroom(t, EventLimits{Slow: time.Second, Stuck: time.Second})
-			for range 15 { // some 6 MB of events
+			for range 15 { // about 6 MB of events
 				n.submit(1000, "a")
 			}
 			inner, err := net.Listen("tcp", "127.0.0.1:0")

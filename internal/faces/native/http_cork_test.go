@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// line counts what is written to it at once.
+// line counts writes and their sizes.
 type line struct {
 	net.Conn
 	writes  int
@@ -27,8 +27,8 @@ func (l *line) Write(b []byte) (int, error) {
 
 func (l *line) SetWriteDeadline(time.Time) error { return nil }
 
-// What is written while a connection is corked arrives whole and in order, in few
-// pieces, and what comes later at once.
+// What is written while a connection is corked arrives complete and in order, in few
+// writes; later writes are immediate.
 func TestCork(t *testing.T) {
 	l := &line{}
 	c := &corked{Conn: l}

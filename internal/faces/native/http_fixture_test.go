@@ -17,7 +17,7 @@ import (
 	"github.com/gopherqueue/gq/store/local"
 )
 
-// site is the HTTP face over an engine on a store in memory.
+// site is the HTTP face over an engine on an in-memory store.
 type site struct {
 	t      testing.TB
 	engine *engine.Engine
@@ -26,7 +26,7 @@ type site struct {
 	log    *logBuffer
 }
 
-// logBuffer keeps what is logged.
+// logBuffer keeps log output.
 type logBuffer struct {
 	mu   sync.Mutex
 	text bytes.Buffer // guarded by mu
@@ -83,7 +83,7 @@ func newSiteOver(t testing.TB, e engine.API, o HTTPOptions) *site {
 	return s
 }
 
-// reply is an answer.
+// reply is a response.
 type reply struct {
 	status int
 	header http.Header
@@ -91,7 +91,7 @@ type reply struct {
 	body   map[string]any
 }
 
-// at is a member of the answer, by path.
+// at returns a member of the response, by path.
 func (r reply) at(path ...any) any {
 	var v any = r.body
 	for _, step := range path {
@@ -159,7 +159,7 @@ func (s *site) send(r *http.Request) reply {
 	return out
 }
 
-// want is do, with the status it must have.
+// want sends a request and checks the status.
 func (s *site) want(status int, method, path string, body ...string) reply {
 	s.t.Helper()
 	got := s.do(method, path, body...)
@@ -169,13 +169,13 @@ func (s *site) want(status int, method, path string, body ...string) reply {
 	return got
 }
 
-// submit makes a job and returns its id.
+// submit submits a job and returns its id.
 func (s *site) submit(spec string) string {
 	s.t.Helper()
 	return s.want(201, "POST", "/v1/jobs", spec).str("id")
 }
 
-// claim takes one job and returns it with the id of its lease.
+// claim claims one job and returns it with the id of its lease.
 func (s *site) claim(more string) (job map[string]any, lease string) {
 	s.t.Helper()
 	got := s.want(200, "POST", "/v1/claim", `{"worker":"w1"`+more+`}`)

@@ -82,7 +82,7 @@ func TestSubmittingTwice(t *testing.T) {
 	if got := s.send(r); got.status != 200 || got.str("id") != first.str("id") {
 		t.Errorf("with the header: %d %s", got.status, got.text)
 	}
-	// The key belongs to the submission and to nothing else.
+	// The key belongs only to the submission.
 	if got := s.want(400, "PATCH", "/v1/jobs/"+first.str("id"), `{"idempotency_key":"x"}`); got.fields()[0] != "idempotency_key" {
 		t.Errorf("%s", got.text)
 	}
@@ -123,7 +123,7 @@ func TestSubmissionFaultsAreAllTold(t *testing.T) {
 	if !strings.Contains(got.text, "did you mean type?") {
 		t.Errorf("%s", got.text)
 	}
-	// And those that only the domain can see.
+	// And faults that only the domain detects.
 	got = s.want(400, "POST", "/v1/jobs", `{"type":"","queue":"a b","callback_url":"ftp://x","cost_units":-1}`)
 	for _, field := range []string{"type", "queue", "callback_url", "cost_units"} {
 		if !strings.Contains(got.text, `"field":"`+field+`"`) {
@@ -195,8 +195,8 @@ func TestBatch(t *testing.T) {
 	}
 }
 
-// TestBatchItemsThatCannotBeRead checks that a job of a batch that cannot be read is
-// answered alone, however many there are, and the others are accepted.
+// TestBatchItemsThatCannotBeRead checks that malformed jobs of a batch, however many, are
+// rejected one by one and the others are accepted.
 func TestBatchItemsThatCannotBeRead(t *testing.T) {
 	s := newSite(t, HTTPOptions{})
 	bad := []struct{ job, field string }{
@@ -211,7 +211,7 @@ func TestBatchItemsThatCannotBeRead(t *testing.T) {
 		{`{"type":"a","tags":{"a":1}}`, `tags[\"a\"]`},
 		{`null`, "body"}, {`"job"`, "body"}, {`[]`, "body"},
 	}
-	const times = 8 // more faults than one answer would tell
+	const times = 8 // more faults than one response reports
 	var jobs []string
 	for range times {
 		for _, b := range bad {
@@ -240,8 +240,8 @@ func TestBatchItemsThatCannotBeRead(t *testing.T) {
 	}
 }
 
-// TestJobsTellHowTheirPolicyDiffers checks that a job has its preset and only what
-// differs from it, which makes the whole policy again, and all of it if asked.
+// TestJobsTellHowTheirPolicyDiffers checks that a job shows its preset and only the
+// differences from it, which restore the whole policy, and the whole policy on request.
 func TestJobsTellHowTheirPolicyDiffers(t *testing.T) {
 	s := newSite(t, HTTPOptions{})
 	plain := s.submit(`{"type":"t"}`)
@@ -265,8 +265,8 @@ func TestJobsTellHowTheirPolicyDiffers(t *testing.T) {
 	}
 }
 
-// TestAWaitingJobShowsNoLease checks that the lease, progress and note of an attempt
-// that has ended are not shown while the job waits for its next.
+// TestAWaitingJobShowsNoLease checks that lease, progress and note of an ended attempt
+// are hidden while the job waits for the next one.
 func TestAWaitingJobShowsNoLease(t *testing.T) {
 	s := newSite(t, HTTPOptions{})
 	id := s.submit(`{"type":"t"}`)
@@ -292,7 +292,7 @@ func TestAWaitingJobShowsNoLease(t *testing.T) {
 	}
 }
 
-// TestProblemsAreToldInOneClause checks the words of the refusals that people meet most.
+// TestProblemsAreToldInOneClause checks the wording of the most common errors.
 func TestProblemsAreToldInOneClause(t *testing.T) {
 	s := newSite(t, HTTPOptions{})
 	const unknown = "01234567-89ab-4def-8123-456789abcdef"
@@ -423,7 +423,7 @@ func TestCancelAndReplay(t *testing.T) {
 	if again.str("replay_of") != id || again.str("id") == id || again.str("state") != "SCHEDULED" || again.at("payload", "x") != jsonNumber("1") {
 		t.Errorf("%s", again.text)
 	}
-	// A running one is asked to stop.
+	// A running job is asked to stop.
 	_, l := s.claim("")
 	got = s.want(200, "POST", "/v1/jobs/"+again.str("id")+"/cancel")
 	if got.str("state") != "RUNNING" || got.at("cancel_requested") != true {
@@ -564,12 +564,12 @@ func TestWaitingForAJob(t *testing.T) {
 	if got := <-ended; got.str("state") != "COMPLETED" || got.at("result", "ok") != true {
 		t.Errorf("%s", got.text)
 	}
-	// One that waits is answered when the server is about to stop.
+	// A waiting call returns when the server is about to stop.
 	id = s.submit(`{"type":"a"}`)
 	go func() { ended <- s.do("GET", "/v1/jobs/"+id+"/wait?timeout=1m") }()
 	claim := make(chan reply, 1)
 	go func() { claim <- s.do("POST", "/v1/claim", `{"worker":"w","queues":["empty"],"wait":"1m"}`) }()
-	for waiting := false; !waiting; time.Sleep(time.Millisecond) { // or it would be told that the server stops
+	for waiting := false; !waiting; time.Sleep(time.Millisecond) { // otherwise it would get the error of a stopping server
 		workers, err := s.engine.Workers(t.Context())
 		if err != nil {
 			t.Fatal(err)

@@ -97,8 +97,8 @@ func TestHealth(t *testing.T) {
 	}
 }
 
-// modelFields are the names of the job model, written down here and not taken from
-// a type: whatever else a job shows is an extension that nobody has allowed.
+// modelFields are the names of the job model, listed here and not derived from a type:
+// any other member of a job is an extension that nobody has approved.
 var modelFields = map[string]string{
 	"job": `id type state priority tags correlation_id callback_url attempt created_at updated_at scheduled_at started_at completed_at
 		queue payload payload_base64 content_type result result_base64 result_bytes checkpoint checkpoint_base64 checkpoint_bytes checkpoints
@@ -116,7 +116,7 @@ var modelFields = map[string]string{
 // modelStates are the states of the job model.
 var modelStates = strings.Fields(`PENDING DELAYED SCHEDULED CLAIMED RUNNING RETRYING COMPLETED FAILED DEAD_LETTER CANCELLED`)
 
-// extensions names the members of a job that the job model does not have.
+// extensions lists the members of a job that the job model does not have.
 func extensions(within string, object map[string]any) (all []string) {
 	known := strings.Fields(modelFields[within])
 	for name, v := range object {

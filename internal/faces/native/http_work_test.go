@@ -23,7 +23,7 @@ func TestClaiming(t *testing.T) {
 	if got := s.want(200, "POST", "/v1/claim", `{"worker":"w","max_cost":5,"n":5}`); len(got.at("jobs").([]any)) != 1 {
 		t.Errorf("%s", got.text)
 	}
-	// A claim that waits gets the job as soon as it is there.
+	// A waiting claim gets the job as soon as it is available.
 	waited := make(chan reply, 1)
 	go func() {
 		waited <- s.do("POST", "/v1/claim", `{"worker":"w","queues":["late"],"wait":"1m"}`)
@@ -101,7 +101,7 @@ func TestOnlyTheHolderMayWrite(t *testing.T) {
 		}
 	}
 	s.want(200, "POST", lease(l, "complete"), `{"result":1}`)
-	s.want(200, "POST", lease(l, "complete"), `{"result":1}`) // its reply was lost
+	s.want(200, "POST", lease(l, "complete"), `{"result":1}`) // its response was lost
 	if got := s.want(409, "POST", lease(l, "complete"), `{"result":2}`); got.str("code") != "stale_lease" {
 		t.Errorf("%s", got.text)
 	}
@@ -128,7 +128,7 @@ func TestFailAndRelease(t *testing.T) {
 	}
 }
 
-// A list of queues comes in pages, each with the numbers of its queues.
+// A list of queues comes in pages, each with the counts of its queues.
 func TestQueuePages(t *testing.T) {
 	s := newSite(t, HTTPOptions{})
 	if got := s.want(200, "GET", "/v1/queues"); len(got.at("queues").([]any)) != 0 || got.str("next_cursor") != "" {

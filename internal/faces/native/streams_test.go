@@ -17,7 +17,7 @@ import (
 	"github.com/gopherqueue/gq/internal/feed"
 )
 
-// Bytes that are no message are the client's fault, on streams as in unary calls.
+// Bytes that are not a message are the client's fault, on streams as in unary calls.
 func TestUndecodableSubscription(t *testing.T) {
 	h := serveGRPC(t, GRPCOptions{Feed: feed.NewFeed(feed.New(newEngine(t)), &access.Guard{}, 0)}, nil)
 	for _, body := range [][]byte{{0xff, 0xff, 0xff}, []byte("\x12\x03\xff\xfe\xfd")} {
@@ -37,8 +37,7 @@ func TestUndecodableSubscription(t *testing.T) {
 	}
 }
 
-// A Work stream whose token is revoked ends, and says why, although nothing happens
-// on it.
+// A Work stream whose token is revoked ends with the reason, even while idle.
 func TestWorkEndsWithItsToken(t *testing.T) {
 	f := newFortress(t)
 	token := f.rated(0, access.Work, "*")
@@ -61,7 +60,7 @@ func TestWorkEndsWithItsToken(t *testing.T) {
 	}
 }
 
-// A probe that gave up says nothing about the server, and is no error of it.
+// A probe that gave up says nothing about the server and is not logged as an error.
 func TestAProbeThatGaveUpIsNoError(t *testing.T) {
 	for _, gaveUp := range []bool{true, false} {
 		s := newSiteOver(t, &broken{err: context.Canceled}, HTTPOptions{})

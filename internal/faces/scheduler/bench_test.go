@@ -24,10 +24,10 @@ var others = flag.Int("others", 100_000, "queued jobs of other addons beside whi
 
 const connections = 64
 
-// BenchmarkRoundTrips measures calls to the built program over connections of their
-// own, next to a bare echo of the same body in a process of its own too, which is
-// what net/http and encoding/json cost alone; with nothing else in the store, and
-// beside many queued jobs of other addons.
+// BenchmarkRoundTrips measures calls to the built program over separate connections, next
+// to an echo of the same body in another process, which shows the cost of net/http and
+// encoding/json alone; with an otherwise empty store, and with many queued jobs of other
+// addons.
 //
 //	go test -run - -bench RoundTrips -benchtime 20000x ./internal/faces/scheduler -others 1000000
 func BenchmarkRoundTrips(b *testing.B) {
@@ -78,7 +78,7 @@ func measured(b *testing.B, to target, call func(i int) (path, body string), bef
 	}
 }
 
-// roundTrips makes b.N calls over so many connections.
+// roundTrips makes b.N calls over many connections.
 func roundTrips(b *testing.B, url string, many int, call func(i int) (path, body string)) {
 	b.Helper()
 	transport := &http.Transport{MaxIdleConnsPerHost: many, MaxConnsPerHost: many}
@@ -112,7 +112,7 @@ func roundTrips(b *testing.B, url string, many int, call func(i int) (path, body
 	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "calls/s")
 }
 
-// send posts a body, or gets where there is none.
+// send posts a body, or gets if there is none.
 func send(ctx context.Context, client *http.Client, url, body string) (status int, raw []byte, err error) {
 	method := http.MethodPost
 	if body == "" {
@@ -132,14 +132,14 @@ func send(ctx context.Context, client *http.Client, url, body string) (status in
 	return answer.StatusCode, raw, err
 }
 
-// target is a server in a process of its own.
+// target is a server in another process.
 type target struct {
 	url string
 	pid int
 }
 
-// cpu is the time that the process has used of the processors: what a call costs
-// however much the machine has to do besides. It is 0 where that is not told.
+// cpu returns the CPU time that the process has used, which is independent of other load
+// on the machine. It is 0 if unknown.
 func (t target) cpu() time.Duration {
 	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", t.pid))
 	if err != nil {
@@ -152,7 +152,7 @@ func (t target) cpu() time.Duration {
 	}
 	user, _ := strconv.Atoi(fields[11])
 	system, _ := strconv.Atoi(fields[12])
-	return time.Duration(user+system) * 10 * time.Millisecond // Linux counts hundredths of a second
+	return time.Duration(user+system) * 10 * time.Millisecond // Linux counts in hundredths of a second
 }
 
 // benched is a server to measure.
@@ -183,7 +183,7 @@ func (t *benched) fill(addon string, n int) {
 	if n == 0 {
 		return
 	}
-	t.submit(addon, 1) // the queue is an addon's from now on
+	t.submit(addon, 1) // makes the queue an addon
 	for n--; n > 0; n -= min(n, 1000) {
 		jobs := make([]object, min(n, 1000))
 		for i := range jobs {
@@ -193,7 +193,7 @@ func (t *benched) fill(addon string, n int) {
 	}
 }
 
-// claimed submits jobs and claims them.
+// claimed submits and claims jobs.
 func (t *benched) claimed(n int) []string {
 	t.Helper()
 	t.fill("visuals", n)
@@ -212,10 +212,10 @@ func (t *benched) claimed(n int) []string {
 	return ids
 }
 
-// echoVariable turns a test process into an echo.
+// echoVariable turns a test process into an echo server.
 const echoVariable = "GQ_SCHEDULER_ECHO"
 
-// startEcho runs the echo in a process of its own.
+// startEcho runs the echo server in another process.
 func startEcho(b *testing.B) target {
 	b.Helper()
 	self, err := os.Executable()
@@ -242,7 +242,7 @@ func startEcho(b *testing.B) target {
 	return target{"http://" + address, c.Process.Pid}
 }
 
-// serveEcho is that process.
+// serveEcho is the main function of that process.
 func serveEcho() error {
 	l, err := (&net.ListenConfig{}).Listen(context.Background(), "tcp", "127.0.0.1:0")
 	if err != nil {
@@ -267,5 +267,5 @@ func echo(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")
-	_, _ = w.Write(out.Bytes()) // the client has left
+	_, _ = w.Write(out.Bytes()) // an error means that the client has gone
 }

@@ -45,13 +45,13 @@ func (c *client) do(method, path string, body any) (status int, out object, err 
 	return answer.StatusCode, out, json.Unmarshal(raw, &out)
 }
 
-// Twenty clients claim a thousand jobs each: every job is claimed exactly once.
+// Concurrent clients claim many jobs: every job is claimed exactly once.
 func tellClaimedOnce(f *fixture) {
 	clients, each := 20, 1000
 	if f.face != nil {
-		each = 50 // the many are for the program
+		each = 50 // fewer than the program gets
 	}
-	f.submit() // the queue is an addon's from now on
+	f.submit() // makes the queue an addon
 	f.manyMore(clients*each - 1)
 	var (
 		claiming sync.WaitGroup
@@ -90,7 +90,7 @@ func tellClaimedOnce(f *fixture) {
 	}
 }
 
-// manyMore submits jobs to the addon, a thousand at a time where there is a way.
+// manyMore submits jobs to the addon, a thousand at a time if possible.
 func (f *fixture) manyMore(n int) {
 	f.Helper()
 	if f.face != nil {
@@ -112,7 +112,7 @@ func (f *fixture) manyMore(n int) {
 	}
 }
 
-// nodes are servers over one store, which crash and come back elsewhere.
+// nodes are servers on one store, which crash and restart.
 type nodes struct {
 	t     *testing.T
 	place place
@@ -128,7 +128,7 @@ func (n *nodes) node(i int) *process {
 	return n.at[i%len(n.at)]
 }
 
-// crash kills a node and starts it again.
+// crash kills a node and restarts it.
 func (n *nodes) crash(i int) {
 	n.node(i).kill()
 	again := n.place.start(n.t, n.flags...)
@@ -143,7 +143,7 @@ func (n *nodes) client(i int) *client {
 	return &client{base: func() string { return "http://" + n.node(i).address + Base }, http: &http.Client{Transport: transport}}
 }
 
-// ledger is what workers were told.
+// ledger records the responses that workers got.
 type ledger struct {
 	mu       sync.Mutex
 	approved map[string]string // lease to job
@@ -151,9 +151,9 @@ type ledger struct {
 	denied   int
 }
 
-// Sixty-four workers ask for leases at once. Some of them vanish, and the servers
-// are killed in the middle: what runs never costs more than there is, and in the
-// end nothing is in use, and everything that was answered is in the facts.
+// Sixty-four workers request leases concurrently. Some of them vanish, and servers are
+// killed meanwhile: running jobs never exceed the capacity, in the end none is in use,
+// and the facts contain everything that was answered.
 func TestCapacityNeverExceeded(t *testing.T) {
 	t.Parallel() // it mostly waits
 	for _, c := range []struct {
@@ -227,7 +227,7 @@ func capacityNeverExceeded(t *testing.T, where place, count int) {
 
 	f := servers.fixture(0)
 	deadline := time.Now().Add(time.Minute)
-	for number(member(f.get("/stats/snapshot"), "capacity")["used"]) > 0 { // what was left behind runs out
+	for number(member(f.get("/stats/snapshot"), "capacity")["used"]) > 0 { // abandoned leases expire
 		if time.Now().After(deadline) {
 			t.Fatal("capacity stays in use")
 		}
@@ -239,7 +239,7 @@ func capacityNeverExceeded(t *testing.T, where place, count int) {
 	if len(book.approved) == 0 || book.denied == 0 || len(book.released) == len(book.approved) {
 		t.Error("the run shows nothing: some leases must be approved, some denied, and some never released")
 	}
-	for i := 1; i < count; i++ { // all servers tell the same
+	for i := 1; i < count; i++ { // all servers agree
 		other := servers.fixture(i)
 		for _, path := range []string{"/facts/job_runs", "/facts/lease_runs", "/facts/events", "/jobs", "/admin/capacity", "/stats/snapshot"} {
 			if one, two := f.get(path), other.get(path); !reflect.DeepEqual(one, two) {
@@ -255,10 +255,10 @@ func capacityNeverExceeded(t *testing.T, where place, count int) {
 	}
 }
 
-// fixture talks to one of the servers.
+// fixture connects to one of the servers.
 func (n *nodes) fixture(i int) *fixture { return n.node(i).fixture(n.t) }
 
-// agrees holds the facts against what workers were told.
+// agrees compares the facts with the responses that workers got.
 func (b *ledger) agrees(f *fixture) {
 	f.Helper()
 	jobs := map[any]object{}
@@ -284,9 +284,8 @@ func (b *ledger) agrees(f *fixture) {
 	}
 }
 
-// neverAbove adds up the leases as they began and ended, in the order of the
-// commits. A lease that nobody prolonged occupies nothing from its end on, whenever
-// that is recorded.
+// neverAbove adds up the leases as they began and ended, in commit order. A lease that
+// was not renewed occupies nothing after its expiry, whenever that is recorded.
 func (f *fixture) neverAbove(capacity int64) {
 	f.Helper()
 	type grant struct {
@@ -325,7 +324,7 @@ func (f *fixture) neverAbove(capacity int64) {
 	f.Logf("%d leases, at most %d of %d units at once", granted, most, capacity)
 }
 
-// keepTrying makes a request until somebody answers.
+// keepTrying repeats a request until a server responds.
 func (c *client) keepTrying(method, path string, body any) (status int, out object) {
 	for {
 		status, out, err := c.do(method, path, body)
@@ -345,7 +344,7 @@ func (c *client) oneJob(t *testing.T, book *ledger, addon, name string, random *
 	job := id(member(out, "job"))
 	for {
 		status, out = c.keepTrying(http.MethodPost, "/lease/request", object{"job_id": job, "worker_id": name})
-		if status == http.StatusConflict { // it was approved, and the answer lost; or the claim ran out
+		if status == http.StatusConflict { // it was approved and the response was lost, or the claim expired
 			return
 		}
 		if status != http.StatusOK {

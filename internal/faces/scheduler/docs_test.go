@@ -11,7 +11,7 @@ import (
 
 const page = "../../../docs/scheduler-api.md"
 
-// The examples of the documentation work as they stand there.
+// The documented examples work as written.
 func TestDocumentedExamples(t *testing.T) {
 	text, err := os.ReadFile(page)
 	if err != nil {
@@ -50,7 +50,7 @@ func TestDocumentedExamples(t *testing.T) {
 	}
 }
 
-// The documentation has every code, route and metric, and no others.
+// The documentation lists every code, route and metric, and no others.
 func TestDocumentedTables(t *testing.T) {
 	raw, err := os.ReadFile(page)
 	if err != nil {

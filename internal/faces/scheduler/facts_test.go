@@ -86,7 +86,7 @@ func tellEvents(f *fixture) {
 	f.hasKeys("the answer", f.get(path), "events")
 }
 
-// Every type of event has a meaning here, if only that it means nothing.
+// Every type of event is handled here, if only by being ignored.
 func TestEventsTotal(t *testing.T) {
 	for _, typ := range enum.All[gq.EventType]() {
 		for _, lease := range []gq.LeaseState{0, gq.LeaseActive, gq.LeaseCompleted, gq.LeaseExpired, gq.LeaseCancelled} {
@@ -180,7 +180,7 @@ func tellLeaseRuns(f *fixture) {
 	job := id(f.submit())
 	var leases []string
 	ttls := []int64{seconds(f.brief()), seconds(f.brief()), 600}
-	for i := range 3 { // all but the last run out
+	for i := range 3 { // all but the last expire
 		f.claim()
 		l := f.lease(job, "ttl_sec", ttls[i])
 		leases = append(leases, fmt.Sprint(l["lease_id"]))
@@ -264,7 +264,7 @@ func tellAudit(f *fixture) {
 	if got := member(rows[0], "data_json")["priority"]; got != "LOW" {
 		f.Errorf("the submission's priority is %v", got)
 	}
-	// Reading goes on behind any row.
+	// Reading can continue after any row.
 	for i, r := range rows {
 		page := f.get(fmt.Sprintf("/facts/events?limit=1&cursor=%v", r["id"]))
 		got, _ := page["events"].([]any)
@@ -336,7 +336,7 @@ func tellList(f *fixture) {
 	}
 }
 
-// A list judges by now: what has run out is listed as that, although no sweep ran.
+// A list is current: expired claims and leases are listed as such, although no sweep ran.
 func tellListIsCurrent(f *fixture) {
 	job, _ := f.runningFor(f.brief())
 	held := id(f.submit())
@@ -353,8 +353,8 @@ func tellListIsCurrent(f *fixture) {
 	}
 }
 
-// The facts are about addons: jobs that came through another interface, to queues
-// that do not share the pool, are not among them, and stop nobody who pages.
+// The facts are about addons: they omit jobs of other interfaces, whose queues do not
+// share the pool, without breaking pagination.
 func TestFactsAreOfAddons(t *testing.T) {
 	f := newFixture(t, Options{})
 	for range 30 {

@@ -39,26 +39,26 @@ func TestMain(m *testing.M) {
 // object is a JSON object.
 type object = map[string]any
 
-// fixture is the API in the hands of a test: the face over an engine over a store
-// in memory, or a server in a process of its own.
+// fixture is the API under test: the face over an engine on an in-memory store, or a
+// server in another process.
 type fixture struct {
 	testing.TB
 	send    func(*http.Request) answer
-	connect func() *client         // another connection
-	again   func(Options) *fixture // what is served after a restart
-	seen    []string               // every timestamp that was answered
+	connect func() *client         // opens another connection
+	again   func(Options) *fixture // restarts the server
+	seen    []string               // every timestamp in a response
 
-	short time.Duration // what runs out lasts so long; 0 is brief
-	timed bool          // something was to run out
+	short time.Duration // lifetime of what should expire; 0 is brief
+	timed bool          // the story waits for an expiry
 	slept time.Duration
 
-	face   *Face // nil with a process, as are the others
+	face   *Face // nil for a process, like the others
 	engine *engine.Engine
 	store  store.Store
 }
 
-// bubble runs a test in a bubble, where time passes only when everyone waits for
-// it. No sweep runs unless the test runs one.
+// bubble runs a test in a bubble, where time passes only when everyone waits. No sweep
+// runs unless the test runs one.
 func bubble(t *testing.T, o Options, story func(f *fixture)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -84,7 +84,7 @@ func newFixture(t testing.TB, o Options) *fixture {
 	return over(t, s, o)
 }
 
-// over makes a fixture over a store.
+// over creates a fixture on a store.
 func over(t testing.TB, s store.Store, o Options) *fixture {
 	t.Helper()
 	e, err := engine.New(s, engine.Options{})
@@ -107,7 +107,7 @@ func over(t testing.TB, s store.Store, o Options) *fixture {
 	return f
 }
 
-// brief is a hold or time to live that is to run out, as long as this story has for it.
+// brief returns the duration of a hold or TTL that should expire in this story.
 func (f *fixture) brief() time.Duration {
 	f.timed = true
 	return cmp.Or(f.short, brief)
@@ -119,7 +119,7 @@ func (f *fixture) sleep(d time.Duration) {
 	time.Sleep(d)
 }
 
-// direct hands requests to a handler without a network between.
+// direct passes requests to a handler without a network.
 type direct struct{ handler http.Handler }
 
 func (d direct) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -128,7 +128,7 @@ func (d direct) RoundTrip(r *http.Request) (*http.Response, error) {
 	return w.Result(), nil
 }
 
-// answer is what a request led to.
+// answer is the response to a request.
 type answer struct {
 	status int
 	header http.Header
@@ -136,7 +136,7 @@ type answer struct {
 	body   object
 }
 
-// try makes a request. A string is a body as it stands; anything else is encoded.
+// try makes a request. A string is sent unchanged as the body; anything else is encoded.
 func (f *fixture) try(method, path string, body any) answer {
 	f.Helper()
 	var text []byte
@@ -178,7 +178,7 @@ func (f *fixture) request(method, path string, body []byte) *http.Request {
 	return r
 }
 
-// stamps gathers what looks like an instant, by the names they have.
+// stamps collects everything that looks like a time, by member name.
 func (f *fixture) stamps(v any) {
 	switch v := v.(type) {
 	case object:
@@ -195,7 +195,7 @@ func (f *fixture) stamps(v any) {
 	}
 }
 
-// do makes a request that must end with a status.
+// do makes a request and checks its status.
 func (f *fixture) do(method, path string, body any, want int) object {
 	f.Helper()
 	a := f.try(method, path, body)
@@ -215,7 +215,7 @@ func (f *fixture) get(path string) object {
 	return f.do(http.MethodGet, path, nil, http.StatusOK)
 }
 
-// refused wants a request to end with a status and code.
+// refused checks that a request is rejected with a status and code.
 func (f *fixture) refused(method, path string, body any, status int, code Code) object {
 	f.Helper()
 	a := f.try(method, path, body)
@@ -231,7 +231,7 @@ func (f *fixture) refused(method, path string, body any, status int, code Code) 
 	return a.body
 }
 
-// submission is a body that can be submitted.
+// submission returns a valid submission.
 func submission(more ...any) object {
 	b := object{
 		"addon_id": "visuals", "job_type": "load30", "priority": "NORMAL", "cost_units": 30,
@@ -246,7 +246,7 @@ func submission(more ...any) object {
 	return b
 }
 
-// absent takes a field out of a body.
+// absent removes a field from a body.
 const absent = "\x00absent"
 
 func changed(b object, more ...any) object {
@@ -260,7 +260,7 @@ func changed(b object, more ...any) object {
 	return out
 }
 
-// submit makes a job and returns it.
+// submit submits a job and returns it.
 func (f *fixture) submit(more ...any) object {
 	f.Helper()
 	return member(f.do(http.MethodPost, "/jobs/submit", submission(more...), http.StatusCreated), "job")
@@ -282,13 +282,13 @@ func claiming(more ...any) object {
 	return changed(object{"addon_id": "visuals", "worker_id": worker, "limit": 1}, more...)
 }
 
-// claim claims a job that must be there.
+// claim claims a job, which must be available.
 func (f *fixture) claim(more ...any) object {
 	f.Helper()
 	return member(f.post("/jobs/claim", claiming(more...)), "job")
 }
 
-// none wants a claim to find nothing.
+// none checks that a claim finds nothing.
 func (f *fixture) none(more ...any) {
 	f.Helper()
 	a := f.try(http.MethodPost, "/jobs/claim", claiming(more...))
@@ -297,7 +297,7 @@ func (f *fixture) none(more ...any) {
 	}
 }
 
-// lease asks for a lease that must be approved.
+// lease requests a lease, which must be approved.
 func (f *fixture) lease(job string, more ...any) object {
 	f.Helper()
 	a := f.post("/lease/request", changed(object{"job_id": job}, more...))
@@ -307,7 +307,7 @@ func (f *fixture) lease(job string, more ...any) object {
 	return member(a, "lease")
 }
 
-// denied asks for a lease that must be denied.
+// denied requests a lease, which must be denied.
 func (f *fixture) denied(job string) object {
 	f.Helper()
 	a := f.post("/lease/request", object{"job_id": job})
@@ -317,13 +317,13 @@ func (f *fixture) denied(job string) object {
 	return a
 }
 
-// running makes a job that runs, and returns its id and lease.
+// running creates a running job and returns its id and lease.
 func (f *fixture) running(more ...any) (job, lease string) {
 	f.Helper()
 	return f.runningFor(30*time.Second, more...)
 }
 
-// runningFor makes a job that runs under a lease of some time to live.
+// runningFor creates a running job whose lease has the given TTL.
 func (f *fixture) runningFor(ttl time.Duration, more ...any) (job, lease string) {
 	f.Helper()
 	j := f.submit(more...)
@@ -352,7 +352,7 @@ func (f *fixture) beat(job, lease string, more ...any) object {
 
 func (f *fixture) job(id string) object { f.Helper(); return member(f.get("/jobs/"+id), "job") }
 
-// is wants a job to be in a state.
+// is checks the state of a job.
 func (f *fixture) is(id, state string) {
 	f.Helper()
 	if got := f.job(id)["state"]; got != state {
@@ -360,7 +360,7 @@ func (f *fixture) is(id, state string) {
 	}
 }
 
-// used wants that much capacity to be in use.
+// used checks the capacity in use.
 func (f *fixture) used(want int) {
 	f.Helper()
 	if got := member(f.get("/stats/snapshot"), "capacity")["used"]; fmt.Sprint(got) != fmt.Sprint(want) {
@@ -377,7 +377,7 @@ func keys(o object) []string {
 	return all
 }
 
-// hasKeys wants an object to have exactly these members.
+// hasKeys checks that an object has exactly these members.
 func (f *fixture) hasKeys(what string, o object, want ...string) {
 	f.Helper()
 	slices.Sort(want)

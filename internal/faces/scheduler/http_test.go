@@ -17,7 +17,7 @@ import (
 	"github.com/gopherqueue/gq/internal/httpx"
 )
 
-// Every kind of error has a code, every code a status and a meaning, once.
+// Every kind of error has a code, and every code has one status and one meaning.
 func TestCodesTotal(t *testing.T) {
 	for _, k := range enum.All[gq.ErrorKind]() {
 		if _, known := ofKind[k]; !known {
@@ -45,13 +45,13 @@ func TestCodesTotal(t *testing.T) {
 	}
 }
 
-// The routes are those of the contract, and what is added to them.
+// The routes are those of the contract, plus our additions.
 func tellRoutes(f *fixture) {
 	want := []string{
 		"POST /jobs/submit", "POST /jobs/claim", "GET /jobs/{job_id}", "POST /jobs/{job_id}/status", "POST /jobs/{job_id}/cancel", "GET /jobs",
 		"GET /jobs/{job_id}/events", "POST /lease/request", "POST /lease/{lease_id}/heartbeat", "POST /lease/{lease_id}/release", "GET /lease/{lease_id}",
 		"GET /stats/snapshot", "GET /stats/timeseries",
-		// Beyond the contract.
+		// Not part of the contract.
 		"GET /facts/job_runs", "GET /facts/lease_runs", "GET /facts/events", "GET /admin/capacity", "PUT /admin/capacity",
 	}
 	a := f.try(http.MethodGet, "/openapi.json", nil)
@@ -75,7 +75,7 @@ func tellRoutes(f *fixture) {
 			f.Error("something is said to follow from a document that nobody has")
 		}
 	}
-	for _, route := range want { // each is served: it answers for itself
+	for _, route := range want { // each is served and gives its own response
 		method, path, _ := strings.Cut(route, " ")
 		path = strings.NewReplacer("{job_id}", "x", "{lease_id}", "x").Replace(path)
 		if a := f.try(method, path, nil); a.body["code"] == string(CodeRouteNotFound) || a.body["code"] == string(CodeMethod) {
@@ -137,7 +137,7 @@ func tellBodies(f *fixture) {
 	}
 }
 
-// Every timestamp of a whole life is ISO-8601 in UTC.
+// Every timestamp in a job's whole life is ISO 8601 in UTC.
 func tellTimestamps(f *fixture) {
 	f.sleep(123456789)
 	for _, s := range jobStateNames()[1:] {
@@ -163,7 +163,7 @@ func tellTimestamps(f *fixture) {
 	}
 }
 
-// What fails inside is not told, but logged; what the client should know is.
+// Internal errors are logged but not shown; others reach the client.
 func TestEngineErrors(t *testing.T) {
 	var failed error
 	f := newFixture(t, Options{Failed: func(err error) { failed = err }})

@@ -106,7 +106,7 @@ func tellConstraints(f *fixture) {
 	if got := f.claim("constraints_capabilities", object{"gpu_available": true}); id(got) != id(job) {
 		f.Errorf("claimed %v", got)
 	}
-	// Absent is false: a worker without a GPU gets it.
+	// Absent means false: a worker without a GPU gets it.
 	for _, c := range []any{object{"cpu_heavy": true}, object{}, object{"gpu_required": false}, absent} {
 		job := f.submit("constraints", c)
 		if got := f.claim("constraints_capabilities", object{"gpu_available": false}); id(got) != id(job) {
@@ -153,7 +153,7 @@ func tellIdempotency(f *fixture) {
 	if jobs := f.list("/jobs", "jobs"); len(jobs) != 1 {
 		f.Errorf("there are %d jobs, want 1", len(jobs))
 	}
-	// Another addon's keys are its own.
+	// Each addon has its own keys.
 	f.submit("client_request_id", "once", "addon_id", "audio")
 }
 
@@ -186,7 +186,7 @@ func tellClaim(f *fixture) {
 		f.Errorf("claimed %v", got)
 	}
 	f.none("accept_job_types", []any{})
-	f.none("accept_job_types", nil, "max_cost_units", nil, "constraints_capabilities", nil, "limit", nil) // as if they were not there
+	f.none("accept_job_types", nil, "max_cost_units", nil, "constraints_capabilities", nil, "limit", nil) // null is like absent
 	for name, body := range map[string]object{
 		"no addon": claiming("addon_id", absent), "no worker": claiming("worker_id", absent), "limit 0": claiming("limit", 0),
 		"cost 0": claiming("max_cost_units", 0), "types as text": claiming("accept_job_types", "t"),

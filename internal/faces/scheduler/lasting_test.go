@@ -7,8 +7,7 @@ import (
 	"time"
 )
 
-// What is known of jobs, leases, capacity and history outlives the process, however
-// it ended.
+// Jobs, leases, capacity and history survive the process, however it ended.
 func tellRestart(f *fixture) {
 	done, lease := f.running()
 	f.release(done, lease, "SUCCEEDED", "result_data", object{"path": "x"}, "metrics", object{"ms": 1})
@@ -53,7 +52,7 @@ func tellGuardrails(lost string) func(*fixture) {
 		for _, state := range []string{"RUNNING", "DONE", "FAILED", "CANCELED", "TIMEOUT"} {
 			f.refused(http.MethodPost, "/jobs/"+job+"/status", object{"state": state}, http.StatusConflict, CodeTransition)
 		}
-		f.lease(job, "ttl_sec", seconds(f.brief())) // needed to run
+		f.lease(job, "ttl_sec", seconds(f.brief())) // required to run
 		f.is(job, "RUNNING")
 		f.sleep(f.brief()) // without a heartbeat
 		f.is(job, lost)

@@ -65,7 +65,7 @@ func tellLeaseRequestInvalid(f *fixture) {
 		object{"job_id": job, "cost_units": 0},
 		object{"job_id": job, "priority": "SOON"},
 		object{"job_id": job, "x": 1},
-		// What contradicts the record.
+		// Requests that contradict the record.
 		object{"job_id": job, "addon_id": "audio"},
 		object{"job_id": job, "job_type": "other"},
 		object{"job_id": job, "cost_units": 29},
@@ -101,10 +101,10 @@ func tellDenial(f *fixture) {
 		f.Errorf("after a denial the job is %v", shown)
 	}
 	f.sleep(f.brief())
-	f.lease(job) // the first lease has run out meanwhile
+	f.lease(job) // the first lease has expired meanwhile
 	f.is(job, "RUNNING")
 	f.used(60)
-	// What fits exactly is approved, one more is not.
+	// An exact fit is approved, one unit more is not.
 	over := id(f.submit("cost_units", 11, "job_type", "eleven"))
 	exact := id(f.submit("cost_units", 10, "job_type", "ten"))
 	f.claim("accept_job_types", []any{"eleven"})
@@ -144,7 +144,7 @@ func tellCapacity(f *fixture) {
 	f.release(job, lease, "SUCCEEDED")
 	f.lease(other)
 	total(50)
-	// What was changed at run time outlives a restart; another configuration does not.
+	// A change at run time survives a restart; another configuration replaces it.
 	again := f.again(Options{Capacity: units(100)})
 	if got := member(again.get("/admin/capacity"), "capacity"); number(got["total"]) != 50 {
 		f.Errorf("after a restart the capacity is %v, want 50", got)
@@ -157,7 +157,7 @@ func tellCapacity(f *fixture) {
 
 func tellHeartbeat(f *fixture) {
 	job, lease := f.runningFor(f.brief())
-	for range 6 { // twice the time to live
+	for range 6 { // twice the TTL
 		f.sleep(f.brief() / 3)
 		before := instant(f.TB, member(f.get("/lease/"+lease), "lease")["last_heartbeat_at"])
 		got := f.beat(job, lease, "progress", 0.65, "message", "rendering step 23/35")
@@ -228,7 +228,7 @@ func tellRelease(f *fixture) {
 			f.Errorf("a job reads %v after %v", again, got)
 		}
 		f.used(0)
-		// The very same call is answered as before, another one is not.
+		// Repeating the same call returns the same response, another call does not.
 		if again := f.post("/lease/"+lease+"/release", body); !reflect.DeepEqual(again, got) {
 			f.Errorf("the same release again answers %v, before %v", again, got)
 		}
@@ -259,7 +259,7 @@ func tellReleaseInvalid(f *fixture) {
 	f.refused(http.MethodPost, "/lease/b5d4f3c2-1a0b-4c3d-8e9f-0a1b2c3d4e5f/release", holding(job, "status", "SUCCEEDED"), http.StatusNotFound, CodeLeaseNotFound)
 	f.is(job, "RUNNING")
 	f.used(30)
-	// A long text is kept as it is.
+	// A long text is kept completely.
 	long := strings.Repeat("so much went wrong. ", 1000)
 	f.release(job, lease, "FAILED", "error", long)
 	if got := member(f.get("/jobs/"+job), "result")["error"]; got != long {
@@ -267,7 +267,7 @@ func tellReleaseInvalid(f *fixture) {
 	}
 }
 
-// A result that looks like what a release leaves is still only a result.
+// A result that looks like an encoded report is still only a result.
 func tellReleaseNested(f *fixture) {
 	for _, data := range []any{object{"result_data": json1, "metrics": json1}, object{"error": "x"}, object{}, nil} {
 		job, lease := f.running()
@@ -325,7 +325,7 @@ func tellLeaseStates(f *fixture) {
 	}
 }
 
-// A job that is claimed has no lease, although it is held under one inside.
+// A claimed job has no lease in this API, although a lease holds it internally.
 func TestClaimIsNoLease(t *testing.T) {
 	bubble(t, Options{}, func(f *fixture) {
 		job := id(f.submit())
@@ -345,7 +345,7 @@ func TestClaimIsNoLease(t *testing.T) {
 func tellRequeue(f *fixture) {
 	job := id(f.submit())
 	f.claim()
-	first, _ := f.lease(job)["lease_id"].(string) // as configured
+	first, _ := f.lease(job)["lease_id"].(string) // the configured default
 	f.sleep(tick)
 	f.beat(job, first)
 	f.sleep(f.brief())

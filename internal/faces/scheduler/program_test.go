@@ -19,7 +19,7 @@ import (
 // A place is where a server keeps its jobs: the value of --store.
 type place string
 
-// places are the kinds of stores that outlive a process.
+// places are the kinds of stores that survive a process.
 var places = []struct {
 	name string
 	open func(t testing.TB) place
@@ -28,7 +28,7 @@ var places = []struct {
 	{"postgres", func(t testing.TB) place { return place(pgtest.Database(t) + "&pool_max_conns=5") }},
 }
 
-// flags are options as the program is told of them.
+// flags returns options as command-line flags.
 func (o Options) flags() (all []string) {
 	set := func(name, value string) { all = append(all, "--"+name, value) }
 	if o.Capacity != nil {
@@ -55,7 +55,7 @@ func (o Options) flags() (all []string) {
 // process is a running gq serve.
 type process struct {
 	command *exec.Cmd
-	stderr  bytes.Buffer // to be read when it has ended
+	stderr  bytes.Buffer // to be read after it has ended
 	address string
 	ended   chan struct{}
 	stop    sync.Once
@@ -87,7 +87,7 @@ func (p place) start(t testing.TB, args ...string) *process {
 	go func() {
 		defer close(s.ended)
 		_, _ = io.Copy(io.Discard, out)
-		_ = s.command.Wait() // by whatever signal
+		_ = s.command.Wait() // ended by any signal
 	}()
 	if err != nil || match == nil {
 		s.kill()
@@ -97,7 +97,7 @@ func (p place) start(t testing.TB, args ...string) *process {
 	return s
 }
 
-// kill ends the process as a crash would.
+// kill ends the process like a crash.
 func (s *process) kill() {
 	s.stop.Do(func() {
 		_ = s.command.Process.Kill() // it may have ended
@@ -105,15 +105,15 @@ func (s *process) kill() {
 	})
 }
 
-// client is a connection of one's own.
+// client opens a separate connection.
 func (s *process) client(t testing.TB) *client {
 	transport := &http.Transport{}
 	t.Cleanup(transport.CloseIdleConnections)
 	return &client{base: func() string { return "http://" + s.address + Base }, http: &http.Client{Transport: transport}}
 }
 
-// serve starts the program as configured. After a kill and a restart it is over
-// the same store.
+// serve starts the program with the given options. A restart after a kill uses the same
+// store.
 func (p place) serve(t testing.TB, o Options) *fixture {
 	t.Helper()
 	s := p.start(t, o.flags()...)

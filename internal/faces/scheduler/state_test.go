@@ -17,7 +17,7 @@ func decode(t testing.TB, text string, into any) {
 	}
 }
 
-// in makes a job in a state and returns its id and its lease, if it has one.
+// in creates a job in a state and returns its id and its lease, if it has one.
 func (f *fixture) in(state string) (job, lease string) {
 	f.Helper()
 	job = id(f.submit("cost_units", 1))
@@ -50,8 +50,8 @@ func (f *fixture) in(state string) (job, lease string) {
 	return job, lease
 }
 
-// Every report of every state is tried in every state: what is allowed, and that
-// nothing else changes anything.
+// Tries every report in every state: checks what is allowed, and that nothing else
+// changes anything.
 func tellStatusTransitions(f *fixture) {
 	allowed := map[string][]string{
 		stateClaimed:      {stateClaimed, statePreparing, stateLeasePending},
@@ -128,7 +128,7 @@ func tellCancelAtOnce(f *fixture) {
 		f.none()
 		f.refused(http.MethodPost, "/lease/request", object{"job_id": job}, http.StatusConflict, CodeJobFinished)
 		f.refused(http.MethodPost, "/jobs/"+job+"/status", object{"state": "PREPARING"}, http.StatusConflict, CodeTransition)
-		// Once more is fine, and changes nothing.
+		// Repeating it is allowed and changes nothing.
 		if again := f.post("/jobs/"+job+"/cancel", nil); member(again, "job")["state"] != stateCanceled {
 			f.Errorf("a second cancel answers %v", again)
 		}
@@ -160,7 +160,7 @@ func tellCancelRunning(f *fixture) {
 		if got := member(f.beat(job, lease), "job"); got["cancel_requested"] != true || got["state"] != stateRunning {
 			f.Errorf("a heartbeat after a cancel shows %v", got)
 		}
-		f.used(1) // it runs until its worker says so
+		f.used(1) // it runs until its worker reports otherwise
 		ended := f.release(job, lease, status, "result_data", object{"half": 1})
 		if got := member(ended, "job"); got["state"] != stateCanceled {
 			f.Errorf("a release as %s after a cancel leaves %v", status, got)

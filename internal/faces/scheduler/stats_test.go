@@ -34,7 +34,7 @@ func TestSnapshot(t *testing.T) {
 		for range 4 {
 			f.submit()
 		}
-		// Jobs beside the scheduler's are not its business.
+		// Jobs of other faces do not count.
 		if _, err := f.engine.Submit(f.Context(), gq.Spec{Queue: "native", Type: "t"}); err != nil {
 			f.Fatal(err)
 		}
@@ -43,7 +43,7 @@ func TestSnapshot(t *testing.T) {
 		shows(70, 0, 4, 0, 0, 0, 2) // no sweep has run
 		f.claim()
 		shows(70, 0, 3, 0, 0, 0, 2)
-		time.Sleep(time.Minute) // a claim that runs out is no lease
+		time.Sleep(time.Minute) // an expired claim is not an expired lease
 		shows(70, 0, 4, 0, 0, 0, 2)
 		for range 3 {
 			job := id(f.claim())
@@ -51,7 +51,7 @@ func TestSnapshot(t *testing.T) {
 			f.release(job, lease, "FAILED")
 		}
 		shows(70, 0, 1, 0, 3, 0, 2)
-		if err := f.engine.Sample(f.Context(), Pool); err != nil { // stored or counted: it is the same
+		if err := f.engine.Sample(f.Context(), Pool); err != nil { // stored or computed gives the same
 			f.Fatal(err)
 		}
 		shows(70, 0, 1, 0, 3, 0, 2)
@@ -107,7 +107,7 @@ func TestTimeseries(t *testing.T) {
 		time.Sleep(time.Until(time.Now().Truncate(5 * time.Minute).Add(5 * time.Minute)))
 		job, lease := f.running()
 		f.submit()
-		for range 31 { // ten minutes and a little
+		for range 31 { // a bit more than ten minutes
 			time.Sleep(20 * time.Second)
 			f.beat(job, lease)
 		}
@@ -149,7 +149,7 @@ func TestTimeseries(t *testing.T) {
 	})
 }
 
-// What was sampled stays as it was across a gap in which nobody sampled.
+// Samples stay unchanged across a gap without sampling.
 func TestTimeseriesGap(t *testing.T) {
 	bubble(t, Options{}, func(f *fixture) {
 		f.submit()
@@ -167,7 +167,7 @@ func TestTimeseriesGap(t *testing.T) {
 	})
 }
 
-// Whoever samples, and however often, each event is counted once.
+// Each event is counted once, whoever samples and however often.
 func TestSamplersShare(t *testing.T) {
 	f := newFixture(t, Options{})
 	other := over(t, f.store, Options{})
@@ -238,7 +238,7 @@ func tellCounts(f *fixture) {
 	shows(5, 0, 3, 0, 1, 0, 1)
 }
 
-// Time series of what happens at this moment, on any store.
+// Time series of current events, on any store.
 func tellSeries(f *fixture) {
 	series := func(metric, bucket, span string) (values []int64) {
 		f.Helper()

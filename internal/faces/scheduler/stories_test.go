@@ -12,10 +12,9 @@ import (
 	"github.com/gopherqueue/gq/internal/testing/spec"
 )
 
-// A story is a course of requests and what must come of them. It says nothing of
-// who answers, so that the same ones are told to the face in a bubble of its own
-// time and, as anyone could from outside, to the built program over a directory
-// and over a database.
+// A story is a sequence of requests with the expected responses. It does not depend on
+// the server, so the same stories run against the face in a bubble and, from outside,
+// against the built program on a directory and on a database.
 type story struct {
 	name    string
 	Covers  []string
@@ -23,12 +22,11 @@ type story struct {
 	tell    func(f *fixture)
 }
 
-// Stories wait for real time where a server is a process. It is long enough for
-// some requests on a machine that has other things to do; on one that has too many
-// a story is told again, more slowly.
+// Against a process, stories wait in real time. That is long enough for some requests on
+// a loaded machine; on an overloaded one a story is repeated with longer times.
 const (
-	brief = 3 * time.Second       // a hold or time to live that is to run out
-	tick  = 10 * time.Millisecond // what is seen in timestamps
+	brief = 3 * time.Second       // a hold or TTL that should expire
+	tick  = 10 * time.Millisecond // resolution of timestamps
 )
 
 func units(n int64) *int64 { return new(n) }
@@ -87,8 +85,8 @@ var stories = []story{
 	{name: "claimed once", Covers: []string{"S-51", "S-138"}, options: Options{ClaimHold: time.Hour}, tell: tellClaimedOnce},
 }
 
-// The stories in a bubble, where time passes only when everyone waits for it. No
-// sweep runs.
+// Runs the stories in a bubble, where time passes only when everyone waits. No sweep
+// runs.
 func TestStories(t *testing.T) {
 	for _, s := range stories {
 		t.Run(s.name, func(t *testing.T) {
@@ -100,7 +98,7 @@ func TestStories(t *testing.T) {
 	}
 }
 
-// The stories through the built program, from outside.
+// Runs the stories through the built program, from outside.
 func TestThroughTheProgram(t *testing.T) {
 	for _, where := range places {
 		t.Run(where.name, func(t *testing.T) {
@@ -109,7 +107,7 @@ func TestThroughTheProgram(t *testing.T) {
 					if len(s.Covers) > 0 {
 						spec.Covers(t, s.Covers...)
 					}
-					if s.name != "claimed once" { // which leaves the others no time
+					if s.name != "claimed once" { // which needs all the machine's time
 						t.Parallel()
 					}
 					s.tellOutside(t, where.open)
@@ -119,7 +117,7 @@ func TestThroughTheProgram(t *testing.T) {
 	}
 }
 
-// attempt is a test that is failed later, or not at all.
+// attempt is a test whose failures are collected and may be discarded.
 type attempt struct {
 	testing.TB
 	mu     sync.Mutex
@@ -145,9 +143,9 @@ func (a *attempt) Fatalf(format string, args ...any) {
 	runtime.Goexit()
 }
 
-// tellOutside tells a story to the program. Where things ran out before their time
-// because the requests took too long, it is told again to a server that gives them
-// more of it. On a machine that keeps up nothing is told twice.
+// tellOutside runs a story against the program. If something expired early because the
+// requests took too long, it runs the story again with longer times. On a machine that
+// keeps up, every story runs once.
 func (s *story) tellOutside(t *testing.T, open func(t testing.TB) place) {
 	t.Helper()
 	for short := brief; ; short *= 3 {
@@ -174,7 +172,7 @@ func (s *story) tellOutside(t *testing.T, open func(t testing.TB) place) {
 	}
 }
 
-// slower are options with more time for what is brief.
+// slower returns options with longer times instead of brief.
 func (o Options) slower(short time.Duration) Options {
 	for _, d := range []*time.Duration{&o.ClaimHold, &o.LeaseTTL} {
 		if *d == brief {

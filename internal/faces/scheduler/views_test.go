@@ -20,12 +20,12 @@ import (
 	"github.com/gopherqueue/gq/store/postgres"
 )
 
-// movable is a clock that a test moves on.
+// movable is a clock that tests advance.
 type movable struct{ ahead atomic.Int64 }
 
 func (c *movable) Now() time.Time { return time.Now().Add(time.Duration(c.ahead.Load())) }
 
-// factColumns are the document's tables, the key first.
+// factColumns are the specified tables, key first.
 var factColumns = map[string][]string{
 	"scheduler_job_runs": {
 		"job_id", "addon_id", "job_type", "priority", "cost_units", "state", "attempts", "created_at", "started_at", "finished_at",
@@ -38,8 +38,8 @@ var factColumns = map[string][]string{
 	"scheduler_events": {"id", "ts", "entity_type", "entity_id", "event_type", "data_json"},
 }
 
-// TestFactTables reads the facts with SQL and compares them with what the face
-// answers, row by row, after jobs have gone every way there is.
+// TestFactTables reads the facts with SQL and compares them with the face's responses,
+// row by row, after jobs have gone through every transition.
 func TestFactTables(t *testing.T) {
 	spec.Covers(t, "S-114", "S-115", "S-116", "S-117", "S-118", "S-119", "S-120", "S-122", "S-123", "S-124", "S-126", "S-127")
 	url := pgtest.Database(t)
@@ -93,8 +93,8 @@ func TestFactTables(t *testing.T) {
 	}
 	compare := func(when string) {
 		t.Helper()
-		// The events first: asked for them, the store numbers what was committed, and
-		// the views list an event and its lease from then on.
+		// Events first: reading them makes the store number what was committed, and only
+		// then do the views list an event and its lease.
 		for _, path := range []string{"events", "job_runs", "lease_runs"} {
 			name := "scheduler_" + path
 			answered := make(map[string]object)
@@ -120,7 +120,7 @@ func TestFactTables(t *testing.T) {
 	for _, state := range jobStateNames() {
 		job, lease := f.in(state)
 		if state == stateClaimed || state == statePreparing || state == stateLeasePending {
-			f.post("/jobs/"+job+"/cancel", nil) // or the next one claims it
+			f.post("/jobs/"+job+"/cancel", nil) // otherwise the next one claims it
 		}
 		if state == stateQueued {
 			f.claim()
@@ -143,9 +143,9 @@ func TestFactTables(t *testing.T) {
 	f.claim("addon_id", "late")
 	f.lease(waiting)
 	compare("with one that runs")
-	clock.ahead.Add(int64(time.Hour)) // and runs out
+	clock.ahead.Add(int64(time.Hour)) // and it expires
 	compare("with one that ran out")
-	clock.ahead.Add(int64(time.Hour)) // of its backoff
+	clock.ahead.Add(int64(time.Hour)) // until its backoff ends
 	f.claim("addon_id", "late")
 	compare("with one that ran out and was claimed again")
 	second, _ := f.lease(waiting)["lease_id"].(string)
@@ -154,7 +154,7 @@ func TestFactTables(t *testing.T) {
 	compare("at the end")
 }
 
-// plainStamps reads instants, which SQL and the face write differently.
+// plainStamps parses times, which SQL and the face format differently.
 func plainStamps(t testing.TB, row object) object {
 	t.Helper()
 	out := maps.Clone(row)
@@ -170,8 +170,8 @@ func plainStamps(t testing.TB, row object) object {
 	return out
 }
 
-// The view of leases runs no procedural code for each commit, however many jobs that tells of,
-// and has jobs of addons only, as the face does.
+// The view of leases runs no procedural code per commit, however many jobs a commit has,
+// and lists only jobs of addons, as the face does.
 func TestLeaseRunsReadEachCommitOnce(t *testing.T) {
 	url := pgtest.Database(t)
 	s, err := postgres.Open(t.Context(), url, store.Config{})
@@ -203,7 +203,7 @@ func TestLeaseRunsReadEachCommitOnce(t *testing.T) {
 			claimed += len(got)
 		}
 	}
-	if _, err := f.engine.LastEvent(t.Context()); err != nil { // events have their numbers
+	if _, err := f.engine.LastEvent(t.Context()); err != nil { // numbers the events
 		t.Fatal(err)
 	}
 	rows, runs, foreign, calls, segments := 0, 0, 0, 0, 0

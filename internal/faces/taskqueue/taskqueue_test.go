@@ -97,7 +97,7 @@ func TestDesignC(t *testing.T) {
 	taskqueuetest.Run(t, taskqueuetest.Target{Addresses: []string{serve(t, newEngine(t, s), 6)}, Slots: 6})
 }
 
-// Servers that share a database: any of them answers for any job.
+// Servers that share a database: any of them serves any job.
 func TestCluster(t *testing.T) {
 	url := pgtest.Database(t)
 	var addrs []string
@@ -134,7 +134,7 @@ func TestInvalidSubmits(t *testing.T) {
 	}
 }
 
-// Jobs of other queues are none of the service's.
+// Jobs of other queues do not exist for the service.
 func TestForeignJobs(t *testing.T) {
 	e := newEngine(t, memory(t))
 	c := client(t, serve(t, e, 0))
@@ -156,8 +156,7 @@ func TestForeignJobs(t *testing.T) {
 	}
 }
 
-// A job whose holders all go silent stays RUNNING for clients, and fails in the
-// end.
+// A job whose holders all go silent stays RUNNING for clients, and finally fails.
 func TestLostWorkers(t *testing.T) {
 	spec.Covers(t, "T-45", "T-200")
 	synctest.Test(t, func(t *testing.T) {
@@ -203,7 +202,7 @@ func TestLostWorkers(t *testing.T) {
 	})
 }
 
-// Workers that stop give their jobs back at once, and no attempt is used up.
+// Workers that stop release their jobs at once, without using up an attempt.
 func TestWorkersStop(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := newEngine(t, memory(t))
@@ -234,7 +233,7 @@ func TestWorkersStop(t *testing.T) {
 	})
 }
 
-// flaky fails now and then, and takes no large results.
+// flaky fails occasionally, and rejects large results.
 type flaky struct {
 	*engine.Engine
 	claims, settles int
@@ -326,7 +325,7 @@ func (c *counted) Settle(ctx context.Context, outcomes []gq.Outcome) ([]gq.Lease
 	return c.Engine.Settle(ctx, outcomes)
 }
 
-// Jobs that take no time share commits; each runs once all the same.
+// Jobs that take no time share commits; each still runs once.
 func TestShortJobsShareCommits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := newEngine(t, memory(t))
@@ -354,8 +353,8 @@ func TestShortJobsShareCommits(t *testing.T) {
 	})
 }
 
-// What a slot holds without running it is QUEUED: no more jobs are RUNNING than
-// there are slots, and those that wait can be canceled.
+// Jobs that a slot holds without running are QUEUED: no more jobs are RUNNING than there
+// are slots, and held ones can be canceled.
 func TestHeldJobsWait(t *testing.T) {
 	spec.Covers(t, "T-14", "T-98", "T-256")
 	synctest.Test(t, func(t *testing.T) {
