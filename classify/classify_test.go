@@ -23,7 +23,7 @@ import (
 	"github.com/gopherqueue/gq/internal/testing/spec"
 )
 
-// Errors that speak through customary methods.
+// Errors that describe themselves through well-known methods.
 type (
 	statusError int
 	awsError    struct{ status int }
@@ -41,7 +41,7 @@ func (e slowError) Error() string        { return "it took too long" }
 func (e slowError) Timeout() bool        { return bool(e) }
 func jsonError(text string, v any) error { return json.Unmarshal([]byte(text), v) }
 
-// dialTimeout is a real network timeout. It claims to be
+// dialTimeout returns a real network timeout, which claims to be
 // context.DeadlineExceeded.
 func dialTimeout(t *testing.T) error {
 	t.Helper()
@@ -52,7 +52,7 @@ func dialTimeout(t *testing.T) error {
 	return err
 }
 
-// crash is what a recovered run-time error gives.
+// crash returns a recovered run-time error.
 func crash() (err error) {
 	defer func() { err = recover().(error) }()
 	list := make([]int, 1)
@@ -78,7 +78,7 @@ func TestClassify(t *testing.T) {
 		{"TimedOut", text("Connection timed out"), gq.CategoryTemporary, "timeout"},
 		{"GRPCDeadline", text("rpc error: code = DeadlineExceeded desc = slow"), gq.CategoryTemporary, "timeout"},
 
-		// Services that are not there now.
+		// Services that are unavailable now.
 		{"Status503", statusError(503), gq.CategoryTemporary, "http_503"},
 		{"Status500", statusError(500), gq.CategoryTemporary, "http_500"},
 		{"Text503", text("unexpected status 503"), gq.CategoryTemporary, "http_503"},
@@ -88,7 +88,7 @@ func TestClassify(t *testing.T) {
 		{"Reset", text("read: connection reset by peer"), gq.CategoryTemporary, "connection"},
 		{"NoSuchHost", &net.DNSError{Err: "no such host", Name: "db.internal", IsNotFound: true}, gq.CategoryTemporary, "connection"},
 
-		// Rate limits, also behind a status that would be permanent.
+		// Rate limits, even behind a status that would be permanent.
 		{"Status429", statusError(429), gq.CategoryTemporary, "http_429"},
 		{"Text429", text("HTTP/1.1 429"), gq.CategoryTemporary, "http_429"},
 		{"TooManyRequests", text("Too Many Requests"), gq.CategoryTemporary, "rate_limited"},
@@ -96,12 +96,12 @@ func TestClassify(t *testing.T) {
 		{"RateLimitBehind403", text("status 403: API rate limit exceeded"), gq.CategoryTemporary, "rate_limited"},
 		{"ThrottledBehind400", awsError{400}, gq.CategoryTemporary, "rate_limited"},
 
-		// Resources that are missing for a moment.
+		// Resources that are temporarily missing.
 		{"EAGAIN", syscall.EAGAIN, gq.CategoryTemporary, "timeout"},
 		{"TemporarilyUnavailable", text("fork: resource temporarily unavailable"), gq.CategoryTemporary, "unavailable"},
 		{"TooManyConnections", sqlError("53300"), gq.CategoryTemporary, "sqlstate_53300"},
 
-		// Deadlocks and their kin.
+		// Deadlocks and similar.
 		{"Deadlock", text("ERROR: deadlock detected"), gq.CategoryTemporary, "deadlock"},
 		{"DeadlockState", sqlError("40P01"), gq.CategoryTemporary, "sqlstate_40P01"},
 		{"Serialization", sqlError("40001"), gq.CategoryTemporary, "sqlstate_40001"},
@@ -109,7 +109,7 @@ func TestClassify(t *testing.T) {
 		{"ConnectionState", sqlError("08006"), gq.CategoryTemporary, "sqlstate_08006"},
 		{"ShuttingDown", sqlError("57P01"), gq.CategoryTemporary, "sqlstate_57P01"},
 
-		// Payloads that cannot be decoded.
+		// Undecodable payloads.
 		{"JSONSyntax", jsonError(`{"n":`, &number), gq.CategoryPermanent, "invalid_json"},
 		{"JSONType", jsonError(`{"n":"x"}`, &number), gq.CategoryPermanent, "invalid_json"},
 		{"JSONTarget", jsonError(`{}`, number), gq.CategoryPermanent, "invalid_json"},
@@ -140,7 +140,7 @@ func TestClassify(t *testing.T) {
 		{"ConstraintState", sqlError("23505"), gq.CategoryPermanent, "sqlstate_23505"},
 		{"ConstraintText", text(`insert violates foreign-key constraint "a"`), gq.CategoryPermanent, "rule_violated"},
 
-		// Requests that are wrong in themselves.
+		// Invalid requests.
 		{"Status400", statusError(400), gq.CategoryPermanent, "http_400"},
 		{"Text400", text("call billing: unexpected status code: 400"), gq.CategoryPermanent, "http_400"},
 		{"ResponseCode400", text("response code=400"), gq.CategoryPermanent, "http_400"},
@@ -164,7 +164,7 @@ func TestClassify(t *testing.T) {
 		{"OwnNotFound", gq.ErrNotFound, gq.CategoryPermanent, "not_found"},
 		{"OwnQueueFull", gq.ErrQueueFull, gq.CategoryTemporary, "queue_full"},
 
-		// Nobody cancelled the job as far as this error says.
+		// This error does not say that a user cancelled the job.
 		{"Canceled", context.Canceled, gq.CategoryTemporary, ""},
 		{"Unknown", text("the printer is on fire"), gq.CategoryTemporary, ""},
 		{"Empty", text(""), gq.CategoryTemporary, ""},
@@ -180,7 +180,7 @@ func TestClassify(t *testing.T) {
 	}
 }
 
-// Words and numbers that only look like evidence must not end a job for good.
+// Words and numbers that only look like evidence must not fail a job permanently.
 func TestClassifyIsNotFooled(t *testing.T) {
 	for _, text := range []string{
 		"processed 404 rows, then stopped",

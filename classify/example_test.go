@@ -9,8 +9,8 @@ import (
 	"github.com/gopherqueue/gq/classify"
 )
 
-// A handler answers with a verdict where it knows one; other errors are judged
-// by what they say.
+// A handler states a verdict if it knows one; other errors are classified by what they
+// say.
 func ExampleError() {
 	for _, err := range []error{
 		gq.RetryAfter(errors.New("printer is warming up"), time.Minute),

@@ -16,10 +16,10 @@ import (
 	"github.com/gopherqueue/gq/server/config"
 )
 
-// face is one of the APIs, with a route that takes a body and one that is read.
+// face is one of the APIs, with one route that takes a body and one that is read.
 type face struct {
 	name, write, body, read string
-	codes                   map[string]string // of refusals that it calls otherwise
+	codes                   map[string]string // of errors that it names differently
 }
 
 var faces = []face{
@@ -52,7 +52,7 @@ func floor(t *testing.T, bodyTimeout time.Duration) *httptest.Server {
 	return web
 }
 
-// The same odd request has the same answer on every API.
+// The same unusual request gets the same response from every API.
 func TestOneFloor(t *testing.T) {
 	web := floor(t, 2*time.Minute)
 	const post = http.MethodPost
@@ -61,10 +61,10 @@ func TestOneFloor(t *testing.T) {
 		method string
 		path   func(face) string
 		header string // name: value
-		body   string // "" is a good one
+		body   string // "" is a valid one
 		status int
 		code   string
-		says   string // a header of the answer, with a part of its value
+		says   string // a response header with a part of its value
 	}{
 		{name: "a good request", method: post, path: write, status: 201, says: "Content-Type: application/json"},
 		{name: "another content type", method: post, path: write, header: "Content-Type: text/plain", status: 415, code: "unsupported_media_type"},
@@ -120,7 +120,7 @@ func write(f face) string   { return f.write }
 func read(f face) string    { return f.read }
 func nothing(f face) string { return f.read + "/nothing/here" }
 
-// check compares an answer with its status and, where it refuses, with its code.
+// check compares a response with the expected status and, for an error, the code.
 func (f *face) check(t *testing.T, name string, answer *http.Response, status int, code string) {
 	t.Helper()
 	defer answer.Body.Close()
@@ -149,7 +149,7 @@ func (f *face) check(t *testing.T, name string, answer *http.Response, status in
 	}
 }
 
-// A request id that could harm a log is replaced.
+// A request id that could corrupt a log is replaced.
 func TestHarmfulRequestID(t *testing.T) {
 	web := floor(t, 2*time.Minute)
 	for _, f := range faces {
@@ -171,7 +171,7 @@ func TestHarmfulRequestID(t *testing.T) {
 	}
 }
 
-// A body that does not arrive is not waited for.
+// A body that does not arrive times out.
 func TestSlowBody(t *testing.T) {
 	web := floor(t, 100*time.Millisecond)
 	for _, f := range faces {

@@ -23,7 +23,7 @@ import (
 
 func TestMain(m *testing.M) { leaktest.Main(m) }
 
-// embedded is a server in this process, over an engine of the program's own, without
+// embedded creates a server in this process for an engine of the program, without
 // listeners.
 func embedded(t *testing.T, o server.Options) (*server.Server, *engine.Engine) {
 	t.Helper()
@@ -126,7 +126,7 @@ func TestEmbeddedOverGRPC(t *testing.T) {
 	}
 }
 
-// Addresses that others can reach are refused before anything is opened.
+// Addresses that others can reach are rejected before anything is opened.
 func TestOpenRefusesOpenListeners(t *testing.T) {
 	cfg := config.Default()
 	cfg.Store, cfg.HTTP = "file:"+t.TempDir()+"/never", "0.0.0.0:0"
@@ -136,7 +136,7 @@ func TestOpenRefusesOpenListeners(t *testing.T) {
 	}
 }
 
-// An address that is taken is an error of Listen, and leaves nothing behind.
+// An address in use is an error of Listen, and leaves nothing behind.
 func TestListenTwice(t *testing.T) {
 	taken, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 
 func TestMain(m *testing.M) { leaktest.Main(m) }
 
-// fixture is a guarded engine over a store in memory.
+// fixture is a guarded engine on an in-memory store.
 type fixture struct {
 	testing.TB
 	store  store.Store
@@ -41,19 +41,19 @@ func newFixture(t testing.TB) *fixture {
 	return &fixture{TB: t, store: s, engine: e, guard: NewGuard(e), ring: ring}
 }
 
-// token makes a token with grants in their written form.
+// token creates a token with grants in text form.
 func (f *fixture) token(name string, grants ...string) string {
 	f.Helper()
 	return f.make(Token{Name: name}, grants...)
 }
 
-// ringless makes a token without the check for its name, which reads them all.
+// ringless creates a token without the check for its name, which reads all tokens.
 func (f *fixture) ringless(name string, grants ...string) string {
 	f.Helper()
 	return f.stored(Token{Name: name}, grants...)
 }
 
-// stored makes any token, also one that nobody would be given.
+// stored creates any token, even an invalid one.
 func (f *fixture) stored(t Token, grants ...string) string {
 	f.Helper()
 	t.ID, t.CreatedAt = draw(idBytes), time.Now()
@@ -91,7 +91,7 @@ func (f *fixture) make(t Token, grants ...string) string {
 	return text
 }
 
-// as is the context of a caller with grants.
+// as returns the context of a caller with grants.
 func (f *fixture) as(grants ...string) context.Context {
 	f.Helper()
 	var all []Grant
@@ -105,7 +105,7 @@ func (f *fixture) as(grants ...string) context.Context {
 	return With(f.Context(), newIdentity("t", "t", all))
 }
 
-// job is a claimed job of a queue.
+// job returns a claimed job of a queue.
 func (f *fixture) job(queue string) gq.Job {
 	f.Helper()
 	if _, err := f.engine.Submit(f.Context(), gq.Spec{Queue: queue, Type: "t"}); err != nil {

@@ -7,7 +7,7 @@ import (
 	"github.com/gopherqueue/gq"
 )
 
-// Items of a batch are judged one by one; nothing foreign gets in with the rest.
+// Items of a batch are checked one by one; no foreign item slips through.
 func TestItems(t *testing.T) {
 	f := newFixture(t)
 	own, foreign := f.target("own"), f.target("foreign")
@@ -85,7 +85,8 @@ func TestItems(t *testing.T) {
 	}
 }
 
-// A key that a job of a foreign queue has is taken, and that is all one learns.
+// A key held by a job of a foreign queue is reported as taken, and nothing else is
+// revealed.
 func TestForeignKey(t *testing.T) {
 	f := newFixture(t)
 	keyed := gq.Spec{Queue: "foreign", Type: "t", Key: gq.IdempotencyKey{Name: "k"}}
@@ -103,7 +104,7 @@ func TestForeignKey(t *testing.T) {
 	}
 }
 
-// Lists have only what may be read, and totals count only that.
+// Lists have only what the caller may read, and totals count only that.
 func TestLists(t *testing.T) {
 	f := newFixture(t)
 	f.target("own")
@@ -136,8 +137,8 @@ func TestLists(t *testing.T) {
 	}
 }
 
-// A pool is shared, so putting a queue into one is not a matter of the queue
-// alone; and a schedule cannot be taken over by naming it.
+// A pool is shared, so putting a queue into one needs more than access to the queue; and
+// naming a schedule does not allow taking it over.
 func TestSharedThings(t *testing.T) {
 	f := newFixture(t)
 	f.target("own")

@@ -38,8 +38,8 @@ func (s *countingStore) Update(ctx context.Context, updates []store.Update) ([]s
 	return s.Store.Update(ctx, updates)
 }
 
-// A call by somebody with scopes on one queue reads jobs as often as a call by somebody
-// who may do everything, for whom nothing is checked.
+// A call with scopes on one queue reads jobs as often as a call by an administrator, for
+// whom nothing is checked.
 func TestGuardReadsNoMore(t *testing.T) {
 	for name, call := range calls {
 		if call.whole {
@@ -73,7 +73,8 @@ func TestGuardReadsNoMore(t *testing.T) {
 				}
 				return counted[1], counted[0]
 			}
-			// News of earlier writes may wake a wait, which then looks once more.
+			// Notifications of earlier writes may wake a wait, which then reads once
+			// more.
 			for attempt := 1; ; attempt++ {
 				checked, free := measure()
 				if checked <= free {
@@ -87,8 +88,8 @@ func TestGuardReadsNoMore(t *testing.T) {
 	}
 }
 
-// A refused caller learns nothing about the job but that it is refused, and an invented
-// lease is answered as one that nobody has, whether or not there is a job it could belong to.
+// A rejected caller learns nothing about the job except the rejection, and an invented
+// lease gets the same error as an unknown one, whether or not a matching job exists.
 func TestRefusedAnswers(t *testing.T) {
 	f := newFixture(t)
 	foreign := f.target("foreign")

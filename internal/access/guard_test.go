@@ -18,7 +18,7 @@ import (
 
 var _ engine.API = (*Guard)(nil)
 
-// Every method of an engine that callers could want is guarded.
+// Every engine method that callers could use is guarded.
 func TestGuardIsTotal(t *testing.T) {
 	guarded, all := reflect.TypeFor[engine.API](), reflect.TypeFor[*engine.Engine]()
 	own := []string{"Run", "Sweep", "Now", "Delegate", "In", "Enqueue", "Store", "UseCallbacks"} // those of the process itself; In takes a transaction of its own, and Enqueue is Submit
@@ -40,18 +40,18 @@ func TestGuardIsTotal(t *testing.T) {
 	}
 }
 
-// target is what there is in one queue.
+// target is the contents of one queue.
 type target struct {
 	queue string
 	done  gq.JobID
 	job   gq.Job // claimed
 }
 
-// call is one method as it is used on what is in a queue.
+// call is one method, called on the contents of a queue.
 type call struct {
 	needs Scope // one of these on the queue
 	whole bool  // on all queues
-	lists bool  // names nothing: others' things are left out rather than refused
+	lists bool  // names nothing: foreign objects are omitted rather than rejected
 	do    func(ctx context.Context, g *Guard, at *target) error
 }
 
@@ -215,7 +215,7 @@ var calls = map[string]call{
 		return listed(g.Queues(ctx))(func(q gq.Queue) bool { return q.Name == at.queue })
 	}},
 	"QueuesAfter": {needs: Read, lists: true, do: func(ctx context.Context, g *Guard, at *target) error {
-		for after := ""; ; { // a page of one each, past those that the caller may not read
+		for after := ""; ; { // pages of one each, past those that the caller may not read
 			page, err := g.QueuesAfter(ctx, after, 1)
 			if err != nil || len(page) == 0 {
 				return listed(page, err)(func(gq.Queue) bool { return true })
@@ -284,7 +284,7 @@ var calls = map[string]call{
 	}},
 }
 
-// errSeen means that a list has what it was looked for.
+// errSeen means that a list has the expected item.
 var errSeen = errors.New("seen")
 
 func listed[T any](list []T, err error) func(func(T) bool) error {
@@ -299,7 +299,7 @@ func listed[T any](list []T, err error) func(func(T) bool) error {
 	}
 }
 
-// untilLast follows the events that there are.
+// untilLast follows the existing events.
 func untilLast(ctx context.Context, g *Guard, f func(gq.Event) error) error {
 	ctx, cancel := context.WithTimeout(ctx, 50*time.Millisecond)
 	defer cancel()
@@ -330,7 +330,7 @@ func (f *fixture) target(queue string) *target {
 	return &target{queue: queue, done: done.Spec.ID, job: f.job(queue)}
 }
 
-// Every method, by every role, on the caller's own queue and on a foreign one.
+// Calls every method, with every role, on the caller's own queue and on a foreign one.
 func TestGuard(t *testing.T) {
 	for name, c := range calls {
 		t.Run(name, func(t *testing.T) {
@@ -369,8 +369,8 @@ func check(t *testing.T, what string, c call, err error, may bool) {
 	}
 }
 
-// Whoever waits when its token is revoked gets nothing of what comes then, and a job
-// that came for it is there for others at once.
+// A caller whose token is revoked while it waits gets nothing, and a job that arrived for
+// it is available to others at once.
 func TestARevokedTokenWaitsInVain(t *testing.T) {
 	f := newFixture(t)
 	identity, err := f.ring.Verify(t.Context(), f.token("w", "work,read"))
@@ -418,7 +418,7 @@ func TestARevokedTokenWaitsInVain(t *testing.T) {
 	}
 }
 
-// TestMissingScopesAreNamed checks that a refusal says in one clause which scope is
+// TestMissingScopesAreNamed checks that a rejection says in one clause which scope is
 // missing and where.
 func TestMissingScopesAreNamed(t *testing.T) {
 	f := newFixture(t)

@@ -69,7 +69,7 @@ func TestTokens(t *testing.T) {
 	}
 }
 
-// Whatever is wrong with a token, the answer is the same.
+// Every invalid token gets the same error.
 func TestRefusedAlike(t *testing.T) { synctest.Test(t, refusedAlike) }
 
 func refusedAlike(t *testing.T) {
@@ -157,8 +157,8 @@ func TestRate(t *testing.T) {
 	})
 }
 
-// A call counts once, however much is asked of the guard for its sake; the next
-// request on a stream is another call.
+// A call counts once, however many checks it causes; the next request on a stream is
+// another call.
 func TestRateCountsCalls(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		i := newIdentity("t", "t", []Grant{{all, []string{"*"}}})
@@ -197,8 +197,9 @@ func (d failing) Docs(ctx context.Context, kind, after string, limit int) ([]sto
 	return d.Documents.Docs(ctx, kind, after, limit)
 }
 
-// A token that another process made is known at once, and what it revokes within two
-// seconds; a flood of unknown tokens does not reach the store; an outage is bridged for a minute.
+// A token that another process created is known at once, and a revocation within two
+// seconds; a flood of unknown tokens does not reach the store; an outage is bridged for a
+// minute.
 func TestFreshness(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t)
@@ -243,8 +244,8 @@ func TestFreshness(t *testing.T) {
 	})
 }
 
-// How long a refusal takes, and what it costs the store, does not tell whether there
-// is a token with the id.
+// The duration of a rejection and its cost to the store do not reveal whether a token
+// with the id exists.
 func TestRefusalsTakeAsLong(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t)
@@ -257,7 +258,7 @@ func TestRefusalsTakeAsLong(t *testing.T) {
 		id, secret, _ := split(good)
 		measure := func(text string) (took time.Duration, read int) {
 			time.Sleep(freshFor)
-			if _, err := ring.Verify(t.Context(), good); err != nil { // what is known is fresh
+			if _, err := ring.Verify(t.Context(), good); err != nil { // the snapshot is fresh
 				t.Fatal(err)
 			}
 			began, before := time.Now(), reads
@@ -277,8 +278,8 @@ func TestRefusalsTakeAsLong(t *testing.T) {
 	})
 }
 
-// A stream ends soon after another process has revoked its token, although nothing
-// happens on it, and at once when the token expires; claims and waits do too.
+// A stream ends soon after another process revoked its token, even while idle, and at
+// once when the token expires; so do claims and waits.
 func TestStreamsEndWithTheirToken(t *testing.T) {
 	for name, do := range map[string]func(context.Context, *fixture) error{
 		"follow": func(ctx context.Context, f *fixture) error {
@@ -372,7 +373,7 @@ func TestGate(t *testing.T) {
 	}
 }
 
-// An open server asks for tokens as soon as there is one, and goes on doing so.
+// An open server requires tokens as soon as there is one, and keeps doing so.
 func TestGateCloses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t)
@@ -436,8 +437,7 @@ func TestMatches(t *testing.T) {
 	}
 }
 
-// Authorization costs a call a look at its token and one at the queue of its job: under
-// 5 µs.
+// Authorization costs a lookup of the token and one of the job's queue: under 5 µs.
 func BenchmarkAuthorize(b *testing.B) {
 	f := newFixture(b)
 	var text string

@@ -64,7 +64,7 @@ func (d directory) Keeps() bool              { return true }
 
 const smallJobs = 40
 
-// small settings finish in a moment.
+// small returns settings that finish quickly.
 func small(scenarios ...Scenario) Settings {
 	s := DefaultSettings()
 	s.Scenarios, s.Callers, s.Batch = scenarios, []int{1, 8}, 7
@@ -229,8 +229,7 @@ func TestFilter(t *testing.T) {
 	}
 }
 
-// Each filter must pass over the backlog for its own reason, or it measures
-// another one.
+// Each filter must skip the backlog for its own reason, or it would measure another one.
 func TestFiltersDifferInOneRespect(t *testing.T) {
 	for _, f := range filters() {
 		job, other := f.job(), ahead()

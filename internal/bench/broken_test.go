@@ -9,7 +9,7 @@ import (
 	"github.com/gopherqueue/gq/store"
 )
 
-// Stores that break their contract must fail the run, not shine in it.
+// Stores that violate their contract must fail the run.
 func TestBrokenStores(t *testing.T) {
 	for _, test := range []struct {
 		name   string
@@ -29,7 +29,7 @@ func TestBrokenStores(t *testing.T) {
 	}
 }
 
-// losing acknowledges jobs of a call that it does not insert.
+// losing acknowledges jobs that it does not insert.
 type losing struct{ store.Store }
 
 func (s losing) Insert(ctx context.Context, groups []store.Group) ([]store.Inserted, error) {
@@ -58,7 +58,7 @@ func (s miscounting) Counts(ctx context.Context, queues ...string) ([]gq.Count, 
 	return counts, err
 }
 
-// lazy answers completions without making them.
+// lazy acknowledges completions without making them.
 type lazy struct{ store.Store }
 
 func (s lazy) Update(_ context.Context, updates []store.Update) ([]store.Updated, error) {

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// mostError is what a percentile may be off by, as documented.
+// mostError is the documented maximum error of a percentile.
 const mostError = 0.01
 
 func TestHistogramBuckets(t *testing.T) {

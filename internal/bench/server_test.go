@@ -10,7 +10,7 @@ import (
 	"github.com/gopherqueue/gq/store/local"
 )
 
-// remote is an engine in the place of a server.
+// remote returns an engine in place of a server.
 func remote(t *testing.T) *engine.Engine {
 	t.Helper()
 	s, err := local.OpenMemory(local.Options{})

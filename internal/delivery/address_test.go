@@ -15,8 +15,8 @@ import (
 	"github.com/gopherqueue/gq/internal/errs"
 )
 
-// resolver answers as a resolver does that reads numbers as inet_aton: octal,
-// hexadecimal, short forms. What is no number is looked up in names.
+// resolver resolves numbers like inet_aton (octal, hexadecimal, short forms) and looks up
+// everything else in names.
 type resolver map[string][]netip.Addr
 
 func (r resolver) lookup(_ context.Context, host string) ([]netip.Addr, error) {
@@ -56,7 +56,7 @@ func aton(host string) (netip.Addr, bool) {
 	return netip.AddrFrom4([4]byte{byte(value >> 24), byte(value >> 16), byte(value >> 8), byte(value)}), true
 }
 
-// forbiddenHosts are ways to spell addresses that callbacks may not reach.
+// forbiddenHosts are spellings of addresses that callbacks may not reach.
 var forbiddenHosts = strings.Fields(`
 	127.0.0.1 127.1 127.0.1 0177.0.0.1 0x7f.0.0.1 0x7f.1 0x7f000001 2130706433 017700000001 127.000.000.001
 	0177.0x0.0.01 127.255.255.254 127.0.0.1. 0x7F.0x00.0x00.0x01 127.0.0.01
@@ -92,8 +92,8 @@ var names = resolver{
 	"nat64.example":     {netip.MustParseAddr("64:ff9b::a9fe:a9fe")},
 }
 
-// Nothing listens where a request would arrive that got through, and it is
-// refused for the address and not for want of an answer.
+// Nothing listens at these addresses, but deliveries are rejected because of the address,
+// not for lack of a response.
 func TestForbiddenAddresses(t *testing.T) {
 	if len(forbiddenHosts) < 100 {
 		t.Fatalf("%d spellings, want at least 100", len(forbiddenHosts))
@@ -135,8 +135,8 @@ func TestPublicAddresses(t *testing.T) {
 	}
 }
 
-// A name that resolves to a public address first and to a private one when it is
-// connected to gets nowhere: what counts is the socket's own address.
+// A name that resolves to a public address first and to a private one on connecting is
+// blocked: the address of the socket counts.
 func TestRebinding(t *testing.T) {
 	reached := false
 	server := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { reached = true }))
@@ -155,8 +155,8 @@ func TestRebinding(t *testing.T) {
 		}
 		return []netip.Addr{netip.MustParseAddr("127.0.0.1")}, nil
 	}
-	// The name is looked up once more for each connection, and the address that
-	// comes out is checked each time.
+	// The name is resolved again for each connection, and the result is checked each
+	// time.
 	if _, err := s.resolve(t.Context(), "rebind.example"); err != nil {
 		t.Fatal(err)
 	}
@@ -193,9 +193,8 @@ func TestAllow(t *testing.T) {
 	}
 }
 
-// TestCheckURL checks that what the URL alone condemns is refused before a job is
-// accepted, with the setting that would permit it, and that nothing is refused
-// which a delivery might reach.
+// TestCheckURL checks that a URL that can never work is rejected before a job is
+// accepted, naming the setting that would allow it, and that no other URL is rejected.
 func TestCheckURL(t *testing.T) {
 	var none Allow
 	for _, host := range forbiddenHosts {

@@ -14,7 +14,7 @@ import (
 	"github.com/gopherqueue/gq/webhook"
 )
 
-// The programs of docs/webhooks.md accept what is signed and nothing else.
+// The programs of docs/webhooks.md accept signed requests and nothing else.
 func TestDocumentedVerification(t *testing.T) {
 	text, err := os.ReadFile("../../docs/webhooks.md")
 	if err != nil {

@@ -18,7 +18,7 @@ import (
 
 func TestMain(m *testing.M) { leaktest.Main(m) }
 
-// fixture is an engine over a store in memory, with deliveries to loopback.
+// fixture is an engine on an in-memory store, with deliveries to loopback.
 type fixture struct {
 	*testing.T
 	store  store.Store
@@ -39,8 +39,8 @@ func newFixture(t *testing.T) *fixture {
 	return &fixture{T: t, store: s, engine: e}
 }
 
-// patience is for receivers that a machine which stands still makes slow. It is less
-// than the time for which a process has a delivery to itself.
+// patience is the limit for receivers that a stalled machine makes slow. It is less than
+// the time for which a process owns a delivery.
 const patience = 45 * time.Second
 
 // hooks runs deliveries until the test ends or stop is called.
@@ -113,14 +113,13 @@ func (f *fixture) state(h *Hooks, s State) []Delivery {
 	return page.Deliveries
 }
 
-// received is a request as a receiver got it.
+// received is a request as the receiver got it.
 type received struct {
 	header http.Header
 	body   []byte
 }
 
-// receiver answers requests with the statuses it is given, the last one for
-// ever.
+// receiver responds with the given statuses, and then with the last one forever.
 type receiver struct {
 	*httptest.Server
 	mu  sync.Mutex

@@ -25,8 +25,8 @@ func (o *outage) Doc(ctx context.Context, kind, name string) (store.Doc, error) 
 	return o.Store.Doc(ctx, kind, name)
 }
 
-// TestOutageAtStart has deliveries wait for a database that is away, and end with
-// what will not pass.
+// TestOutageAtStart checks that deliveries wait for an unreachable database, and stop at
+// a permanent error.
 func TestOutageAtStart(t *testing.T) {
 	f := newFixture(t)
 	away := &outage{Store: f.store, err: gq.ErrUnavailable}

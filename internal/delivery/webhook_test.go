@@ -71,7 +71,7 @@ func TestDelivery(t *testing.T) {
 	}
 }
 
-// Every way a job can end is told of, by its own name.
+// Every way a job can end is delivered under its own name.
 func TestEnds(t *testing.T) {
 	f := newFixture(t)
 	r := f.receiver(http.StatusOK)
@@ -156,7 +156,7 @@ func TestDeadLetter(t *testing.T) {
 	}
 }
 
-// A redirect is not followed, not even to a place that would be allowed.
+// A redirect is not followed, not even to an allowed address.
 func TestRedirects(t *testing.T) {
 	f := newFixture(t)
 	for _, status := range []int{301, 302, 303, 307, 308} {
@@ -170,7 +170,7 @@ func TestRedirects(t *testing.T) {
 	}
 }
 
-// Receivers that do not behave cost an attempt and hold up nobody.
+// Misbehaving receivers cost an attempt and delay nobody.
 func TestAbusiveReceivers(t *testing.T) {
 	f := newFixture(t)
 	var written atomic.Int64
@@ -209,7 +209,7 @@ func TestAbusiveReceivers(t *testing.T) {
 	}
 }
 
-// rawServer accepts connections, answers with a text and resets them.
+// rawServer accepts connections, responds with a text and resets them.
 func (f *fixture) rawServer(answer string) string {
 	f.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -235,7 +235,7 @@ func (f *fixture) rawServer(answer string) string {
 	return "http://" + l.Addr().String()
 }
 
-// hanging is a receiver that never answers, and how many wait for it.
+// hanging is a receiver that never responds; waiting counts the requests.
 func (f *fixture) hanging() (url string, waiting *atomic.Int64) {
 	f.Helper()
 	waiting = new(atomic.Int64)
@@ -256,7 +256,7 @@ func (f *fixture) hanging() (url string, waiting *atomic.Int64) {
 	return server.URL, waiting
 }
 
-// Deliveries to a receiver that never answers take up its own places only.
+// Deliveries to a receiver that never responds use only its own share of requests.
 func TestSlowReceiver(t *testing.T) {
 	f := newFixture(t)
 	slow, waiting := f.hanging()
@@ -280,7 +280,7 @@ func TestSlowReceiver(t *testing.T) {
 	f.until("twenty outstanding ones", func() bool { return h.Totals().Outstanding == 20 })
 }
 
-// However many receivers there are that never answer, one that did is not held up.
+// Any number of receivers that never respond do not delay one that does.
 func TestManySlowReceivers(t *testing.T) {
 	f := newFixture(t)
 	quick := f.receiver(200)
@@ -310,7 +310,7 @@ func TestManySlowReceivers(t *testing.T) {
 	}
 }
 
-// What a host may have follows from how it took the last request.
+// A host's share follows from how fast its last request ended.
 func TestPlaces(t *testing.T) {
 	h := New(nil, nil, Options{Concurrency: 8})
 	for _, test := range []struct {
@@ -336,7 +336,7 @@ func TestPlaces(t *testing.T) {
 	}
 }
 
-// A host that takes nothing does not fill the outbox.
+// A host that accepts nothing does not fill the outbox.
 func TestCrowdedHost(t *testing.T) {
 	f := newFixture(t)
 	dead := f.rawServer("")
@@ -352,8 +352,8 @@ func TestCrowdedHost(t *testing.T) {
 	}
 }
 
-// What ends while nobody delivers, and what was under way when a process died,
-// is delivered by the next one.
+// Jobs that end while no process delivers, and requests in progress when a process died,
+// are delivered by the next process.
 func TestRestart(t *testing.T) {
 	f := newFixture(t)
 	var broken atomic.Bool
@@ -389,8 +389,7 @@ func TestRestart(t *testing.T) {
 	}
 }
 
-// Two processes on one store deliver everything, and each end once as long as
-// none of them dies.
+// Two processes on one store deliver everything, each end once as long as neither dies.
 func TestTwoProcesses(t *testing.T) {
 	f := newFixture(t)
 	r := f.receiver(500, 200)
@@ -461,8 +460,8 @@ func TestPrune(t *testing.T) {
 	}
 }
 
-// More than one commit takes are dropped too: a busy installation makes more in the
-// time between two looks.
+// Pruning deletes more than fits into one commit: a busy installation creates more
+// between two passes.
 func TestPruneMany(t *testing.T) {
 	f := newFixture(t)
 	h, stop := f.hooks(Options{})
@@ -486,7 +485,7 @@ func TestPruneMany(t *testing.T) {
 	}
 }
 
-// The cursor passes what has no callback, and is not written for every page.
+// The cursor passes jobs without a callback, and is not written for every page.
 func TestCursor(t *testing.T) {
 	f := newFixture(t)
 	h, stop := f.hooks(Options{})
@@ -532,7 +531,7 @@ func ExampleSecret_Verify() {
 	// <nil>
 }
 
-// A job that is removed as soon as it has ended is told of all the same.
+// A job that is purged as soon as it has ended is still delivered.
 func TestPurgeLosesNoCallback(t *testing.T) {
 	f := newFixture(t)
 	e, err := engine.New(f.store, engine.Options{})
@@ -557,7 +556,7 @@ func TestPurgeLosesNoCallback(t *testing.T) {
 	}
 	f.until("all callbacks", func() bool { return len(f.state(h, Delivered)) == 2*n })
 
-	// While nobody makes deliveries of what has ended, it stays.
+	// Without a process that creates deliveries, the ended job stays.
 	stop()
 	id := f.finish(r.URL)
 	soon, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)

@@ -21,7 +21,7 @@ import (
 
 func TestMain(m *testing.M) { leaktest.Main(m) }
 
-// log is an event log in memory.
+// log is an in-memory event log.
 type log struct {
 	mu     sync.Mutex
 	events []gq.Event
@@ -81,9 +81,8 @@ func (l *log) Follow(ctx context.Context, after uint64, f func([]gq.Event) error
 	return nil
 }
 
-// TestEverySubscriberGetsEverything lets subscribers begin at random places while
-// the log grows: each gets all events after its place once, in order, in their
-// encoded form.
+// TestEverySubscriberGetsEverything starts subscribers at random positions while the log
+// grows: each gets all later events once, in order and encoded correctly.
 func TestEverySubscriberGetsEverything(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLog()
@@ -134,8 +133,8 @@ func TestEverySubscriberGetsEverything(t *testing.T) {
 	})
 }
 
-// TestSlowSubscriberDelaysNobody blocks one subscriber for good; another still
-// gets everything, and the first can resume where it stopped.
+// TestSlowSubscriberDelaysNobody blocks one subscriber forever; another still gets
+// everything, and the first can resume where it stopped.
 func TestSlowSubscriberDelaysNobody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLog()
@@ -196,7 +195,7 @@ func TestGone(t *testing.T) {
 		}
 		stop()
 		wg.Wait()
-		// After the end of the hub a subscription ends too.
+		// A subscription ends with the hub.
 		if after, err := h.Subscribe(t.Context(), recent, Filter{}, 0, nil); after != recent || err != nil {
 			t.Errorf("subscription to a hub that ended: %d, %v", after, err)
 		}
@@ -220,7 +219,7 @@ func TestFromMemory(t *testing.T) {
 		l.mu.Unlock()
 		l.write(50)
 		synctest.Wait()
-		if n := l.reads - before; n > 2 { // the hub's own
+		if n := l.reads - before; n > 2 { // those of the hub itself
 			t.Errorf("one page of events was read %d times from the log", n)
 		}
 		stop()
@@ -228,8 +227,8 @@ func TestFromMemory(t *testing.T) {
 	})
 }
 
-// TestReadTogether lets subscribers begin at the same place far back: they share
-// what is read from the log, in what it takes to read it once.
+// TestReadTogether starts subscribers at the same position far back: they share the reads
+// of the log.
 func TestReadTogether(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLog()
@@ -269,8 +268,7 @@ func TestReadTogether(t *testing.T) {
 	})
 }
 
-// A filter passes what it passes event by event, also where a page tells of all
-// of its events.
+// A filter gives the same result per page as per event.
 func TestPass(t *testing.T) {
 	job := machine.NewJobID([16]byte{7})
 	may := func(queue string) bool { return queue == "q1" || queue == "q12" }
@@ -329,8 +327,8 @@ func TestPass(t *testing.T) {
 	}
 }
 
-// A follower of the hub gets what a follower of its source would, and is told when
-// the hub has ended.
+// A follower of the hub gets what a follower of its source would, and notices the end of
+// the hub.
 func TestFollow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLog()
@@ -377,7 +375,7 @@ func TestFollow(t *testing.T) {
 	})
 }
 
-// leave is a guard that lets everyone in until it does not.
+// leave is a guard that admits everyone until ended.
 type leave struct{ ended atomic.Bool }
 
 func (*leave) Reader(context.Context, []string) (func(string) bool, error) { return nil, nil }
@@ -393,7 +391,7 @@ func (*leave) WhileValid(ctx context.Context) (context.Context, context.CancelFu
 	return ctx, func() {}
 }
 
-// A subscriber whose token is revoked is told of nothing that happens then.
+// A subscriber whose token is revoked gets no later events.
 func TestNothingAfterTheEndOfAToken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, g := newLog(), &leave{}

@@ -17,7 +17,7 @@ import (
 	"github.com/gopherqueue/gq/store/local"
 )
 
-// The documented group "assignment and lease": timers, renewals, cancellations.
+// The specified group "assignment and lease": timers, renewals, cancellations.
 
 func TestAssignment(t *testing.T) {
 	spec.Covers(t, "M-04", "M-05", "M-06", "M-43", "M-50", "M-52", "M-53", "M-55", "M-56", "M-59", "M-150")
@@ -78,7 +78,7 @@ func TestAck(t *testing.T) {
 		late := f.submit()
 		l = f.assigned()
 		time.Sleep(5 * time.Second)
-		f.ends(l.ID, "CANCELLED", "ACK_TIMEOUT") // whether or not anyone has recorded it
+		f.ends(l.ID, "CANCELLED", "ACK_TIMEOUT") // whether or not it was recorded yet
 		_, err = f.Ack(f.Context(), matchmaker.Ref{Lease: l.ID})
 		f.refused("too late", err, gq.ErrStaleLease)
 		f.beats("p")
@@ -192,8 +192,8 @@ func TestDecline(t *testing.T) {
 	})
 }
 
-// After the pause the decliner is still not given the job under the same seed,
-// since the id of the lease would repeat.
+// After the pause the decliner still does not get the job under the same seed, since the
+// lease id would repeat.
 func TestDeclinedLeaseDoesNotRepeat(t *testing.T) {
 	spec.Covers(t, "M-48")
 	bubble(t, matchmaker.Options{}, func(f *fixture) {
@@ -277,7 +277,7 @@ func TestCancellationByStatus(t *testing.T) {
 	}
 }
 
-// A reduced quota takes the newest leases away.
+// A reduced quota revokes the newest leases.
 func TestCancellationByPolicy(t *testing.T) {
 	spec.Covers(t, "M-73", "M-82", "M-110", "M-126", "M-150")
 	bubble(t, matchmaker.Options{}, func(f *fixture) {
@@ -371,7 +371,7 @@ func TestComplete(t *testing.T) {
 	})
 }
 
-// Only the newest attempt lives; older ones can do nothing any more.
+// Only the newest attempt is active; older ones can do nothing any more.
 func TestOldAttemptsAreTombstoned(t *testing.T) {
 	spec.Covers(t, "M-44", "M-74", "M-81")
 	bubble(t, matchmaker.Options{}, func(f *fixture) {
@@ -400,7 +400,7 @@ func TestOldAttemptsAreTombstoned(t *testing.T) {
 	})
 }
 
-// explain is all that the engine says about a job.
+// explain returns everything that the engine says about a job.
 func (f *fixture) explain(j matchmaker.Job) string {
 	f.Helper()
 	x, err := f.engine.Explain(f.Context(), jobID(f, j.ID))
@@ -414,7 +414,7 @@ func (f *fixture) explain(j matchmaker.Job) string {
 	return strings.Join(lines, "\n")
 }
 
-// historian counts the histories that are read.
+// historian counts reads of histories.
 type historian struct {
 	*local.Store
 	read atomic.Int64
@@ -425,8 +425,8 @@ func (h *historian) History(ctx context.Context, id gq.JobID) ([]gq.Event, error
 	return h.Store.History(ctx, id)
 }
 
-// Jobs that lose their leases in one commit go to others, without a look at the history of
-// each: all of them would be in all.
+// Jobs that lose their leases in one commit go to others, without reading each job's
+// history: every history would contain all of them.
 func TestManyLeasesEndAtOnce(t *testing.T) {
 	for name, by := range map[string]func(*fixture) *fixture{
 		"by who gave them":   func(f *fixture) *fixture { return f },

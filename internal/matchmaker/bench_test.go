@@ -14,8 +14,8 @@ import (
 	"github.com/gopherqueue/gq/store"
 )
 
-// market fills a store with providers and queued jobs of so many shapes, and
-// returns a dispatcher that knows all of it.
+// market fills a store with providers and queued jobs of several shapes, and returns a
+// dispatcher that has read them.
 func market(b *testing.B, jobs, providers, shapes int) *matchmaker.Dispatcher {
 	b.Helper()
 	s := openStore(b)
@@ -56,7 +56,7 @@ func market(b *testing.B, jobs, providers, shapes int) *matchmaker.Dispatcher {
 	return d
 }
 
-// seed writes providers as a registry of that size would have them.
+// seed writes the documents of a registry with this many providers.
 func seed(b *testing.B, s store.Store, providers, shapes int, rng *rand.Rand) {
 	b.Helper()
 	now := time.Now().Unix()
@@ -83,8 +83,9 @@ func seed(b *testing.B, s store.Store, providers, shapes int, rng *rand.Rand) {
 	}
 }
 
-// BenchmarkRound is a round from the backlog to the commit. The interval is
-// 250 ms; the million is asked for by name, as filling the store takes a while.
+// BenchmarkRound measures a round from the backlog to the commit. The interval is 250 ms.
+// The run with a million jobs must be selected by name, since filling the store takes
+// long.
 func BenchmarkRound(b *testing.B) {
 	for _, size := range []struct{ jobs, providers, shapes int }{
 		{10_000, 1000, 10},

@@ -15,8 +15,7 @@ import (
 	"github.com/gopherqueue/gq/match"
 )
 
-// Jobs that wait are looked at every interval, and what changes is looked at at
-// once.
+// Waiting jobs are considered every interval, and changes at once.
 func TestRun(t *testing.T) {
 	spec.Covers(t, "M-35", "M-36", "M-137")
 	synctest.Test(t, func(t *testing.T) {
@@ -52,15 +51,15 @@ func TestRun(t *testing.T) {
 				f.Fatal("it is not looked at again")
 			}
 		}
-		// The pause and the seed's ten seconds are over by then, and a round is at
-		// most an interval later.
+		// By then the pause and the seed's ten seconds are over, and a round follows
+		// within an interval.
 		if d := f.lease(f.job(j).Lease).Start.Sub(declined); d > 10*time.Second+300*time.Millisecond {
 			f.Errorf("assigned %v after it was declined", d)
 		}
 	})
 }
 
-// While nothing waits nothing is written, and hardly anything is read.
+// While no job waits, nothing is written, and almost nothing is read.
 func TestIdleRoundsCostNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t, openStore(t), matchmaker.Options{})
@@ -159,8 +158,8 @@ func TestSnapshot(t *testing.T) {
 	})
 }
 
-// Only an active provider is given jobs, however it came by another status, and
-// whichever dispatcher decides.
+// Only an active provider gets jobs, however it got another status and whichever
+// dispatcher decides.
 func TestOnlyActiveProvidersAreGivenJobs(t *testing.T) {
 	spec.Covers(t, "M-22", "M-25")
 	for _, status := range match.Statuses() {
@@ -207,9 +206,9 @@ func TestOnlyActiveProvidersAreGivenJobs(t *testing.T) {
 	}
 }
 
-// What a provider is given in an epoch never adds up to more than the cap of the
-// kind, counted here from the assignments: over several rounds, after a restart,
-// whatever became of the leases, and apart from the other kind.
+// The units that a provider gets in an epoch, counted here from the assignments, never
+// exceed the limit of the kind: over several rounds, after a restart, however the leases
+// ended, and separately for each kind.
 func TestUnitsPerEpoch(t *testing.T) {
 	spec.Covers(t, "M-27", "M-111")
 	for _, kind := range match.Kinds() {
@@ -227,7 +226,7 @@ func TestUnitsPerEpoch(t *testing.T) {
 					for _, a := range r.Assignments {
 						l := f.lease(a.Lease)
 						sum[l.Kind] += f.unitsOf(l)
-						end(f.ack(l)) // what was given stays given
+						end(f.ack(l)) // granted units stay granted
 					}
 					return sum
 				}
@@ -239,7 +238,7 @@ func TestUnitsPerEpoch(t *testing.T) {
 						}
 						d := f
 						if i%2 == 1 {
-							d = f.another(matchmaker.Options{}) // knows only what is stored
+							d = f.another(matchmaker.Options{}) // it knows only what is stored
 						}
 						for k, n := range given(d.round(), f.fail) {
 							total[k] += n
@@ -346,7 +345,7 @@ func (f *fixture) requesters(r matchmaker.Round) map[string]int {
 	return counts
 }
 
-// Every twentieth match is for a job that pays little.
+// Every twentieth match goes to a job that pays little.
 func TestStarvation(t *testing.T) {
 	spec.Covers(t, "M-112", "M-153")
 	bubble(t, matchmaker.Options{}, func(f *fixture) {
@@ -380,8 +379,8 @@ func TestStarvation(t *testing.T) {
 	})
 }
 
-// Jobs that nobody could serve do not stand in the way of others, and it is said
-// why they wait.
+// Jobs that no provider could serve do not block others, and their explanation says why
+// they wait.
 func TestSetAside(t *testing.T) {
 	spec.Covers(t, "M-30")
 	bubble(t, matchmaker.Options{}, func(f *fixture) {
@@ -473,8 +472,8 @@ func TestExplain(t *testing.T) {
 	})
 }
 
-// Whatever another API puts into the queue, jobs of this one are matched: what no
-// round could be computed with is left out of it, and says so.
+// Whatever another API submits to the queue, jobs of this one are matched: a job that no
+// round can process is left out, and its explanation says so.
 func TestJobsThatNoRoundCanHaveStopNoOther(t *testing.T) {
 	for name, alien := range map[string]gq.Spec{
 		"negative depth": {Attributes: map[string]string{"matching.0": `{"spec":{"depth":-1}}`}},
@@ -505,7 +504,7 @@ func TestJobsThatNoRoundCanHaveStopNoOther(t *testing.T) {
 	}
 }
 
-// A tier that is configured no more weighs nothing, and stops nobody.
+// A tier that is no longer configured weighs nothing and blocks nobody.
 func TestTierThatIsGone(t *testing.T) {
 	set := match.DefaultSettings()
 	set.Priority.Tiers["GOLD"] = 450_000_000
@@ -529,7 +528,7 @@ func TestTierThatIsGone(t *testing.T) {
 	})
 }
 
-// A queue that is paused hands out nothing, by rounds neither, and goes on when it is
+// A paused queue hands out nothing, not even through rounds, and continues when it is
 // resumed.
 func TestPausedQueue(t *testing.T) {
 	bubble(t, matchmaker.Options{}, func(f *fixture) {
@@ -550,8 +549,8 @@ func TestPausedQueue(t *testing.T) {
 	})
 }
 
-// Jobs that wait for another one take part in rounds when that has ended, and stop none
-// before.
+// Jobs that wait for another one take part in rounds when that one has ended, and block
+// none before.
 func TestJobsThatWaitForAnother(t *testing.T) {
 	bubble(t, matchmaker.Options{}, func(f *fixture) {
 		other, err := f.engine.Submit(f.Context(), gq.Spec{Queue: "other", Type: "t", Policy: gq.PresetJobModel.Policy()})
@@ -592,8 +591,8 @@ func TestJobsThatWaitForAnother(t *testing.T) {
 	})
 }
 
-// A round whose record is longer than a document is held and recorded all the same, and
-// nothing of it stays behind the horizon.
+// A round whose record is longer than a document still runs and is recorded, and nothing
+// of it is kept beyond the horizon.
 func TestLongRecord(t *testing.T) {
 	const more = "matching.more"
 	parts := func(f *fixture) int {
@@ -632,7 +631,7 @@ func TestLongRecord(t *testing.T) {
 		for _, a := range r.Assignments {
 			done(a.Lease)
 		}
-		for range 4 { // each is a base of its own
+		for range 4 { // each is a base record
 			time.Sleep(time.Hour)
 			f.beats("p")
 			f.submit()
@@ -648,8 +647,8 @@ func TestLongRecord(t *testing.T) {
 	})
 }
 
-// A round takes no more jobs than fit into one commit, and gives a provider no more leases than fit
-// into its account, whatever the policy says.
+// A round takes no more jobs than fit into one commit, and gives a provider no more
+// leases than fit into its account, whatever the policy says.
 func TestRoomOfARound(t *testing.T) {
 	bubble(t, matchmaker.Options{}, func(f *fixture) {
 		f.policy(`{"batch_size": 5000, "quotas": {"leases_max_per_provider": 100000}}`)

@@ -24,8 +24,8 @@ import (
 
 func TestMain(m *testing.M) { pgtest.Main(m) }
 
-// fixture is a dispatcher over a store in memory, in a bubble where time passes
-// only when everyone waits for it.
+// fixture is a dispatcher on an in-memory store, in a bubble where time passes only when
+// everyone waits.
 type fixture struct {
 	*testing.T
 	*matchmaker.Dispatcher
@@ -33,7 +33,7 @@ type fixture struct {
 	store  store.Store
 }
 
-// bubble runs a test with a fixture whose rounds are held when they are asked for.
+// bubble runs a test with a fixture whose rounds run only on request.
 func bubble(t *testing.T, o matchmaker.Options, f func(f *fixture)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -72,10 +72,10 @@ func newFixture(t *testing.T, s store.Store, o matchmaker.Options) *fixture {
 	return &fixture{t, d, e, s}
 }
 
-// nodes tells the ids that processes draw apart.
+// nodes makes the ids of processes unique.
 var nodes atomic.Uint64
 
-// another is a dispatcher of another process on the same store.
+// another creates a dispatcher of another process on the same store.
 func (f *fixture) another(o matchmaker.Options) *fixture {
 	f.Helper()
 	e, err := engine.New(f.store, engine.Options{Random: rand.NewPCG(3, nodes.Add(1))})
@@ -89,14 +89,14 @@ func (f *fixture) another(o matchmaker.Options) *fixture {
 	return &fixture{f.T, d, e, f.store}
 }
 
-// run drives the engine's and the dispatcher's timers until the test ends.
+// run runs the engine's and the dispatcher's timers until the test ends.
 func (f *fixture) run() {
 	f.Helper()
 	f.sweeps()
 	f.background(f.Dispatcher.Run)
 }
 
-// sweeps drives the engine's timers alone.
+// sweeps runs the engine's timers alone.
 func (f *fixture) sweeps() { f.Helper(); f.background(f.engine.Run) }
 
 func (f *fixture) background(run func(context.Context) error) {
@@ -122,13 +122,13 @@ func (f *fixture) policy(text string) match.Settings {
 	return set
 }
 
-// unhurried has nothing run out, however slow a machine is on which time is real.
+// unhurried makes all timeouts long enough for a slow machine in real time.
 func (f *fixture) unhurried() {
 	f.Helper()
 	f.policy(`{"ack_timeout_ms":500000,"lease":{"ai_secs":600,"quantum_secs":600},"eligibility":{"heartbeat_timeout_secs":100000}}`)
 }
 
-// provider registers one that can do everything.
+// provider registers a provider that can do everything.
 func (f *fixture) provider(id string, more ...func(*match.Provider)) {
 	f.Helper()
 	p := match.Provider{
@@ -143,7 +143,7 @@ func (f *fixture) provider(id string, more ...func(*match.Provider)) {
 	}
 }
 
-// beats lets providers show that they live.
+// beats sends heartbeats of providers.
 func (f *fixture) beats(ids ...string) {
 	f.Helper()
 	for _, id := range ids {
@@ -162,7 +162,7 @@ func (f *fixture) standing(id string) matchmaker.Provider {
 	return p
 }
 
-// submit makes an AI job.
+// submit submits an AI job.
 func (f *fixture) submit(more ...func(*match.Enqueue)) matchmaker.Job {
 	f.Helper()
 	e := match.Enqueue{Job: match.Job{Kind: match.AI, Units: 1}}
@@ -201,7 +201,7 @@ func (f *fixture) job(j matchmaker.Job) matchmaker.Job {
 	return out
 }
 
-// round holds one.
+// round runs a round.
 func (f *fixture) round() matchmaker.Round {
 	f.Helper()
 	r, err := f.Round(f.Context())
@@ -238,7 +238,7 @@ func (f *fixture) lease(id gq.LeaseID) matchmaker.Lease {
 	return l
 }
 
-// unitsOf is what the job of a lease takes of its provider's units.
+// unitsOf returns the units that the job of a lease uses.
 func (f *fixture) unitsOf(l matchmaker.Lease) int64 {
 	f.Helper()
 	j, err := f.Job(f.Context(), l.Job)
@@ -272,7 +272,7 @@ func (f *fixture) fail(l matchmaker.Lease) {
 	}
 }
 
-// refused wants an error.
+// refused checks the error of a call.
 func (f *fixture) refused(what string, err, want error) {
 	f.Helper()
 	if !errors.Is(err, want) {
@@ -280,7 +280,7 @@ func (f *fixture) refused(what string, err, want error) {
 	}
 }
 
-// is wants a job to stand so.
+// is checks the state and attempts of a job.
 func (f *fixture) is(j matchmaker.Job, state string, attempts int64) matchmaker.Job {
 	f.Helper()
 	now := f.job(j)
@@ -290,7 +290,7 @@ func (f *fixture) is(j matchmaker.Job, state string, attempts int64) matchmaker.
 	return now
 }
 
-// ends wants a lease to have ended so.
+// ends checks the status and reason of an ended lease.
 func (f *fixture) ends(id gq.LeaseID, status, reason string) {
 	f.Helper()
 	if l := f.lease(id); l.Status != status || l.Reason != reason {
@@ -298,7 +298,7 @@ func (f *fixture) ends(id gq.LeaseID, status, reason string) {
 	}
 }
 
-// history is what is told of a job, in names.
+// history returns the events of a job by name.
 func (f *fixture) history(j matchmaker.Job) (names []string) {
 	f.Helper()
 	events, err := f.engine.History(f.Context(), jobID(f, j.ID))
@@ -321,7 +321,7 @@ func (f *fixture) history(j matchmaker.Job) (names []string) {
 	return names
 }
 
-// told wants the notices of a job to be these.
+// told checks the notices of a job.
 func (f *fixture) told(j matchmaker.Job, want ...string) {
 	f.Helper()
 	if got := f.history(j); !slices.Equal(got, want) {

@@ -16,8 +16,7 @@ import (
 	"github.com/gopherqueue/gq/match"
 )
 
-// What is known survives the process: a second one goes on where the first
-// stopped.
+// The state survives the process: a second one continues where the first stopped.
 func TestRestart(t *testing.T) {
 	spec.Covers(t, "M-18", "M-49", "M-128")
 	bubble(t, matchmaker.Options{}, func(f *fixture) {
@@ -40,7 +39,7 @@ func TestRestart(t *testing.T) {
 				f.Errorf("(-before +after):\n%s", diff)
 			}
 		}
-		// What ended while nobody looked is entered once.
+		// Leases that ended while no process ran are recorded once.
 		time.Sleep(5 * time.Second)
 		h := f.another(matchmaker.Options{})
 		h.sweeps()
@@ -120,7 +119,7 @@ func TestOneRoundWins(t *testing.T) {
 	})
 }
 
-// replay computes every so many recorded rounds again.
+// replay recomputes some of the recorded rounds.
 func (f *fixture) replay(every uint64) (rounds int) {
 	f.Helper()
 	for n := uint64(1); ; n += every {
@@ -138,8 +137,7 @@ func (f *fixture) replay(every uint64) (rounds int) {
 	}
 }
 
-// The same state gives the same rounds, whatever the order in which it was
-// told.
+// The same state gives the same rounds, in whatever order it arrived.
 func TestOrderOfArrivalDoesNotMatter(t *testing.T) {
 	spec.Covers(t, "M-08", "M-15", "M-155")
 	var rounds []matchmaker.Round
@@ -161,7 +159,7 @@ func TestOrderOfArrivalDoesNotMatter(t *testing.T) {
 			if err != nil {
 				f.Fatal(err)
 			}
-			// Shuffle the recorded input: the pure function must not care.
+			// The order of the recorded input must not matter.
 			rng.Shuffle(len(rec.Input.Jobs), func(i, k int) { rec.Input.Jobs[i], rec.Input.Jobs[k] = rec.Input.Jobs[k], rec.Input.Jobs[i] })
 			rng.Shuffle(len(rec.Input.Providers), func(i, k int) {
 				rec.Input.Providers[i], rec.Input.Providers[k] = rec.Input.Providers[k], rec.Input.Providers[i]

@@ -11,7 +11,7 @@ import (
 	"github.com/gopherqueue/gq/store/postgres"
 )
 
-// The same story on PostgreSQL, with two servers.
+// Runs the same scenario on PostgreSQL, with two servers.
 func TestOnPostgres(t *testing.T) {
 	spec.Covers(t, "M-44", "M-119", "M-155")
 	s, err := postgres.Open(t.Context(), pgtest.Database(t), store.Config{})

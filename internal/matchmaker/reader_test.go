@@ -10,7 +10,7 @@ import (
 	"github.com/gopherqueue/gq/match"
 )
 
-// What a reader keeps of other jobs makes no difference to what a job asks for.
+// A reader's cache of other jobs does not change the demands of a job.
 func TestReaderRemembersOnlyWhatIsTheSame(t *testing.T) {
 	r := newReader()
 	for range 2 {

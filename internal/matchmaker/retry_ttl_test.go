@@ -13,7 +13,7 @@ import (
 	"github.com/gopherqueue/gq/match"
 )
 
-// The documented group "retry and TTL": backoff, expirations, requeueing.
+// The specified group "retry and TTL": backoff, expirations, requeueing.
 
 func TestAttemptsAreBounded(t *testing.T) {
 	spec.Covers(t, "M-06", "M-77", "M-81", "M-83", "M-98", "M-124", "M-142", "M-151")
@@ -56,7 +56,7 @@ func TestAttemptsAreBounded(t *testing.T) {
 	})
 }
 
-// The four faults count, and nothing else does.
+// The four faults count as attempts, and nothing else does.
 func TestWhatCounts(t *testing.T) {
 	spec.Covers(t, "M-45", "M-78", "M-79", "M-80", "M-81", "M-82", "M-151", "M-161")
 	for name, test := range map[string]struct {
@@ -131,7 +131,7 @@ func TestAbsoluteTTL(t *testing.T) {
 	})
 }
 
-// A lease ends with the life of its job.
+// A lease ends with the lifetime of its job.
 func TestTTLEndsALease(t *testing.T) {
 	spec.Covers(t, "M-96", "M-126")
 	bubble(t, matchmaker.Options{}, func(f *fixture) {
@@ -184,7 +184,7 @@ func TestRelativeTTL(t *testing.T) {
 		if now.Reason != "ttl" || now.Attempt >= 1000 || now.Attempt < 10 {
 			f.Errorf("expired: %+v", now)
 		}
-		// A job that would be due again after its life is expired when it fails.
+		// A job that would be due again after its lifetime expires when it fails.
 		backoff := time.Duration(machine.HashBackoff(5*time.Second, 900*time.Second, 2e9, now.ID, int(now.Attempt)-1)) * time.Second
 		if past := time.Since(first.Start); past > 6*time.Hour+time.Minute || past+backoff < 6*time.Hour {
 			f.Errorf("after %v, with a backoff of %v", past, backoff)
@@ -192,7 +192,7 @@ func TestRelativeTTL(t *testing.T) {
 	})
 }
 
-// The relative TTL begins with the first lease, acknowledged or not.
+// The relative TTL starts with the first lease, acknowledged or not.
 func TestRelativeTTLOfALeaseThatNobodyAcknowledged(t *testing.T) {
 	spec.Covers(t, "M-97")
 	bubble(t, matchmaker.Options{}, func(f *fixture) {
@@ -213,8 +213,8 @@ func TestRelativeTTLOfALeaseThatNobodyAcknowledged(t *testing.T) {
 	})
 }
 
-// Tombstones are kept for the horizon and are gone after it: a day here, since a
-// week of sweeps takes its time.
+// Tombstones are kept until the horizon and then deleted. It is a day here, since
+// sweeping a week takes long.
 func TestHorizon(t *testing.T) {
 	spec.Covers(t, "M-98", "M-99", "M-102")
 	bubble(t, matchmaker.Options{}, func(f *fixture) {
@@ -235,7 +235,7 @@ func TestHorizon(t *testing.T) {
 	})
 }
 
-// Many that fail at once do not come back at once.
+// Many jobs that fail at once do not retry at once.
 func TestRetriesSpreadOut(t *testing.T) {
 	spec.Covers(t, "M-156")
 	seconds := make(map[int64]int)
@@ -374,7 +374,7 @@ func TestProofs(t *testing.T) {
 			f.Errorf("claims %+v", claims.claims)
 		}
 
-		// A later finding is for the SLA engine only.
+		// A later finding concerns only the SLA engine.
 		sla.verdict = matchmaker.Judgement{Penalty: 1_000_000, Reason: "fraud", Jail: true}
 		if err := f.ReportProof(f.Context(), l.ID, "forged"); err != nil {
 			f.Fatal(err)
@@ -389,7 +389,7 @@ func TestProofs(t *testing.T) {
 	})
 }
 
-// Without an SLA engine of its own an installation goes by its settings.
+// Without a custom SLA engine, an installation uses its settings.
 func TestSlashingBySettings(t *testing.T) {
 	spec.Covers(t, "M-95")
 	bubble(t, matchmaker.Options{}, func(f *fixture) {

@@ -13,7 +13,7 @@ import (
 	"github.com/gopherqueue/gq/internal/testing/spec"
 )
 
-// sources parses the files of a package that are not tests.
+// sources parses the non-test files of a package.
 func sources(t *testing.T, dir string) (files []*ast.File) {
 	t.Helper()
 	names, err := filepath.Glob(filepath.Join(dir, "*.go"))
@@ -33,8 +33,8 @@ func sources(t *testing.T, dir string) (files []*ast.File) {
 	return files
 }
 
-// chance lists the functions of a file that use a package of random numbers, and
-// the packages it imports.
+// chance lists the functions of a file that use a package of random numbers, and the
+// packages that it imports.
 func chance(file *ast.File) (users, imports []string) {
 	local := map[string]bool{}
 	for _, i := range file.Imports {
@@ -64,9 +64,9 @@ func chance(file *ast.File) (users, imports []string) {
 	return users, imports
 }
 
-// Nothing that decides draws a random number: the function has no source of
-// them, and the dispatcher one, for the name of its process. The retries of a
-// job are drawn from nothing either (advance hands over an empty draw).
+// No decision draws a random number: the function has no source of them, and the
+// dispatcher has one, for the name of its process. Retries of a job draw nothing either
+// (advance passes an empty draw).
 func TestChanceComesFromTheSeedAlone(t *testing.T) {
 	spec.Covers(t, "M-129")
 	for _, file := range sources(t, "../../match") {
@@ -92,8 +92,8 @@ func TestChanceComesFromTheSeedAlone(t *testing.T) {
 	}
 }
 
-// Each component that the document names has one package that answers for it,
-// and docs/matching.md says which.
+// Each component of the specification is owned by one package, and docs/matching.md says
+// which.
 func TestEachComponentHasOneOwner(t *testing.T) {
 	spec.Covers(t, "M-160")
 	page, err := os.ReadFile("../../docs/matching.md")
@@ -102,7 +102,7 @@ func TestEachComponentHasOneOwner(t *testing.T) {
 	}
 	for _, v := range []struct {
 		component, pkg string
-		declares       []string // what makes it the owner
+		declares       []string // declarations that make it the owner
 	}{
 		{"priority", "match", []string{"Priority", "Cached", "Score"}},
 		{"quotas", "match", []string{"Quotas", "hasRoom", "count"}},
@@ -140,7 +140,7 @@ func TestEachComponentHasOneOwner(t *testing.T) {
 	}
 }
 
-// declarations are the names of a package's types, functions and methods.
+// declarations returns the names of a package's types, functions and methods.
 func declarations(t *testing.T, dir string) map[string]bool {
 	t.Helper()
 	names := map[string]bool{}

@@ -21,24 +21,24 @@ var (
 	simDays = flag.Float64("sim.days", 0.8, "days that the simulation lasts")
 )
 
-// simulation is days of a market: requesters submit, providers work, crash and
-// come back, nodes come and go, and the policy changes. After every step the
-// promises are checked from outside.
+// simulation simulates days of a market: requesters submit, providers work, crash and
+// come back, nodes come and go, and the policy changes. After every step the guarantees
+// are checked from outside.
 type simulation struct {
 	*fixture
 	rng    *rand.Rand
 	nodes  []*fixture
 	alive  map[string]bool
-	work   map[gq.LeaseID]bool // acknowledged, by a provider that lives
+	work   map[gq.LeaseID]bool // acknowledged, by a live provider
 	jobs   []matchmaker.Job    // not known to have ended
 	leases map[gq.LeaseID]string
-	maxed  int64 // leases a provider may hold
+	maxed  int64 // most leases of a provider
 	used   map[spending]int64
 
 	submitted, completed, expired, crashes, assigned int
 }
 
-// spending is what a provider was given of a kind in one epoch, which lasts an hour.
+// spending is what a provider got of a kind in one epoch, which lasts an hour.
 type spending struct {
 	provider string
 	kind     match.Kind
@@ -99,7 +99,7 @@ func (s *simulation) node() *fixture { return s.nodes[s.rng.IntN(len(s.nodes))] 
 
 func (s *simulation) step() {
 	pause := time.Minute
-	if s.chance(12) { // nobody looks for hours, and most leases run out
+	if s.chance(12) { // no round runs for hours, and most leases expire
 		pause = 3 * time.Hour
 	}
 	time.Sleep(time.Duration(s.rng.Int64N(int64(pause))).Truncate(time.Millisecond))
@@ -110,7 +110,7 @@ func (s *simulation) step() {
 			e.MaxFee, e.Units, e.SizeBytes = int64(s.rng.IntN(1_000_000)), int64(s.rng.IntN(5)), int64(s.rng.IntN(1<<20))
 			e.Tier = []string{"", "PRO", "PREMIUM"}[s.rng.IntN(3)]
 			if e.Kind == match.AI && s.chance(2) {
-				e.Spec.Model = fmt.Sprintf("x%d", s.rng.IntN(4)) // of one there is no provider
+				e.Spec.Model = fmt.Sprintf("x%d", s.rng.IntN(4)) // no provider has one of them
 			}
 			if s.chance(10) {
 				e.TTL = int64(60 + s.rng.IntN(3600))
@@ -135,11 +135,11 @@ func (s *simulation) step() {
 	s.check()
 }
 
-// misfortune is what goes wrong, or changes.
+// misfortune makes something go wrong, or change.
 func (s *simulation) misfortune() {
 	for _, p := range names(8) {
 		switch {
-		case s.alive[p] && s.chance(60): // it crashes and forgets what it did
+		case s.alive[p] && s.chance(60): // it crashes and forgets its work
 			s.alive[p] = false
 			s.crashes++
 			for lease, holder := range s.leases {
@@ -165,7 +165,7 @@ func (s *simulation) misfortune() {
 		s.maxed = int64(1 + s.rng.IntN(16))
 		held := s.held()
 		s.node().policy(fmt.Sprintf(`{"quotas":{"leases_max_per_provider":%d}}`, s.maxed))
-		for _, l := range held { // units of leases that are taken away are given back
+		for _, l := range held { // units of revoked leases are given back
 			if now := s.lease(l.ID); now.Status == "CANCELLED" && now.Reason == match.ReasonQuotaReduced {
 				s.spend(now, -1)
 			}
@@ -173,7 +173,7 @@ func (s *simulation) misfortune() {
 	case s.chance(50) && len(s.nodes) < 3:
 		s.nodes = append(s.nodes, s.another(matchmaker.Options{}))
 	case s.chance(50) && len(s.nodes) > 1:
-		s.nodes = slices.Delete(s.nodes, 0, 1) // a node dies; others go on
+		s.nodes = slices.Delete(s.nodes, 0, 1) // a node dies; others continue
 	}
 }
 
@@ -218,7 +218,7 @@ func (s *simulation) rounds() {
 				if _, err := node.Decline(s.Context(), matchmaker.Ref{Lease: a.Lease}); err != nil {
 					s.Fatal(err)
 				}
-			case 1: // it sleeps over it
+			case 1: // it acknowledges later
 			default:
 				s.node().ack(matchmaker.Lease{ID: a.Lease})
 				s.work[a.Lease] = true
@@ -227,14 +227,14 @@ func (s *simulation) rounds() {
 	}
 }
 
-// spend counts the units of a lease, in the epoch in which it was given.
+// spend counts the units of a lease, in the epoch in which it was granted.
 func (s *simulation) spend(l matchmaker.Lease, sign int64) (spending, int64) {
 	of := spending{l.Provider, l.Kind, l.Start.Unix() / 3600}
 	s.used[of] += sign * s.unitsOf(l)
 	return of, s.used[of]
 }
 
-// held lists the leases of jobs that are assigned.
+// held lists the leases of assigned jobs.
 func (s *simulation) held() (leases []matchmaker.Lease) {
 	for _, j := range s.jobs {
 		if now := s.job(j); now.State == "ASSIGNED" {
@@ -244,7 +244,7 @@ func (s *simulation) held() (leases []matchmaker.Lease) {
 	return leases
 }
 
-// labour is what providers do with what they hold.
+// labour simulates what providers do with their leases.
 func (s *simulation) labour() {
 	leases := make([]gq.LeaseID, 0, len(s.work))
 	for lease := range s.work {
@@ -270,14 +270,14 @@ func (s *simulation) labour() {
 			continue
 		}
 		if errors.Is(err, gq.ErrStaleLease) || errors.Is(err, gq.ErrIllegalMove) {
-			delete(s.work, lease) // it was taken away, has run out, or is renewed no more
+			delete(s.work, lease) // it was revoked, has expired, or cannot be renewed any more
 		} else if err != nil {
 			s.Fatal(err)
 		}
 	}
 }
 
-// check holds what can be seen against what is promised.
+// check compares the visible state with the guarantees.
 func (s *simulation) check() {
 	set, err := s.node().Settings(s.Context())
 	if err != nil {
@@ -322,7 +322,7 @@ func (s *simulation) check() {
 	}
 }
 
-// drain lets everything come to an end.
+// drain runs until everything has ended.
 func (s *simulation) drain() {
 	for _, p := range names(8) {
 		s.alive[p] = true

@@ -15,8 +15,7 @@ import (
 	"github.com/gopherqueue/gq/store/local"
 )
 
-// interrupted is a store that calls someone right before the next commit of a
-// round.
+// interrupted is a store that calls a function right before the next commit of a round.
 type interrupted struct {
 	store.Store
 	store.Changer
@@ -31,9 +30,9 @@ func (s *interrupted) Change(ctx context.Context, c store.Change) (store.Changed
 	return s.Changer.Change(ctx, c)
 }
 
-// A round sees the providers of one instant. One that joins while it is under
-// way waits for the next; one that joins through another server makes it void,
-// and it is decided anew on all of them.
+// A round sees the providers at one moment. One that joins during the round waits for the
+// next; one that joins through another server invalidates it, and the round is computed
+// again with all of them.
 func TestOneSnapshotForARound(t *testing.T) {
 	spec.Covers(t, "M-38")
 	raw := openStore(t)
@@ -76,7 +75,7 @@ func TestOneSnapshotForARound(t *testing.T) {
 	if !slices.Contains(r.Order, "c") || len(r.Assignments) != 1 || r.Number != first.Number+2 {
 		t.Errorf("the round that was decided anew: %+v", r)
 	}
-	for n := uint64(1); n <= r.Number; n++ { // each on the snapshot that its record has
+	for n := uint64(1); n <= r.Number; n++ { // each with the snapshot in its record
 		rec, err := f.RoundRecord(t.Context(), n)
 		if err != nil {
 			t.Fatal(err)
@@ -87,13 +86,13 @@ func TestOneSnapshotForARound(t *testing.T) {
 	}
 }
 
-// jumping is a wall clock that someone sets.
+// jumping is a wall clock that a test sets.
 type jumping struct{ by time.Duration }
 
 func (c *jumping) Now() time.Time { return time.Now().Add(c.by) }
 
-// Leases are counted by a clock that never goes back: setting the wall clock back
-// changes neither how long a lease lasts nor what a renewal adds.
+// Leases use a clock that never goes back: setting the wall clock back changes neither
+// the length of a lease nor what a renewal adds.
 func TestWallClockJumps(t *testing.T) {
 	spec.Covers(t, "M-51")
 	synctest.Test(t, func(t *testing.T) {

@@ -23,7 +23,7 @@ type standing time.Time
 
 func (c standing) Now() time.Time { return time.Time(c) }
 
-// onPostgres opens a store of its own on a database.
+// onPostgres opens a new store on a database.
 func onPostgres(t *testing.T, url string, c store.Config) store.Store {
 	t.Helper()
 	s, err := postgres.Open(t.Context(), url, c)
@@ -38,11 +38,11 @@ func onPostgres(t *testing.T, url string, c store.Config) store.Store {
 	return s
 }
 
-// The same state gives the same rounds on both stores, to the lease id, and
-// whatever the order in which providers were told.
+// The same state gives the same rounds on both stores, including the lease ids, whatever
+// the order in which providers registered.
 func TestSameRoundsOnBothStores(t *testing.T) {
 	spec.Covers(t, "M-08", "M-155")
-	// Shortly before the next second: a round that reads another clock has another time.
+	// Shortly before the next second: a round that reads another clock gets another time.
 	c := store.Config{Clock: standing(time.Date(2030, 5, 1, 12, 0, 0, 999_000_000, time.UTC))}
 	inMemory := func(t *testing.T) store.Store {
 		s, err := local.OpenMemory(local.Options{Config: c})
@@ -92,15 +92,15 @@ func TestSameRoundsOnBothStores(t *testing.T) {
 	}
 }
 
-// Two servers with connections of their own on one database hold rounds all the
-// time, and each job is assigned once.
+// Two servers with separate connections to one database run rounds continuously, and each
+// job is assigned once.
 func TestTwoNodesOnPostgres(t *testing.T) {
 	spec.Covers(t, "M-44", "M-119", "M-155")
 	url := pgtest.Database(t)
 	var nodes []*fixture
 	for i := range 2 {
 		f := newFixture(t, onPostgres(t, url, store.Config{}), matchmaker.Options{})
-		if i > 0 { // with random numbers of its own
+		if i > 0 { // with its own random numbers
 			f = f.another(matchmaker.Options{})
 		}
 		nodes = append(nodes, f)
@@ -117,14 +117,14 @@ func TestTwoNodesOnPostgres(t *testing.T) {
 		submitting.Go(func() {
 			for i := n; i < jobs; i += 2 {
 				list[i] = f.submit()
-				if i%10 < 2 { // and by hand too
+				if i%10 < 2 { // and on request too
 					f.round()
 				}
 			}
 		})
 	}
 	submitting.Wait()
-	// Providers work until all is done, each through either node.
+	// Providers work until everything is done, each through either node.
 	for deadline := time.Now().Add(5 * time.Minute); ; {
 		done := 0
 		for i, j := range list {

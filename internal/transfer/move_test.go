@@ -39,7 +39,7 @@ func closing(t testing.TB, s interface{ Close() error }) {
 	}
 }
 
-// memory is an empty store that is gone in the end.
+// memory returns an empty store that is gone after the test.
 func memory(t testing.TB) *local.Store {
 	t.Helper()
 	s, err := local.OpenMemory(local.Options{})
@@ -60,7 +60,8 @@ func must[T any](v T, err error) func(t testing.TB) T {
 	}
 }
 
-// populate gives a store jobs in most states, with all that may belong to them.
+// populate fills a store with jobs in most states, with everything that may belong to
+// them.
 func populate(t testing.TB, s store.Store, rounds int) {
 	t.Helper()
 	ctx := t.Context()
@@ -112,7 +113,7 @@ func populate(t testing.TB, s store.Store, rounds int) {
 	}
 }
 
-// copied copies a store and returns what was moved.
+// copied copies a store and returns the report.
 func copied(t testing.TB, from store.Exporter, to Destination) Report {
 	t.Helper()
 	x := must(from.Export(t.Context()))(t)
@@ -140,8 +141,8 @@ func restored(t testing.TB, name string, to Destination) Report {
 	return must(Copy(t.Context(), f, to, Options{}))(t)
 }
 
-// TestRoundTrip goes from a directory to a file, to PostgreSQL, to a file and
-// back to a directory. What there is stays the same all the way.
+// TestRoundTrip copies from a directory to a file, to PostgreSQL, to a file and back to a
+// directory. The contents stay the same all the way.
 func TestRoundTrip(t *testing.T) {
 	first := directory(t, filepath.Join(t.TempDir(), "first"), false)
 	populate(t, first, 20)
@@ -210,7 +211,7 @@ func (s stumblingImport) Write(ctx context.Context, items store.Items, mark []by
 	return s.Import.Write(ctx, items, mark)
 }
 
-// TestResume breaks a restore off after every part, until it is done.
+// TestResume interrupts a restore after every part, until it is done.
 func TestResume(t *testing.T) {
 	source := memory(t)
 	populate(t, source, 20)
@@ -224,7 +225,7 @@ func TestResume(t *testing.T) {
 	runs := 0
 	for ; ; runs++ {
 		s := must(local.Open(dir, local.Options{Config: store.Config{Unfinished: true}}))(t)
-		parts := min(runs, 1) // at first it gets no further than to begin
+		parts := min(runs, 1) // the first run gets no further than the start
 		r, err := Copy(t.Context(), f, &stumbling{s, parts}, Options{})
 		closing(t, s)
 		if err == nil {
@@ -269,8 +270,8 @@ func (f forgetfulImport) Write(ctx context.Context, items store.Items, mark []by
 	return f.Import.Write(ctx, items, mark)
 }
 
-// TestVerification has destinations that did not get what was sent: they are
-// found out and stay unfinished.
+// TestVerification checks that destinations with wrong contents are detected and stay
+// unfinished.
 func TestVerification(t *testing.T) {
 	source := memory(t)
 	populate(t, source, 2)
@@ -313,7 +314,8 @@ func TestVerification(t *testing.T) {
 	}
 }
 
-// TestSourceChanged leaves a destination unfinished whose source went on.
+// TestSourceChanged checks that the destination stays unfinished if its source has
+// changed.
 func TestSourceChanged(t *testing.T) {
 	source, to := memory(t), memory(t)
 	populate(t, source, 1)
@@ -329,8 +331,8 @@ func TestSourceChanged(t *testing.T) {
 	}
 }
 
-// TestDamage changes every byte of a backup, and cuts it off at every byte. All
-// of it is noticed before anything is read from it.
+// TestDamage changes every byte of a backup, and truncates it at every byte. All of it is
+// detected before anything is read.
 func TestDamage(t *testing.T) {
 	source := memory(t)
 	populate(t, source, 1)
@@ -363,7 +365,7 @@ func TestDamage(t *testing.T) {
 	if err := open(append(bytes.Clone(whole), 0)); err == nil || !strings.Contains(err.Error(), "1 bytes after its last block") {
 		t.Errorf("with one byte more: %v", err)
 	}
-	// Blocks that are whole but in another order.
+	// Intact blocks in another order.
 	f := must(newFile("backup", bytes.NewReader(whole), int64(len(whole))))(t)
 	second := must(f.frame(f.first))(t)
 	third := must(f.frame(second.end))(t)
@@ -382,8 +384,8 @@ func TestDamage(t *testing.T) {
 	}
 }
 
-// TestUnfinishedBackup leaves nothing behind, and nothing that has the name of a
-// backup.
+// TestUnfinishedBackup checks that an unfinished backup leaves nothing behind, and no
+// file with its name.
 func TestUnfinishedBackup(t *testing.T) {
 	source := memory(t)
 	populate(t, source, 1)
@@ -413,7 +415,7 @@ func TestUnfinishedBackup(t *testing.T) {
 	}
 }
 
-// FuzzFile reads whatever there is. It never fails but by an error.
+// FuzzFile reads arbitrary bytes. It must only fail with an error.
 func FuzzFile(f *testing.F) {
 	source := memory(f)
 	populate(f, source, 1)
@@ -439,7 +441,7 @@ func FuzzFile(f *testing.F) {
 	})
 }
 
-// FuzzDecode reads items. Those it accepts have one form.
+// FuzzDecode decodes items. Those it accepts have one encoding.
 func FuzzDecode(f *testing.F) {
 	source := memory(f)
 	populate(f, source, 1)

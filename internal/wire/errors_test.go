@@ -40,7 +40,7 @@ func TestGRPCCodesAreTotal(t *testing.T) {
 	}
 }
 
-// The codes of all sentinels that package gq declares are known here.
+// This package knows the codes of all sentinels of package gq.
 func TestSentinelsAreTotal(t *testing.T) {
 	file, err := parser.ParseFile(token.NewFileSet(), "../../errors.go", nil, 0)
 	if err != nil {
@@ -67,7 +67,7 @@ func TestSentinelsAreTotal(t *testing.T) {
 	}
 }
 
-// An error arrives as what it was, with the text it had.
+// An error arrives with the same identity and text.
 func TestErrorsArrive(t *testing.T) {
 	for code, sentinel := range sentinels {
 		err := fmt.Errorf("complete under lease %q: %w", "l", sentinel)
@@ -100,8 +100,7 @@ func TestFaultsArrive(t *testing.T) {
 	}
 }
 
-// Headers are small: an error that says much is cut and still an error of its
-// kind.
+// Headers are small: a long error is cut and keeps its kind.
 func TestLargeErrorsAreCut(t *testing.T) {
 	var faults []gq.Fault
 	for i := range 10_000 {
@@ -116,7 +115,7 @@ func TestLargeErrorsAreCut(t *testing.T) {
 		t.Errorf("%d faults are left of %v", len(errs.FaultsOf(got)), got)
 	}
 	one := StatusOf(&gq.InvalidError{Faults: []gq.Fault{{Field: strings.Repeat("f", 100_000), Problem: strings.Repeat("é", 100_000)}}}, "r")
-	if n := proto.Size(one.Proto()); n > 200_000 { // it must not be lost, and does not come from us
+	if n := proto.Size(one.Proto()); n > 200_000 { // sent by somebody else, but it must not be lost
 		t.Errorf("the status has %d bytes", n)
 	}
 }
@@ -159,8 +158,7 @@ func TestContextErrors(t *testing.T) {
 	}
 }
 
-// What gRPC says by itself, and what servers say that are not ours, has a kind
-// as well.
+// Statuses that gRPC itself or foreign servers create have a kind too.
 func TestBareStatuses(t *testing.T) {
 	for code, kind := range map[codes.Code]gq.ErrorKind{
 		codes.Canceled: gq.KindInternal, codes.Unknown: gq.KindInternal, codes.InvalidArgument: gq.KindInvalid,
@@ -194,7 +192,7 @@ func TestBareStatuses(t *testing.T) {
 	}
 }
 
-// A newer server has codes that are not known here; their kind is.
+// A newer server may have unknown codes; their kind is known.
 func TestUnknownCodes(t *testing.T) {
 	got := ErrorFromProblem(&pb.Problem{Code: "quota_exceeded", Kind: "exhausted", Message: "too much"})
 	if errs.KindOf(got) != gq.KindExhausted || errs.CodeOf(got) != "quota_exceeded" || got.Error() != "too much" {

@@ -13,7 +13,7 @@ import (
 	"github.com/gopherqueue/gq/machine"
 )
 
-// The fast way and the plain way write the same.
+// The fast and the plain encoder write the same.
 func TestFrames(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var raw [16]byte
@@ -36,7 +36,7 @@ func TestFrames(t *testing.T) {
 		if rapid.Bool().Draw(t, "failed") {
 			e.Failure = &gq.Failure{Category: gq.CategoryTemporary, Code: text.Draw(t, "code"), Message: text.Draw(t, "message"), RetryAfter: time.Duration(rapid.Int64Range(0, 2e9).Draw(t, "after"))}
 		}
-		events := []gq.Event{e, e, e, e} // the second with time and job in common
+		events := []gq.Event{e, e, e, e} // the second one shares time and job with the first
 		events[1].Seq++
 		events[2].Time = events[2].Time.Add(time.Second)
 		events[3].Job[0]++
@@ -66,7 +66,7 @@ func TestFrames(t *testing.T) {
 	})
 }
 
-// BenchmarkFrames writes a page of events of a few commits.
+// BenchmarkFrames encodes a page of events of a few commits.
 func BenchmarkFrames(b *testing.B) {
 	const page = 1000
 	events := make([]gq.Event, page)

@@ -110,7 +110,7 @@ func TestHalfCharacters(t *testing.T) {
 				t.Errorf("%s: %v", body, err)
 			}
 		}
-		var s Spec // what is in a payload is not ours to judge
+		var s Spec // the contents of a payload are not checked
 		if err := DecodeJSON([]byte(`{"type":"a","payload":`+text+`}`), &s); err != nil || string(s.Payload) != text {
 			t.Errorf("payload %s: %s, %v", text, s.Payload, err)
 		}
@@ -218,7 +218,7 @@ func TestSameJSON(t *testing.T) {
 	}
 }
 
-// decoders are all that is read from outside.
+// decoders are all types decoded from outside.
 var decoders = []func() any{
 	func() any { return new(Spec) }, func() any { return new(Batch) }, func() any { return new(Patch) }, func() any { return new(Policy) },
 	func() any { return new(QueueChange) }, func() any { return new(PoolChange) }, func() any { return new(ScheduleDraft) },
@@ -254,7 +254,7 @@ func FuzzDecodeJSON(f *testing.F) {
 			}
 			return
 		}
-		// What we accept the standard library reads as well, to the same value.
+		// What we accept, the standard library decodes to the same value.
 		same := decoders[which%len(decoders)]()
 		strict := json.NewDecoder(bytes.NewReader(data))
 		strict.DisallowUnknownFields()
@@ -275,8 +275,8 @@ func FuzzDecodeJSON(f *testing.F) {
 	})
 }
 
-// TestPolicyDifferenceMakesThePolicyAgain checks that nothing is lost where a job
-// shows only what differs from its preset.
+// TestPolicyDifferenceMakesThePolicyAgain checks that showing only the differences from a
+// preset loses nothing.
 func TestPolicyDifferenceMakesThePolicyAgain(t *testing.T) {
 	for _, p := range enum.All[gq.Preset]() {
 		policy := p.Policy()

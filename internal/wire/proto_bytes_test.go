@@ -6,8 +6,7 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 )
 
-// unchecked writes a message without looking at its strings, as a careless
-// client would.
+// unchecked encodes a message without checking its strings, like a careless client.
 func unchecked(m proto.Message) []byte { return appendMessage(nil, m.ProtoReflect()) }
 
 func appendMessage(b []byte, m protoreflect.Message) []byte {
@@ -41,6 +40,6 @@ func appendField(b []byte, f protoreflect.FieldDescriptor, v protoreflect.Value)
 	case protoreflect.MessageKind:
 		return protowire.AppendBytes(protowire.AppendTag(b, f.Number(), protowire.BytesType), appendMessage(nil, v.Message()))
 	default:
-		return b // numbers are not what this is about
+		return b // numbers do not matter here
 	}
 }

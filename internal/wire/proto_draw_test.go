@@ -11,10 +11,10 @@ import (
 	"github.com/gopherqueue/gq/machine"
 )
 
-// Generators of everything that goes over the wire: each field that can be
-// absent is sometimes absent, and numbers reach their limits.
+// Generators of everything that goes over the wire: each optional field is sometimes
+// absent, and numbers reach their limits.
 
-// maybeOf is the zero value half of the time.
+// maybeOf gives the zero value half of the time.
 func maybeOf[T any](g *rapid.Generator[T]) *rapid.Generator[T] {
 	return rapid.Custom(func(r *rapid.T) (v T) {
 		if rapid.Bool().Draw(r, "present") {
@@ -43,13 +43,13 @@ var (
 	drawBytes    = rapid.SliceOfN(rapid.Byte(), 0, 100)
 )
 
-// drawEnum draws a word of a vocabulary, "none" included.
+// drawEnum draws an enum value, including zero.
 func drawEnum[G ~uint8](r *rapid.T, last G) G {
 	return G(rapid.IntRange(0, int(last)).Draw(r, "word"))
 }
 
-// drawPolicy also draws what no policy may be: that is for the other side to
-// say. It is never the zero policy, which is none.
+// drawPolicy also draws invalid policies, which the server rejects. It never draws the
+// zero policy, which means none.
 var drawPolicy = rapid.Custom(func(r *rapid.T) gq.Policy {
 	p := drawEnum(r, gq.PresetTaskQueue).Policy()
 	if p.Preset.Valid() && rapid.Bool().Draw(r, "as it is") {
@@ -153,7 +153,7 @@ var drawSpec = rapid.Custom(func(r *rapid.T) gq.Spec {
 	return s
 })
 
-// drawJob draws a job as there are some: its defaults are filled in.
+// drawJob draws a job as a store returns it, with defaults filled in.
 var drawJob = rapid.Custom(func(r *rapid.T) gq.Job {
 	s := drawSpec.Draw(r, "spec")
 	s.Policy, s.Metadata.Priority = drawPolicy.Draw(r, "policy"), drawPriority.Draw(r, "priority")

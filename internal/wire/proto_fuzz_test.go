@@ -12,8 +12,8 @@ import (
 	"github.com/gopherqueue/gq/machine"
 )
 
-// stable checks a decoder against bytes from anyone: it panics never, names a
-// field in every fault, and what it reads it reads again from what is written.
+// stable checks a decoder with arbitrary bytes: it never panics, names a field in every
+// fault, and what it decodes survives encoding and decoding again.
 func stable[V any, M any, P interface {
 	*M
 	proto.Message
@@ -85,7 +85,7 @@ func FuzzProtoBeat(f *testing.F) {
 		stable(t, data, func(m *pb.Beat) (gq.Heartbeat, error) {
 			b, err := Bases(nil).Beat(m)
 			if b.Progress < 0 {
-				b.Progress = -1 // all of them leave it
+				b.Progress = -1 // all of them leave it unset
 			}
 			return b, err
 		}, ProtoBeat)
@@ -110,7 +110,7 @@ func FuzzProtoQuery(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte) { stable(t, data, QueryFromProto, ProtoQuery) })
 }
 
-// FuzzProtoJob is what a client reads from a server.
+// FuzzProtoJob decodes what a client gets from a server.
 func FuzzProtoJob(f *testing.F) {
 	policy := gq.PresetScheduler.Policy()
 	seedMessages(f, ProtoJob(&gq.Job{
@@ -126,7 +126,8 @@ func FuzzProtoExplanation(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte) { stable(t, data, ExplanationFromProto, ProtoExplanation) })
 }
 
-// FuzzProtoProblem: whatever a server says is an error that can be handled.
+// FuzzProtoProblem checks that any response of a server gives an error that can be
+// handled.
 func FuzzProtoProblem(f *testing.F) {
 	seedMessages(f, ProtoProblem(gq.ErrStaleLease, "r"), ProtoProblem(&gq.InvalidError{Faults: []gq.Fault{{Field: "f", Problem: "p"}}}, ""))
 	f.Fuzz(func(t *testing.T, data []byte) {

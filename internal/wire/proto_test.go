@@ -21,10 +21,10 @@ import (
 	"github.com/gopherqueue/gq/internal/errs"
 )
 
-// sameValue: a list or map that is empty says the same as none.
+// sameValue treats an empty list or map like a nil one.
 var sameValue = cmp.Options{cmpopts.EquateEmpty(), cmpopts.EquateNaNs()}
 
-// roundTrip checks that what is sent arrives.
+// roundTrip checks that a value survives encoding and decoding.
 func roundTrip[V any, M any, P interface {
 	*M
 	proto.Message
@@ -172,7 +172,7 @@ func TestProtoRoundTrip(t *testing.T) {
 			t.Errorf("%+v became %+v", sent, got)
 		}
 	})
-	t.Run("SetQueue", func(t *testing.T) { // replaces every setting, whatever was there
+	t.Run("SetQueue", func(t *testing.T) { // replaces every setting
 		rapid.Check(t, func(r *rapid.T) {
 			q, old := drawQueue.Draw(r, "queue"), drawQueue.Draw(r, "old")
 			change, err := QueueChangeFromProto(ProtoSetQueue(&q))
@@ -188,7 +188,7 @@ func TestProtoRoundTrip(t *testing.T) {
 	})
 }
 
-// Nil and empty mean different things for what a holder reports.
+// Nil and empty mean different things in what a holder reports.
 func TestProtoKeepsEmptyApartFromAbsent(t *testing.T) {
 	for _, data := range [][]byte{nil, {}} {
 		beat, err := Bases(nil).Beat(resent(t, ProtoBeat(&gq.Heartbeat{Checkpoint: data})))
@@ -206,7 +206,7 @@ func TestProtoKeepsEmptyApartFromAbsent(t *testing.T) {
 	}
 }
 
-// resent is a message after it went over the wire.
+// resent encodes and decodes a message.
 func resent[M proto.Message](t *testing.T, m M) M {
 	t.Helper()
 	data, err := proto.Marshal(m)
@@ -220,8 +220,8 @@ func resent[M proto.Message](t *testing.T, m M) M {
 	return out.(M)
 }
 
-// Every vocabulary of the domain has the same words with the same numbers on the
-// wire, and no others.
+// Every enum of the domain has the same names with the same numbers on the wire, and no
+// others.
 func TestProtoEnumsAreTotal(t *testing.T) {
 	type vocabulary struct {
 		enum protoreflect.Enum
@@ -356,7 +356,7 @@ func TestPolicyBases(t *testing.T) {
 	}
 }
 
-// What nobody can send is found in the message that holds it.
+// Strings that cannot be sent are found in their message.
 func TestText(t *testing.T) {
 	const bad = "\xff"
 	for _, c := range []struct {
@@ -379,7 +379,7 @@ func TestText(t *testing.T) {
 				fields = append(fields, f.Field)
 			}
 			want := c.fields
-			if want == "-" { // nothing is wrong with the text
+			if want == "-" { // the text is valid
 				want = map[string]string{"CheckText": "", "Malformed": "request"}[name]
 			}
 			if !sameWords(strings.Join(fields, " "), want) {

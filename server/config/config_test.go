@@ -167,7 +167,7 @@ auth:
 	}
 }
 
-// Jobs may be kept for less than a day where keys are remembered for less.
+// Jobs may be kept for less than a day if keys are remembered for less.
 func TestShortRetention(t *testing.T) {
 	loaded, err := load("limits:\n  key_window: 1h\nretention:\n  completed: 1h\n  cancelled: 1h\n  failed: 1h\n  dead_letter: 1h\n", nil, nil)
 	if err != nil || loaded.Config.Retention.Completed != time.Hour || loaded.Config.Limits.KeyWindow != time.Hour {

@@ -14,7 +14,7 @@ import (
 	"github.com/gopherqueue/gq/match"
 )
 
-// otherMatching has another value than the default for every key of matching.
+// otherMatching has a non-default value for every key of matching.
 var otherMatching = map[string]string{
 	"matching.queue.batch_size": "7", "matching.queue.dispatch_interval_ms": "300", "matching.queue.ack_timeout_ms": "4000", "matching.queue.depth_max": "9",
 	"matching.queue.lease.ai_secs": "601", "matching.queue.lease.quantum_secs": "181", "matching.queue.lease.renew_alpha": "0.7",
@@ -47,14 +47,14 @@ func leaves(prefix string, doc map[string]any, into map[string]string) {
 		}
 		text, err := json.Marshal(v)
 		if err != nil {
-			panic(err) // it was made from JSON
+			panic(err) // it comes from JSON
 		}
 		into[prefix+name] = string(text)
 	}
 }
 
-// Every parameter of a matching queue has a key of the same name below
-// matching.queue, with the same default, and there is no other.
+// Every parameter of a matching queue has a key of the same name below matching.queue,
+// with the same default, and there are no others.
 func TestMatchingKeysAreThoseOfThePolicy(t *testing.T) {
 	spec.Covers(t, "M-136", "M-137", "M-138", "M-139", "M-140", "M-141", "M-142", "M-143", "M-144", "M-145", "M-146", "M-147", "M-148", "M-162")
 	text, err := json.Marshal(match.DefaultSettings())
@@ -85,7 +85,7 @@ func TestMatchingKeysAreThoseOfThePolicy(t *testing.T) {
 	if diff := cmp.Diff(slices.Sorted(maps.Keys(want)), slices.Sorted(maps.Keys(otherMatching))); diff != "" {
 		t.Errorf("keys that are tried (-all +tried):\n%s", diff)
 	}
-	// The document's own figures, so that a wrong default is not its own proof.
+	// The numbers of the specification, so that a wrong default cannot prove itself.
 	for key, text := range map[string]string{
 		"batch_size": "256", "dispatch_interval_ms": "250", "ack_timeout_ms": "5000",
 		"lease.ai_secs": "600", "lease.quantum_secs": "180", "lease.renew_alpha": "0.6", "lease.renew_beta": "0.5", "lease.renewals_max": "4",

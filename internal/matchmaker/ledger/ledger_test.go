@@ -13,8 +13,8 @@ import (
 	"github.com/gopherqueue/gq/store"
 )
 
-// The account of a provider with as many leases as it can have fits into a document, however
-// large the numbers in it.
+// The account of a provider with the maximum number of leases fits into a document,
+// however large its numbers.
 func TestStatementFitsIntoADocument(t *testing.T) {
 	s := ledger.Statement{Open: make([]ledger.Entry, ledger.MaxOpen)}
 	for i := range s.Open {
