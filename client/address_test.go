@@ -15,8 +15,8 @@ import (
 	"github.com/gopherqueue/gq/store/local"
 )
 
-// A client of several servers uses the first that it reaches, and another when it
-// has lost that one.
+// A client of several servers uses the first one that it reaches, and another when it
+// loses that connection.
 func TestSeveralAddresses(t *testing.T) {
 	store, err := local.OpenMemory(local.Options{})
 	if err != nil {
@@ -59,7 +59,7 @@ func TestSeveralAddresses(t *testing.T) {
 	}
 }
 
-// What is wrong with an address is told before anything is called.
+// An invalid address is reported before anything is called.
 func TestWrongAddress(t *testing.T) {
 	for address, want := range map[string]string{
 		"localhost":                         "is not HOST:PORT",

@@ -24,8 +24,8 @@ import (
 	"github.com/gopherqueue/gq/worker"
 )
 
-// The benchmarks go over loopback, client and server in one process. Those on a
-// durable store write below TMPDIR.
+// The benchmarks use loopback, with client and server in one process. Those on a durable
+// store write below TMPDIR.
 
 func benchStore(b *testing.B, durable bool) store.Store {
 	b.Helper()
@@ -101,10 +101,9 @@ func callers(b *testing.B, n int, call func() error) time.Duration {
 	return time.Since(began)
 }
 
-// compare measures two things in turns, so that whatever else the machine does
-// meets both alike, and reports the medians of their rates and of what the
-// second is worth of the first: by the clock, and by the time computed, which
-// other processes do not disturb.
+// compare alternates two measurements, so that other load on the machine affects both
+// alike. It reports the medians of their rates and of the ratio of the second to the
+// first: by wall clock, and by CPU time, which other processes do not disturb.
 func compare(b *testing.B, unit string, slice int, base, other func(n int) time.Duration) {
 	b.Helper()
 	measure := func(n int, f func(int) time.Duration) (rate, cpu float64) {
@@ -133,7 +132,7 @@ func compare(b *testing.B, unit string, slice int, base, other func(n int) time.
 	b.ReportMetric(0, "ns/op")
 }
 
-// echo is a bare gRPC server and a call of it: what gRPC itself costs.
+// echo returns a call of a bare gRPC server, to measure the cost of gRPC itself.
 func echo(b *testing.B) func() error {
 	b.Helper()
 	l := listen(b)
@@ -160,7 +159,7 @@ func echo(b *testing.B) func() error {
 	}
 }
 
-// BenchmarkSubmit holds unary submissions of 64 callers against a bare echo.
+// BenchmarkSubmit compares unary submissions of 64 callers with a bare echo.
 func BenchmarkSubmit(b *testing.B) {
 	for _, durable := range []bool{false, true} {
 		b.Run(fmt.Sprintf("durable=%v", durable), func(b *testing.B) {
@@ -185,9 +184,9 @@ type queue interface {
 	SubmitBatch(ctx context.Context, specs []gq.Spec) ([]gq.SubmitResult, error)
 }
 
-// BenchmarkWorker moves jobs through their whole life: submitted in batches,
-// claimed, run by a handler that does nothing, and completed. A remote worker is
-// held against one in the server's process.
+// BenchmarkWorker moves jobs through their whole life: submitted in batches, claimed, run
+// by a handler that does nothing, and completed. It compares a remote worker with one in
+// the server's process.
 func BenchmarkWorker(b *testing.B) {
 	for _, durable := range []bool{false, true} {
 		b.Run(fmt.Sprintf("durable=%v", durable), func(b *testing.B) {
@@ -248,12 +247,12 @@ func move(b *testing.B, q queue, typ string, n int) time.Duration {
 		b.Error("not done within a minute")
 	}
 	stop()
-	group.Wait() // all outcomes are answered
+	group.Wait() // all outcomes are settled
 	return time.Since(began)
 }
 
-// BenchmarkLatency is the time from a submission to the start of its handler,
-// through the server, on a queue where nothing else happens.
+// BenchmarkLatency measures the time from a submission to the start of its handler,
+// through the server, on an otherwise idle queue.
 func BenchmarkLatency(b *testing.B) {
 	c := benchClient(b, benchEngine(b, true))
 	started := make(chan time.Time, 1)

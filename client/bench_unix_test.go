@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// cpuTime is how long this process has computed.
+// cpuTime returns the CPU time that this process has used.
 func cpuTime() time.Duration {
 	var u syscall.Rusage
 	if syscall.Getrusage(syscall.RUSAGE_SELF, &u) != nil {

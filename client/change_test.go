@@ -9,15 +9,15 @@ import (
 	"github.com/gopherqueue/gq/machine"
 )
 
-// Two who set different things of one queue at the same time do not undo each
-// other: what one does not change is not sent.
+// Concurrent changes of different settings of one queue do not undo each other: unchanged
+// settings are not sent.
 func TestChangingAQueueLeavesTheRest(t *testing.T) {
 	f := serve(t)
 	ctx := t.Context()
 	changed, err := f.ChangeQueue(ctx, "q", func(q *gq.Queue) {
 		q.MaxRunning = 7
 		q.Policy.MaxAttempts = 9
-		// Meanwhile someone else:
+		// A concurrent change:
 		must(f.ChangeQueue(ctx, "q", func(q *gq.Queue) {
 			q.MaxDepth, q.Fair, q.Rate = 100, true, gq.Rate{Count: 5, Per: time.Second}
 			q.Policy.LeaseTTL = time.Minute
@@ -34,7 +34,7 @@ func TestChangingAQueueLeavesTheRest(t *testing.T) {
 	same(t, "both changes", want, changed)
 	same(t, "what the engine has", must(f.engine.Queue(ctx, "q"))(t), changed)
 
-	// Back to nothing, also by a preset.
+	// Back to the defaults, also by a preset.
 	changed = must(f.ChangeQueue(ctx, "q", func(q *gq.Queue) {
 		q.MaxRunning, q.MaxDepth, q.Fair, q.Rate, q.Policy = 0, 0, false, gq.Rate{}, gq.PresetSemantics.Policy()
 	}))(t)

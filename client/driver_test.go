@@ -17,8 +17,8 @@ import (
 	"github.com/gopherqueue/gq/worker"
 )
 
-// A program moves from an embedded queue to a server by changing one line: both have every
-// call of gq.Driver, and what one of them has beside it is none for programs.
+// A program moves from an embedded queue to a server by changing one line: both have
+// every call of gq.Driver, and their other methods are not for programs.
 func TestSameCallsAsEngine(t *testing.T) {
 	driver := reflect.TypeFor[gq.Driver]()
 	for _, side := range []struct {
@@ -42,7 +42,8 @@ func TestSameCallsAsEngine(t *testing.T) {
 	}
 }
 
-// What a program does through gq.Open is the same on a server: kinds, partial options, keys.
+// What a program does through gq.Open works the same on a server: kinds, partial options,
+// keys.
 func TestOpenRemote(t *testing.T) {
 	f := serve(t)
 	ctx := t.Context()
@@ -102,7 +103,7 @@ func TestOpenRemote(t *testing.T) {
 	}
 }
 
-// A program that declares its queue again undoes nothing of what an operator has set.
+// Declaring a queue again does not undo an operator's changes.
 func TestDeclareQueueRemotely(t *testing.T) {
 	f := serve(t)
 	ctx := t.Context()
@@ -133,7 +134,7 @@ func TestEventsRemotely(t *testing.T) {
 	if err := f.Follow(ctx, 0, func([]gq.Event) error { return enough }); !errors.Is(err, enough) {
 		t.Errorf("a follower that has enough: %v", err)
 	}
-	// Across a restart of the server nothing is left out and nothing comes twice.
+	// Across a restart of the server, no event is lost or duplicated.
 	const jobs = 50
 	var seen []gq.Event
 	followed := make(chan error, 1)

@@ -15,7 +15,7 @@ import (
 	"github.com/gopherqueue/gq/worker"
 )
 
-// server is what gq serve is, on a store in memory.
+// server starts the equivalent of gq serve on an in-memory store.
 func server() (address string, stop func()) {
 	s, err := local.OpenMemory(local.Options{})
 	if err != nil {
@@ -75,7 +75,7 @@ func Example() {
 	// <nil>
 }
 
-// With an idempotency key a submission can be repeated until it is answered.
+// With an idempotency key, a submission can be repeated until it succeeds.
 func ExampleClient_Submit() {
 	address, stop := server()
 	defer stop()

@@ -25,17 +25,17 @@ import (
 
 func TestMain(m *testing.M) { leaktest.Main(m) }
 
-// fixture is a server on a store in memory and a client of it.
+// fixture is a server on an in-memory store, with a client.
 type fixture struct {
 	testing.TB
 	*client.Client
 	engine  *engine.Engine
-	native  engine.API // what the server serves; the engine unless a test brings another
+	native  engine.API // what the server serves; the engine unless a test replaces it
 	options native.GRPCOptions
 	client  client.Options
 	limits  gq.Limits
 	log     *book
-	events  bool // the server has the service of events
+	events  bool // serve events too
 
 	mu       sync.Mutex
 	server   *native.GRPC
@@ -45,7 +45,7 @@ type fixture struct {
 	down     bool       // the server cannot be reached; guarded by mu
 }
 
-// serve starts everything. Tests change what they want to before.
+// serve starts everything. Tests pass functions that change the fixture first.
 func serve(t testing.TB, change ...func(*fixture)) *fixture {
 	t.Helper()
 	f := &fixture{TB: t, log: &book{}}
@@ -78,7 +78,7 @@ func (f *fixture) serveOn(s store.Store) {
 	}
 	f.options.Limits = f.limits
 	if f.client.RetryFor == 0 {
-		f.client.RetryFor = 2 * time.Minute // what comes back does so in the end, on a crowded machine too
+		f.client.RetryFor = 2 * time.Minute // long enough for a busy machine
 	}
 	f.start()
 	f.client.Dial = append(f.client.Dial, grpc.WithContextDialer(f.dial))
@@ -98,7 +98,7 @@ func (f *fixture) serveOn(s store.Store) {
 	})
 }
 
-// serveEvents has the server serve events, to everyone.
+// serveEvents makes the server serve events, to everyone.
 func (f *fixture) serveEvents(e *engine.Engine, s store.Store) {
 	f.Helper()
 	ring, err := access.NewKeyring(s, "")
@@ -134,14 +134,14 @@ func (f *fixture) start() {
 	}()
 }
 
-// stop ends the server gracefully.
+// stop stops the server gracefully.
 func (f *fixture) stop() {
 	f.server.Drain()
 	f.server.GracefulStop()
 	<-f.serving
 }
 
-// kill ends the server at once.
+// kill stops the server at once.
 func (f *fixture) kill() {
 	f.server.Stop()
 	<-f.serving
@@ -163,7 +163,7 @@ func (f *fixture) dial(ctx context.Context, _ string) (net.Conn, error) {
 	return conn, err
 }
 
-// cut breaks the connections of the client; until mend it gets no other.
+// cut breaks the connections of the client; it cannot reconnect until mend.
 func (f *fixture) cut() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -211,7 +211,7 @@ func (f *fixture) claim() gq.Job {
 	return jobs[0]
 }
 
-// book keeps what was logged.
+// book keeps log output.
 type book struct {
 	mu   sync.Mutex
 	text bytes.Buffer

@@ -64,8 +64,8 @@ var (
 	_ full = (*client.Client)(nil)
 )
 
-// same holds an answer of the client against what the engine says about the same
-// thing. What a store keeps for itself is not sent.
+// same compares a result of the client with the engine's. What a store keeps for itself
+// is not sent.
 func same[T any](t *testing.T, what string, near, far T) {
 	t.Helper()
 	if diff := cmp.Diff(near, far, cmpopts.EquateEmpty(), cmpopts.IgnoreFields(gq.State{}, "Settled", "PreviousLease", "PreviousDigest"),
@@ -74,7 +74,7 @@ func same[T any](t *testing.T, what string, near, far T) {
 	}
 }
 
-// Everything that can be read is the same through the client.
+// All reads return the same through the client.
 func TestReadsAreTheSame(t *testing.T) {
 	f := serve(t)
 	ctx, e := t.Context(), f.engine
@@ -172,7 +172,7 @@ func TestReadsAreTheSame(t *testing.T) {
 		far := must(f.PutSchedule(ctx, s))(t)
 		near := must(e.Schedule(ctx, "s"))(t)
 		same(t, "read schedule", near, must(f.Schedule(ctx, "s"))(t))
-		far.Template = near.Template // stored with its defaults filled in
+		far.Template = near.Template // stored with defaults filled in
 		same(t, "schedule", near, far)
 	}
 	same(t, "paused schedule", must(f.PauseSchedule(ctx, "s"))(t), must(e.Schedule(ctx, "s"))(t))
@@ -225,8 +225,7 @@ func TestWorkersVerbs(t *testing.T) {
 	}
 }
 
-// A call that the engine refuses is refused by the client with the same error
-// and the same words.
+// A call that the engine rejects is rejected by the client with the same error and text.
 func TestErrorsAreTheSame(t *testing.T) {
 	f := serve(t)
 	ctx := t.Context()
@@ -314,7 +313,7 @@ func TestErrorsAreTheSame(t *testing.T) {
 			if near == nil || far == nil {
 				t.Fatalf("engine %v, client %v", near, far)
 			}
-			words := name == "text" || near.Error() == far.Error() // what cannot be sent is refused on this side
+			words := name == "text" || near.Error() == far.Error() // unsendable requests are rejected by the client
 			if errs.KindOf(near) != errs.KindOf(far) || errs.CodeOf(near) != errs.CodeOf(far) || !words {
 				t.Errorf("engine %s: %v\nclient %s: %v", errs.CodeOf(near), near, errs.CodeOf(far), far)
 			}
@@ -323,7 +322,7 @@ func TestErrorsAreTheSame(t *testing.T) {
 	}
 }
 
-// Large batches go in several requests, and bad items only spoil themselves.
+// Large batches are sent in several requests, and invalid items affect only themselves.
 func TestLargeBatches(t *testing.T) {
 	f := serve(t)
 	ctx := t.Context()
@@ -362,8 +361,8 @@ func TestLargeBatches(t *testing.T) {
 	}
 }
 
-// Results of any size that the store takes arrive, and one that no message can
-// hold is refused without harm to the others.
+// Results of any size that the store accepts arrive, and one that fits into no message is
+// rejected without affecting the others.
 func TestLargeResults(t *testing.T) {
 	f := serve(t, func(f *fixture) {
 		f.limits = gq.Limits{PayloadBytes: 6 << 20, ResultBytes: 6 << 20, CheckpointBytes: 6 << 20}

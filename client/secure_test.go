@@ -24,7 +24,7 @@ import (
 	"github.com/gopherqueue/gq/machine"
 )
 
-// certificate makes one for 127.0.0.1.
+// certificate creates a certificate for 127.0.0.1.
 func certificate(t *testing.T) (tls.Certificate, *x509.CertPool) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -80,14 +80,14 @@ func TestTLSAndToken(t *testing.T) {
 		t.Errorf("a stream without a token: %v", err)
 	}
 	f = serve(t, func(f *fixture) { f.options.Authorize, f.client.Token = authorize, "secret" })
-	f.job() // in the clear, but not beyond this machine
+	f.job() // unencrypted, but only on this machine
 }
 
 func TestOptions(t *testing.T) {
 	for _, c := range []struct {
 		address string
 		options client.Options
-		field   string // that is wrong
+		field   string // the invalid one
 	}{
 		{"", client.Options{}, ""},
 		{"127.0.0.1:1", client.Options{Token: "t"}, ""},
@@ -122,7 +122,7 @@ func TestOptions(t *testing.T) {
 	}
 }
 
-// An error tells under which name the server's log has more.
+// An error carries the id of the call in the server's log.
 func TestRequestID(t *testing.T) {
 	f := serve(t)
 	_, err := f.Get(t.Context(), machine.NewJobID([16]byte{1}), 0)

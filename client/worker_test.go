@@ -16,13 +16,13 @@ import (
 
 var _ worker.Queue = (*fixture)(nil)
 
-// newWorker makes a worker that logs nothing.
+// newWorker creates a worker without logging.
 func newWorker(q worker.Queue, c worker.Config) *worker.Worker {
 	c.Logger = slog.New(slog.DiscardHandler)
 	return worker.New(q, c)
 }
 
-// run starts a worker and returns what ends it.
+// run starts a worker and returns a function that stops it.
 func run(t testing.TB, w *worker.Worker) (stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -93,13 +93,12 @@ func TestWorkerRunsRemotely(t *testing.T) {
 	}
 }
 
-// A worker lives through a connection that breaks again and again and servers
-// that come and go: every job is done, and none runs after it was completed.
+// A worker survives a connection that breaks repeatedly and servers that restart: every
+// job is done, and none runs after it was completed.
 func TestWorkerSurvivesBrokenConnections(t *testing.T) {
 	f := serve(t)
 	ctx := t.Context()
-	// Jobs that were on their way when the connection broke wait for the end of
-	// their leases.
+	// Jobs in transit when the connection broke wait until their leases expire.
 	p := machine.DefaultPolicy()
 	p.LeaseTTL, p.OnLoss, p.Lifetime = 500*time.Millisecond, gq.LossFree, 0
 	sweeping, stopSweeping := context.WithCancel(ctx)

@@ -15,7 +15,7 @@ import (
 	"github.com/gopherqueue/gq/internal/testing/spec"
 )
 
-// The results are the same with words of 32 bits.
+// The results are the same with 32-bit words.
 func TestAssignmentsWith32Bits(t *testing.T) {
 	if runtime.GOOS != "linux" || runtime.GOARCH != "amd64" {
 		t.Skipf("%s/%s does not run programs for linux/386", runtime.GOOS, runtime.GOARCH)

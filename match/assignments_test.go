@@ -20,14 +20,14 @@ var rewrite = flag.Bool("rewrite", false, "write testdata/assignments.json anew"
 
 const assignmentsFile = "testdata/assignments.json"
 
-// vector is an input with the result it must give.
+// vector is an input with its required result.
 type vector struct {
 	Name   string          `json:"name"`
 	Input  json.RawMessage `json:"input"`
 	Output match.Result    `json:"output"`
 }
 
-// vectors reads the published assignments. With -rewrite they are made first:
+// vectors reads the published assignments. With -rewrite it generates them first:
 //
 //	go test ./match -run TestAssignments -rewrite
 func vectors(t *testing.T) (list []vector) {
@@ -108,7 +108,7 @@ func makeVectors(t *testing.T) (list []vector) {
 	return list
 }
 
-// Everyone who implements the function must get these results.
+// Every implementation of the function must get these results.
 func TestAssignments(t *testing.T) {
 	spec.Covers(t, "M-08", "M-152")
 	list := vectors(t)

@@ -10,8 +10,8 @@ import (
 	"github.com/gopherqueue/gq/match"
 )
 
-// market is a large input: providers with a few of many models each, jobs of so
-// many shapes. All have room for all.
+// market returns a large input: each provider has a few of many models, and the jobs have
+// several shapes. Every provider has room for everything.
 func market(jobs, providers, shapes int) match.Input {
 	rng := rand.New(rand.NewPCG(uint64(jobs), uint64(providers)))
 	in := input(nil)
@@ -75,7 +75,7 @@ func BenchmarkMatch(b *testing.B) {
 		b.Run(v.name, func(b *testing.B) {
 			in := v.make()
 			b.ReportAllocs()
-			fastest := time.Hour // what a busy machine disturbs least
+			fastest := time.Hour // the least disturbed by other load
 			for b.Loop() {
 				start := time.Now()
 				match.MatchUnchecked(&in)

@@ -80,7 +80,7 @@ func TestDecodeEverything(t *testing.T) {
 	}
 }
 
-// An input can be wrong in many places, and each is named.
+// An input can be invalid in many places, and each is reported.
 func TestDecodeReportsEveryFault(t *testing.T) {
 	for _, test := range []struct {
 		text   string
@@ -185,7 +185,7 @@ func TestDecodeSaysWhere(t *testing.T) {
 	}
 }
 
-// Inputs that are built in Go are judged like those that are read.
+// Inputs that are built in Go are validated like decoded ones.
 func TestValidate(t *testing.T) {
 	sound := func() match.Input { return input([]match.Provider{provider("p")}, job("j", match.AI)) }
 	for _, test := range []struct {
@@ -266,9 +266,9 @@ func TestVocabularies(t *testing.T) {
 	}
 }
 
-// FuzzDecode: whatever the bytes, decoding refuses them as invalid or gives an
-// input that can be written and read again, matched, and is judged as the
-// standard library reads it.
+// FuzzDecode checks that decoding either rejects the bytes as invalid, or gives an input
+// that survives encoding and decoding, can be matched, and agrees with the standard
+// library.
 func FuzzDecode(f *testing.F) {
 	text, err := os.ReadFile("testdata/round.json")
 	if err != nil {
@@ -324,7 +324,7 @@ func FuzzDecode(f *testing.F) {
 	})
 }
 
-// normal makes nothing of empty lists, as the two decoders differ there.
+// normal turns empty lists into nil, where the two decoders differ.
 func normal(in match.Input) match.Input {
 	text, err := json.Marshal(in)
 	if err != nil {

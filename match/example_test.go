@@ -7,8 +7,7 @@ import (
 	"github.com/gopherqueue/gq/match"
 )
 
-// One round: three jobs, two providers, one of which has no room for more than
-// one job.
+// One round: three jobs and two providers, one of which has room for only one job.
 func ExampleMatch() {
 	in, err := match.Decode([]byte(`{
 		"chain_id": "testnet-1", "epoch_id": 42, "block_height": 1000, "beacon": "00ff10", "now": 1700000000,
@@ -42,7 +41,7 @@ func ExampleMatch() {
 	// back in the queue [c]
 }
 
-// Decoding names everything that is wrong at once.
+// Decoding reports all faults at once.
 func ExampleDecode() {
 	_, err := match.Decode([]byte(`{"chain_id": "a|b", "now": 1.5, "jobs": [{"id": "j", "kind": "GPU", "priority": 3}]}`))
 	for _, fault := range errs.FaultsOf(err) {

@@ -1,6 +1,6 @@
 package match
 
-// Words are the first n random words of a seed.
+// Words returns the first n random words of a seed.
 func Words(s Seed, n int) []uint64 {
 	stream := words{seed: s}
 	list := make([]uint64, n)
@@ -16,21 +16,21 @@ var (
 	Lowest  = lowest[int]
 )
 
-// Age is the weight of an instant.
+// Age returns the weight of a time.
 func (p *Priority) Age(t int64) int64 { return p.age(t) }
 
 // MatchUnchecked is [Match] for an input that is known to be valid.
 func MatchUnchecked(in *Input) Result { return newRound(in).run() }
 
-// Looked is how often the round of an input considers a provider for a job.
+// Looked returns how often the round of an input considers a provider for a job.
 func Looked(in *Input) int {
 	r := newRound(in)
 	r.run()
 	return r.looked
 }
 
-// FirstOfPairs is the beginning of the hashes of jobs with a provider, as a round
-// finds them; plainly, where the digest does not tell its state.
+// FirstOfPairs returns the first bytes of the pair hashes of jobs with a provider, as a
+// round computes them; with plainly, without the shortcut through the digest's state.
 func FirstOfPairs(s Seed, provider string, jobs []string, plainly bool) (list []uint64) {
 	p := newPairs(s)
 	if plainly {
@@ -43,5 +43,5 @@ func FirstOfPairs(s Seed, provider string, jobs []string, plainly bool) (list []
 	return list
 }
 
-// StateIsDigest reports whether the quick way to hash is taken.
+// StateIsDigest reports whether the fast hash is used.
 var StateIsDigest = stateIsDigest

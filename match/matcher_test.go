@@ -15,7 +15,7 @@ import (
 
 const now = 1_700_000_000
 
-// provider is one that every [job] fits, at the very edge of each condition.
+// provider returns a provider that just meets each condition of any [job].
 func provider(id string) match.Provider {
 	return match.Provider{
 		ID: id, Status: match.Active, Capabilities: []match.Kind{match.AI, match.Quantum},
@@ -40,7 +40,7 @@ func input(providers []match.Provider, jobs ...match.Job) match.Input {
 	}
 }
 
-// pairs are the assignments in short: "job provider".
+// pairs returns the assignments in short form: "job provider".
 func pairs(out match.Result) (list []string) {
 	for _, a := range out.Assignments {
 		list = append(list, a.Job+" "+a.Provider)
@@ -55,14 +55,13 @@ func TestQueueMatcher(t *testing.T) {
 	t.Run("ties", testTies)
 }
 
-// Each condition broken alone keeps a provider from the job, and nothing else
-// does.
+// Each violated condition alone keeps a provider from the job, and nothing else does.
 func testEligibility(t *testing.T) {
 	spec.Covers(t, "M-21", "M-22", "M-23", "M-24", "M-25", "M-29", "M-30", "M-31", "M-32", "M-33")
 	both := []match.Kind{match.AI, match.Quantum}
 	ai, quantum := both[:1], both[1:]
 	for _, test := range []struct {
-		reason match.Reason // 0 where it still fits
+		reason match.Reason // 0 if it still fits
 		kinds  []match.Kind
 		change func(*match.Input, *match.Provider, *match.Job)
 	}{
@@ -222,7 +221,7 @@ func testTies(t *testing.T) {
 	roomy.LeasesActive, roomy.AIUnitsUsed = 0, 0
 	t.Run("order", func(t *testing.T) {
 		spec.Covers(t, "M-16", "M-17")
-		// 1,000 of fee weigh as much as 1,375 seconds, so all three tie in score.
+		// A fee of 1,000 weighs as much as 1,375 seconds, so all three tie.
 		c, d, e := job("c", match.AI), job("d", match.AI), job("e", match.AI)
 		c.EnqueuedAt, c.MaxFee = now-100, 200_000
 		d.EnqueuedAt, d.MaxFee = now-1475, 199_000
@@ -245,7 +244,7 @@ func testTies(t *testing.T) {
 				t.Errorf("%v, requeued %v", pairs(out), out.Requeued)
 			}
 		}
-		// Under most seeds that is so for about half of all pairs only.
+		// Under most seeds that holds for only about half of all pairs.
 		second := 0
 		for height := range int64(200) {
 			in := input([]match.Provider{provider("p3")}, job("job-0001", match.AI), job("job-0002", match.AI))
@@ -275,7 +274,7 @@ func testTies(t *testing.T) {
 	})
 }
 
-// Other weights turn the order round.
+// Other weights reverse the order.
 func TestWeightsArePolicy(t *testing.T) {
 	spec.Covers(t, "M-19")
 	roomy := provider("p")
@@ -319,8 +318,8 @@ func TestBatch(t *testing.T) {
 	}
 }
 
-// In a queue flooded by better paid jobs each run of 20 matches has one of the
-// cheap ones, the oldest first, across rounds too.
+// In a queue flooded with better paid jobs, each run of 20 matches has one of the cheap
+// jobs, oldest first, across rounds too.
 func TestLane(t *testing.T) {
 	spec.Covers(t, "M-112")
 	var in match.Input
@@ -360,7 +359,7 @@ func TestLane(t *testing.T) {
 	}
 }
 
-// Rotated by the number of assignments so far, rounds under one seed give equal
+// With a rotation by the number of assignments so far, rounds under one seed give equal
 // providers equal shares.
 func TestRotationTakesTurns(t *testing.T) {
 	counts := make(map[string]int)
@@ -379,7 +378,7 @@ func TestRotationTakesTurns(t *testing.T) {
 	}
 }
 
-// The published round, as it stands and with the order rotated by one.
+// The published round, unchanged and with the order rotated by one.
 func TestRoundVector(t *testing.T) {
 	spec.Covers(t, "M-08")
 	text, err := os.ReadFile("testdata/round.json")

@@ -16,8 +16,8 @@ import (
 	"github.com/gopherqueue/gq/match"
 )
 
-// oracle computes a round the slow way: every job against every provider, each
-// rule where it is needed. It shares the types with the package and no code.
+// oracle computes a round the slow way: every job against every provider, each rule where
+// it applies. It shares the package's types but no code.
 func oracle(in *match.Input) match.Result {
 	o := oracleRound{
 		in: in, seed: oracleHash("AICF|match", in.Chain, num(in.Epoch), num(in.Height), hex.EncodeToString(in.Beacon)),
@@ -206,8 +206,8 @@ func (o *oracleRound) run() match.Result {
 	return out
 }
 
-// sample makes a valid input whose values are few, so that ties, scarce slots
-// and refusals of every kind are common. Each choice is a call of intn.
+// sample returns a valid input with few distinct values, so that ties, scarce slots and
+// rejections of every kind are common. Each choice is a call of intn.
 func sample(intn func(n int) int, providers, jobs int) match.Input {
 	of := func(list ...string) string { return list[intn(len(list))] }
 	some := func(list ...string) (chosen []string) {
@@ -282,8 +282,8 @@ func sample(intn func(n int) int, providers, jobs int) match.Input {
 	return in
 }
 
-// crowd makes an input in which nearly all jobs tie, slots are few and every
-// few matches belong to the lane, so that plans are made again and again.
+// crowd returns an input in which nearly all jobs tie, slots are few and the lane is due
+// every few matches, so that plans are repeated often.
 func crowd(intn func(n int) int, providers, jobs int) match.Input {
 	in := input(nil)
 	in.Height, in.Matches = int64(intn(1000)), int64(intn(4))

@@ -15,7 +15,7 @@ import (
 	"github.com/gopherqueue/gq/match"
 )
 
-// drawInput is a [sample] that rapid can shrink.
+// drawInput draws a [sample] that rapid can shrink.
 func drawInput(t *rapid.T) match.Input {
 	intn := func(n int) int { return rapid.IntRange(0, n-1).Draw(t, "choice") }
 	return sample(intn, intn(8), intn(16))
@@ -31,7 +31,7 @@ func round(t rapid.TB, in *match.Input) match.Result {
 	return out
 }
 
-// The sets and shortcuts decide as the plain loops do.
+// The sets and shortcuts decide like the plain loops.
 func TestMatchEqualsOracle(t *testing.T) {
 	spec.Covers(t, "M-41")
 	rapid.Check(t, func(t *rapid.T) {
@@ -42,7 +42,7 @@ func TestMatchEqualsOracle(t *testing.T) {
 	})
 }
 
-// The same on inputs too large for rapid, with more ties and rematches.
+// The same for inputs too large for rapid, with more ties and rematches.
 func TestMatchEqualsOracleAtScale(t *testing.T) {
 	spec.Covers(t, "M-41")
 	runs := 120
@@ -71,8 +71,8 @@ func TestMatchEqualsOracleAtScale(t *testing.T) {
 	}
 }
 
-// Planning again after a match of the lane uses what was learnt before; it must
-// not show.
+// Planning again after a match of the lane reuses what was learnt before, which must not
+// change the result.
 func TestMatchEqualsOracleInACrowd(t *testing.T) {
 	spec.Covers(t, "M-41", "M-47", "M-112")
 	for seed := range uint64(1000) {
@@ -84,7 +84,7 @@ func TestMatchEqualsOracleInACrowd(t *testing.T) {
 	}
 }
 
-// However the input is ordered, the result is the same to the byte.
+// However the input is ordered, the result is byte-identical.
 func TestOrderOfInputDoesNotMatter(t *testing.T) {
 	spec.Covers(t, "M-08", "M-15")
 	rapid.Check(t, func(t *rapid.T) {
@@ -115,8 +115,8 @@ func TestOrderOfInputDoesNotMatter(t *testing.T) {
 	})
 }
 
-// The first jobs of the queue and of the lane are enough: what a caller need
-// not load changes nothing.
+// The first jobs of the queue and of the lane are enough: further jobs, which a caller
+// need not load, change nothing.
 func TestRestOfTheQueueDoesNotMatter(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		in := drawInput(t)
@@ -144,7 +144,7 @@ func TestRestOfTheQueueDoesNotMatter(t *testing.T) {
 	})
 }
 
-// What every round keeps to, checked from its result alone.
+// Invariants of every round, checked from its result alone.
 func TestRoundInvariants(t *testing.T) {
 	spec.Covers(t, "M-21", "M-37", "M-44")
 	rapid.Check(t, func(t *rapid.T) {
@@ -154,7 +154,7 @@ func TestRoundInvariants(t *testing.T) {
 		for _, j := range in.Jobs {
 			jobs[j.ID] = j
 		}
-		after := in // counters as the assignments leave them
+		after := in // counters after the assignments
 		after.Providers = slices.Clone(in.Providers)
 		after.Grants = make(map[string]int64)
 		maps.Copy(after.Grants, in.Grants)
@@ -210,7 +210,7 @@ func TestRoundInvariants(t *testing.T) {
 		for _, id := range out.Requeued {
 			visit(id)
 			if in.Policy.Starvation.Every > 0 {
-				continue // the lane may end a round before the slot that was kept from this job is used
+				continue // the lane may end a round before the slot withheld from this job is used
 			}
 			verdicts, err := match.Explain(&after, id)
 			if err != nil {
@@ -228,7 +228,7 @@ func TestRoundInvariants(t *testing.T) {
 	})
 }
 
-// Nothing of the input is written to.
+// The input is not modified.
 func TestInputIsNotChanged(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		intn := func(n int) int { return rapid.IntRange(0, n-1).Draw(t, "choice") }
@@ -243,14 +243,14 @@ func TestInputIsNotChanged(t *testing.T) {
 	})
 }
 
-// Who can serve a job is found in sets by capability and demand, not by looking
-// at every provider for every job.
+// Providers for a job are found in sets by capability and demand, not by scanning every
+// provider for every job.
 func TestNoScanOfProvidersForEachJob(t *testing.T) {
 	spec.Covers(t, "M-34")
 	for _, v := range []struct {
 		name   string
 		change func(*match.Input)
-		most   int // looks at a provider, for 256 jobs and 1000 providers
+		most   int // visits of a provider, for 256 jobs and 1000 providers
 	}{
 		{"room for all", func(*match.Input) {}, 2 * 256},
 		{"nobody has room", func(in *match.Input) { in.Policy.Quotas.LeasesMax = 0 }, 0},

@@ -47,7 +47,7 @@ func TestScoreVectors(t *testing.T) {
 	}
 }
 
-// realScore is the formula on fractions.
+// realScore computes the formula in floating point.
 func realScore(p *match.Priority, j *match.Job, now int64) float64 {
 	sum := new(big.Rat)
 	add := func(weight, numerator, denominator int64) {
@@ -62,7 +62,7 @@ func realScore(p *match.Priority, j *match.Job, now int64) float64 {
 	return score
 }
 
-// jobGenerator draws what counts for a score, small and large.
+// jobGenerator draws what affects a score, small and large.
 func jobGenerator() *rapid.Generator[match.Job] {
 	return rapid.Custom(func(t *rapid.T) match.Job {
 		return match.Job{
@@ -107,8 +107,8 @@ func TestScoreGrows(t *testing.T) {
 	})
 }
 
-// Whichever of two jobs is ahead stays ahead, so that an index on the cached
-// part is the order at any time.
+// The order of two jobs never changes, so an index on the cached part is valid at any
+// time.
 func TestScoreOrderNeverChanges(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p := match.DefaultPolicy().Priority
@@ -122,7 +122,7 @@ func TestScoreOrderNeverChanges(t *testing.T) {
 	})
 }
 
-// At the ends of all ranges the sums still fit into 64 bits.
+// At the limits of all ranges the sums still fit into 64 bits.
 func TestScoreAtTheEdges(t *testing.T) {
 	p := match.Priority{
 		FeeWeight: 1e9, AgeWeight: 1e9, SizeWeight: 1e9, TierWeight: 1e9,

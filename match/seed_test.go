@@ -102,7 +102,7 @@ func TestUniform(t *testing.T) {
 	}
 }
 
-// ids are n names p0, p1 and so on.
+// ids returns n names p0, p1 and so on.
 func ids(n int) []string {
 	list := make([]string, n)
 	for i := range list {
@@ -136,8 +136,8 @@ func TestShuffleVectors(t *testing.T) {
 	}
 }
 
-// Over many seeds each of the 24 orders of four comes about equally often, and
-// so does each provider in the first place.
+// Over many seeds, each of the 24 orders of four is about equally frequent, and so is
+// each provider in the first place.
 func TestShuffleIsFair(t *testing.T) {
 	spec.Covers(t, "M-40", "M-135")
 	const seeds = 24_000
@@ -199,8 +199,8 @@ func TestPairVectors(t *testing.T) {
 	}
 }
 
-// The same fields hashed for a seed, a lease, a pair or a retry never give the
-// same, as the purpose is part of the text.
+// The same fields hashed for a seed, a lease, a pair or a retry never give the same hash,
+// because the purpose is part of the text.
 func TestHashesAreSeparated(t *testing.T) {
 	spec.Covers(t, "M-131")
 	lease := string(seed1.Lease("7", "8", 9))
@@ -222,8 +222,8 @@ func TestLowest(t *testing.T) {
 	})
 }
 
-// The hashes that a round compares are those of the pairs, whatever the lengths of
-// the ids, and whichever way they are found.
+// The hashes that a round compares are the pair hashes, for any lengths of ids and either
+// way of computing them.
 func TestPairsOfARound(t *testing.T) {
 	if !match.StateIsDigest() {
 		t.Error("crypto/sha256 encodes its state in another way now: rounds with scarce slots take a third longer until package match follows")

@@ -75,7 +75,7 @@ func TestDefaultSettings(t *testing.T) {
 	}
 }
 
-// Every parameter can be set, and each governs what it says.
+// Every parameter can be set, and has its documented effect.
 func TestSettingsUpdate(t *testing.T) {
 	spec.Covers(t, "M-57", "M-157")
 	s := match.DefaultSettings()
@@ -105,8 +105,7 @@ func TestSettingsUpdate(t *testing.T) {
 	eachSetting(t)
 }
 
-// eachSetting changes one parameter at a time and wants that one, and no other, to
-// change.
+// eachSetting changes one parameter at a time and checks that only that one changes.
 func eachSetting(t *testing.T) {
 	t.Helper()
 	text, err := json.Marshal(match.DefaultSettings())
@@ -205,7 +204,7 @@ func TestShare(t *testing.T) {
 	}
 }
 
-// Health falls by outcome and comes back with time.
+// Health falls with outcomes and recovers over time.
 func TestHealth(t *testing.T) {
 	spec.Covers(t, "M-91", "M-92")
 	set := match.DefaultSettings()
@@ -306,7 +305,7 @@ func TestUnitsOfAnEpoch(t *testing.T) {
 	}
 }
 
-// The four faults and what is none of them are told by the history.
+// The history distinguishes the four faults from other outcomes.
 func TestOutcomeOf(t *testing.T) {
 	spec.Covers(t, "M-161")
 	for _, test := range []struct {
@@ -338,7 +337,7 @@ func TestOutcomeOf(t *testing.T) {
 	}
 }
 
-// What a requester may say about a job, and what only the queue says.
+// What a requester may set of a job, and what only the queue may.
 func TestDecodeEnqueue(t *testing.T) {
 	spec.Covers(t, "M-03")
 	set := match.DefaultSettings()

@@ -10,8 +10,8 @@ import (
 	"github.com/gopherqueue/gq/worker"
 )
 
-// endless is a queue that costs nothing: it always has jobs and takes every
-// outcome, after the time of a commit.
+// endless is a queue without cost: it always has jobs and accepts every outcome, after
+// the time of a commit.
 type endless struct {
 	commit time.Duration
 	left   atomic.Int64
@@ -55,7 +55,7 @@ func (q *endless) Settle(_ context.Context, outcomes []gq.Outcome) ([]gq.LeaseRe
 	return make([]gq.LeaseResult, len(outcomes)), nil
 }
 
-// BenchmarkCycle is what the worker adds to claiming and settling a job.
+// BenchmarkCycle measures what the worker adds to claiming and settling a job.
 func BenchmarkCycle(b *testing.B) {
 	for name, commit := range map[string]time.Duration{"free": 0, "commit of 2 ms": 2 * time.Millisecond} {
 		b.Run(name, func(b *testing.B) {

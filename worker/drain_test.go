@@ -135,7 +135,7 @@ func TestStopWhileTheQueueIsAway(t *testing.T) {
 	})
 }
 
-// slow gives jobs after the one who asked has left.
+// slow returns jobs after the caller has left.
 type slow struct{ *memory }
 
 func (q slow) Claim(ctx context.Context, req gq.ClaimRequest) ([]gq.Job, error) {
@@ -188,7 +188,7 @@ func TestLogsNameTheJobAndNeverQuoteIt(t *testing.T) {
 			case 5:
 				return worker.Snooze(time.Hour)
 			case 6:
-				time.Sleep(time.Hour) // times out, ignores it
+				time.Sleep(time.Hour) // times out, but ignores it
 			}
 			return nil
 		})

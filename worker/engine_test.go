@@ -15,7 +15,7 @@ import (
 
 var _ worker.Queue = (*engine.Engine)(nil)
 
-// On the real engine: results, retries, results that are too large and cancels.
+// On the real engine: results, retries, oversized results and cancels.
 func TestOnAnEngine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, err := local.OpenMemory(local.Options{})

@@ -11,7 +11,7 @@ import (
 	"github.com/gopherqueue/gq/worker"
 )
 
-// Email is what the jobs of type email.send carry.
+// Email is the payload of jobs of type email.send.
 type Email struct {
 	To string `json:"to"`
 }
@@ -64,7 +64,7 @@ func ExampleHandleResult() {
 	// 6
 }
 
-// A handler says what is to happen by the error that it returns.
+// The error of a handler decides what happens to the job.
 func ExampleSnooze() {
 	queue := newMemory()
 	for _, typ := range []string{"done", "later", "retry", "hopeless", "pointless", "odd"} {

@@ -1,12 +1,12 @@
 package worker
 
-// Mux lets tests register handlers before they know how the worker is configured.
+// Mux lets tests register handlers before the worker is configured.
 type Mux = mux
 
-// NewMux is one without handlers.
+// NewMux returns a mux without handlers.
 func NewMux() *Mux { return new(mux) }
 
-// NewWith makes a worker with the handlers of a mux, and reports what Run would refuse.
+// NewWith creates a worker with the handlers of a mux, and reports what Run would reject.
 func NewWith(q Queue, m *Mux, c Config) (*Worker, error) {
 	w := New(q, c)
 	w.mux = *m

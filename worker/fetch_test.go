@@ -46,7 +46,7 @@ func TestFetcherRetriesAtGrowingIntervals(t *testing.T) {
 		if n := len(f.log.lines("call to the queue failed; retrying")); n != 1 {
 			t.Errorf("%d lines about one outage", n)
 		}
-		if ran.Load() != 0 { // there is no other way in
+		if ran.Load() != 0 { // it could not run in any other way
 			t.Error("a job ran that was not claimed")
 		}
 		f.link.setCut("claim", nil)
@@ -125,7 +125,7 @@ func TestQueueSets(t *testing.T) {
 		if most["slow"] > 2 || mostTotal != 4 {
 			t.Errorf("at once: %v, %d in all", most, mostTotal)
 		}
-		// A queue set that waits leaves slots to the others.
+		// A waiting queue set leaves slots to the others.
 		for range 3 {
 			f.submit(gq.Spec{Type: "work", Queue: "normal"})
 		}
@@ -151,7 +151,7 @@ func TestTypesWithoutHandlerAreLeftForOthers(t *testing.T) {
 	})
 }
 
-// careless is a queue that gives what was not asked for.
+// careless is a queue that returns jobs that were not requested.
 type careless struct{ *memory }
 
 func (q careless) Claim(ctx context.Context, req gq.ClaimRequest) ([]gq.Job, error) {

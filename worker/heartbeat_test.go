@@ -15,7 +15,7 @@ import (
 	"github.com/gopherqueue/gq/worker"
 )
 
-// sleepFor is a handler that works for a while and obeys its context.
+// sleepFor returns a handler that works for d and obeys its context.
 func sleepFor(d time.Duration) worker.Handler {
 	return func(ctx context.Context, _ *worker.Run) error {
 		select {
@@ -55,7 +55,7 @@ func TestShorterLeasesNeedMoreHeartbeatsAndEndSooner(t *testing.T) {
 	for _, ttl := range []time.Duration{3 * time.Second, 30 * time.Second} {
 		t.Run(ttl.String(), func(t *testing.T) {
 			bubble(t, func(f *fixture) {
-				f.config.LeaseTTL, f.config.HeartbeatEvery = ttl, ttl // no other bound than the lease
+				f.config.LeaseTTL, f.config.HeartbeatEvery = ttl, ttl // only the lease limits them
 				f.handle(sleepFor(5 * time.Minute))
 				f.run()
 				id := f.work(semantics)
@@ -83,7 +83,7 @@ func TestNoHeartbeatAfterTheContextEnds(t *testing.T) {
 	bubble(t, func(f *fixture) {
 		f.handle(func(ctx context.Context, _ *worker.Run) error {
 			<-ctx.Done()
-			time.Sleep(4 * time.Second) // goes on for a while
+			time.Sleep(4 * time.Second) // continues for a while
 			return context.Cause(ctx)
 		})
 		f.run()
@@ -115,7 +115,7 @@ func TestHeartbeatsShareCalls(t *testing.T) {
 		for i := range jobs {
 			f.work(semantics)
 			if i%100 == 0 {
-				after(17 * time.Millisecond) // they start at all sorts of times
+				after(17 * time.Millisecond) // start at different times
 			}
 		}
 		after(20 * time.Second)

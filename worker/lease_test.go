@@ -25,12 +25,12 @@ func TestLeaseRefusedEndsTheContext(t *testing.T) {
 			<-ctx.Done()
 			cause = context.Cause(ctx)
 			late = run.Checkpoint(context.WithoutCancel(ctx), []byte("x"))
-			return nil // a success that is worth nothing
+			return nil // a success that no longer counts
 		})
 		f.run()
 		id := f.work(semantics)
 		synctest.Wait()
-		f.memory.mu.Lock() // someone else has it by now
+		f.memory.mu.Lock() // another worker has it by now
 		j := f.jobs[0]
 		j.State, _, _ = machine.Advance(j.State, machine.Draw{}, j.State.Lease.ExpiresAt)
 		f.changedLocked()
@@ -56,14 +56,14 @@ func TestLeaseRefusedEndsTheContext(t *testing.T) {
 	})
 }
 
-// While the queue cannot be reached a handler goes on until its lease may have
-// run out, and no longer. The lease of a job that had been waited for is
-// reckoned cautiously until it has been renewed.
+// While the queue is unreachable, a handler continues until its lease may have expired,
+// and no longer. After a waiting claim, the start of the lease is estimated
+// conservatively until its first renewal.
 func TestUnreachableQueueEndsTheContextWithTheLease(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		cut  time.Duration // after the start
-		want time.Duration // end of the context after the start
+		want time.Duration // from the start to the end of the context
 	}{
 		{"never renewed", 0, 5 * time.Second * 2 / 3},
 		{"renewed once", 2 * time.Second, 5*time.Second/3 + 5*time.Second},
@@ -104,8 +104,8 @@ func TestUnreachableQueueEndsTheContextWithTheLease(t *testing.T) {
 	}
 }
 
-// A call that never returns does not keep the worker from noticing the end of a
-// lease, nor from trying again before that.
+// A call that never returns does not keep the worker from noticing the end of a lease,
+// nor from retrying before that.
 func TestHangingHeartbeat(t *testing.T) {
 	bubble(t, func(f *fixture) {
 		hang := make(chan struct{})
@@ -126,8 +126,8 @@ func TestHangingHeartbeat(t *testing.T) {
 	})
 }
 
-// Exactly-once execution is not promised: a job whose handler has succeeded runs
-// again when its worker cannot say so, and each run has its effect.
+// Exactly-once execution is not promised: a job whose handler succeeded runs again if its
+// worker cannot report that, and each run takes effect.
 func TestLostAcknowledgementRunsTheJobAgain(t *testing.T) {
 	spec.Covers(t, "Q-13")
 	bubble(t, func(f *fixture) {
@@ -144,7 +144,7 @@ func TestLostAcknowledgementRunsTheJobAgain(t *testing.T) {
 			t.Fatalf("the handler ran for %v", effects)
 		}
 		f.wantStatus(id, gq.StatusRunning) // although its handler has ended
-		after(time.Minute)                 // the lease runs out
+		after(time.Minute)                 // the lease expires
 		f.link.setCut("settle", nil)
 		after(time.Minute)
 		if j := f.wantStatus(id, gq.StatusCompleted); len(effects) < 2 || effects[1] != id || j.State.Attempt < 2 {
@@ -153,8 +153,8 @@ func TestLostAcknowledgementRunsTheJobAgain(t *testing.T) {
 	})
 }
 
-// A partition lets a second worker run the job next to the first; what the
-// first does then has no effect, and afterwards every job has come to an end.
+// During a partition a second worker runs the job concurrently with the first; the first
+// one's outcome has no effect, and in the end every job has ended.
 func TestPartition(t *testing.T) {
 	spec.Covers(t, "Q-14", "Q-67", "Q-68")
 	bubble(t, func(f *fixture) {
@@ -305,8 +305,8 @@ func TestHandlerShortensItsTimeoutAndCannotLengthenIt(t *testing.T) {
 	}
 }
 
-// Worker dead, job over its deadline and handler ignoring its context are three
-// things that can be told apart.
+// A dead worker, a job over its deadline and a handler that ignores its context can be
+// distinguished.
 func TestHandlerThatIgnoresItsContextIsSeen(t *testing.T) {
 	bubble(t, func(f *fixture) {
 		f.config.Slots, f.config.Grace = 2, 3*time.Second

@@ -13,8 +13,8 @@ import (
 	"github.com/gopherqueue/gq/machine"
 )
 
-// memory is a queue in memory that follows the rules of the domain. Its clock is
-// the machine's, set forward by skew.
+// memory is an in-memory queue that follows the rules of the domain. Its clock is the
+// machine's, set forward by skew.
 type memory struct {
 	skew    time.Duration
 	results int // largest result
@@ -73,7 +73,7 @@ func (m *memory) job(id gq.JobID) gq.Job {
 	return gq.Job{}
 }
 
-// counts tells how many jobs stand in each status.
+// counts returns the number of jobs in each status.
 func (m *memory) counts() map[gq.Status]int {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -85,7 +85,7 @@ func (m *memory) counts() map[gq.Status]int {
 	return counts
 }
 
-// ask asks for a job to be cancelled.
+// ask requests the cancellation of a job.
 func (m *memory) ask(id gq.JobID, reason string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -97,7 +97,7 @@ func (m *memory) ask(id gq.JobID, reason string) {
 	m.changedLocked()
 }
 
-// sweepLocked does what time has made due, and returns when to do so again.
+// sweepLocked does what is due, and returns when to sweep again.
 func (m *memory) sweepLocked() (next time.Time) {
 	now := m.now()
 	for _, j := range m.jobs {
@@ -237,17 +237,17 @@ type call struct {
 	failed bool
 }
 
-// link is the way from a worker to the queue. It notes every call, and it can be
-// cut: before a call has an effect, or before its answer arrives.
+// link is the connection from a worker to the queue. It records every call, and it can be
+// cut: before a call takes effect, or before its answer arrives.
 type link struct {
 	*memory
 
 	mu     sync.Mutex
 	cut    map[string]error // by verb; "" is all of them
-	broken chan struct{}    // closed by the next cut, which ends claims that wait
-	mute   map[string]error // the call happens, but its answer is this
+	broken chan struct{}    // closed by the next cut, which ends waiting claims
+	mute   map[string]error // the call takes effect, but returns this error
 	calls  []call
-	during func(call) // called while a call is under way
+	during func(call) // called during a call
 }
 
 func linkTo(m *memory) *link {

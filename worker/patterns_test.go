@@ -11,8 +11,8 @@ import (
 	"github.com/gopherqueue/gq/worker"
 )
 
-// deliverTwice has a handler run twice side by side for one job: its worker is
-// cut off for longer than the lease, so that another one gets the job as well.
+// deliverTwice runs a handler twice concurrently for one job: its worker is cut off for
+// longer than the lease, so another one gets the job too.
 func deliverTwice(t *testing.T, s gq.Spec, h worker.Handler) {
 	t.Helper()
 	bubble(t, func(f *fixture) {
@@ -20,7 +20,7 @@ func deliverTwice(t *testing.T, s gq.Spec, h worker.Handler) {
 		deliveries := 0
 		f.mux.HandleFunc(s.Type, func(ctx context.Context, run *worker.Run) error {
 			if run.LeaseVersion() == 1 {
-				time.Sleep(20 * time.Second) // whatever happens to the lease
+				time.Sleep(20 * time.Second) // regardless of the lease
 			}
 			mu.Lock()
 			defer mu.Unlock()
@@ -51,8 +51,8 @@ func deliverTwice(t *testing.T, s gq.Spec, h worker.Handler) {
 	})
 }
 
-// The job id is the same in every delivery, so that a unique constraint on it
-// makes the second insertion do nothing.
+// The job id is the same in every delivery, so a unique constraint on it makes the second
+// insert do nothing.
 func TestPatternUniqueConstraint(t *testing.T) {
 	spec.Covers(t, "J-96")
 	rows, conflicts := make(map[gq.JobID]string), 0
@@ -72,8 +72,8 @@ func TestPatternUniqueConstraint(t *testing.T) {
 	}
 }
 
-// The idempotency key of the submission names a lock; who does not get it steps
-// aside.
+// The idempotency key of the submission names a lock; an execution that does not get the
+// lock skips the work.
 func TestPatternLockOnTheKey(t *testing.T) {
 	spec.Covers(t, "J-97")
 	locks, done, skipped := make(map[string]gq.LeaseID), 0, 0
@@ -91,8 +91,8 @@ func TestPatternLockOnTheKey(t *testing.T) {
 	}
 }
 
-// The payload names the version of the entity that the job was made for; whoever
-// finds another one changes nothing.
+// The payload has the version of the entity that the job was created for; an execution
+// that finds another version changes nothing.
 func TestPatternVersionCheck(t *testing.T) {
 	spec.Covers(t, "J-98")
 	version, changes := 3, 0
@@ -109,8 +109,8 @@ func TestPatternVersionCheck(t *testing.T) {
 	}
 }
 
-// A system that remembers the largest lease version it has seen refuses the
-// holder that has lost the job.
+// A system that stores the largest lease version it has seen rejects a holder that has
+// lost the job.
 func TestPatternFencing(t *testing.T) {
 	var newest gq.LeaseVersion
 	var writes, refused []gq.LeaseVersion

@@ -91,8 +91,8 @@ func TestOutcomesAreSentUntilTheLeaseEnds(t *testing.T) {
 	})
 }
 
-// A backlog of outcomes stops the claims: what finishes and cannot be told is
-// done again by someone.
+// A backlog of outcomes stops claims: a job that finished but cannot be settled runs
+// again elsewhere.
 func TestUnsettledOutcomesStopClaims(t *testing.T) {
 	bubble(t, func(f *fixture) {
 		ran := 0
@@ -118,7 +118,7 @@ func TestUnsettledOutcomesStopClaims(t *testing.T) {
 	})
 }
 
-// picky refuses a whole call because of one outcome.
+// picky rejects a whole call because of one outcome.
 type picky struct{ *memory }
 
 func (q picky) Settle(ctx context.Context, outcomes []gq.Outcome) ([]gq.LeaseResult, error) {

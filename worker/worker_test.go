@@ -21,7 +21,7 @@ import (
 
 func TestMain(m *testing.M) { leaktest.Main(m) }
 
-// fixture is a worker on a queue in memory, inside a synctest bubble.
+// fixture is a worker on an in-memory queue, inside a synctest bubble.
 type fixture struct {
 	*testing.T
 	*memory
@@ -63,7 +63,7 @@ func (f *fixture) run() {
 	synctest.Wait()
 }
 
-// stop ends the worker and returns what Run returned.
+// stop stops the worker and returns the result of Run.
 func (f *fixture) stop() error {
 	f.cancel()
 	f.worker = nil
@@ -82,7 +82,7 @@ func (f *fixture) work(change func(*gq.Policy)) gq.JobID {
 	return f.submit(gq.Spec{Type: "work", Policy: p})
 }
 
-// after lets time pass and everything settle.
+// after lets time pass and waits until everything is idle.
 func after(d time.Duration) {
 	time.Sleep(d) // in the bubble
 	synctest.Wait()
@@ -97,7 +97,7 @@ func (f *fixture) wantStatus(id gq.JobID, want gq.Status) gq.Job {
 	return j
 }
 
-// logBook keeps lines.
+// logBook keeps log lines.
 type logBook struct {
 	mu   sync.Mutex
 	text bytes.Buffer
@@ -115,7 +115,7 @@ func (l *logBook) String() string {
 	return l.text.String()
 }
 
-// lines are the log lines with a message.
+// lines returns the log lines with a message.
 func (l *logBook) lines(message string) (found []map[string]any) {
 	for line := range strings.Lines(l.String()) {
 		var entry map[string]any
@@ -255,8 +255,8 @@ func TestRegisteringInARunningWorkerPanics(t *testing.T) {
 	})
 }
 
-// A worker without handlers says so when it runs, and a worker that was started in the
-// background when it is stopped.
+// A worker without handlers reports that in Run or, if it was started in the background,
+// in Stop.
 func TestRunReportsFaults(t *testing.T) {
 	w := worker.New(newMemory(), worker.Config{Slots: -1, Logger: discard()})
 	for _, err := range []error{w.Start(t.Context()).Stop(), worker.New(nil, worker.Config{}).Run(t.Context())} {

@@ -35,7 +35,7 @@ import (
 	"github.com/gopherqueue/gq/internal/testing/spec"
 )
 
-// gqAs runs the program with more in its environment.
+// gqAs runs the program with additional environment variables.
 func (s *served) gqAs(env []string, args ...string) outcome {
 	s.t.Helper()
 	c := exec.Command(gqtest.Program(s.t), args...)
@@ -46,8 +46,8 @@ func (s *served) gqAs(env []string, args ...string) outcome {
 	return outcome{c.ProcessState.ExitCode(), stdout.String(), stderr.String()}
 }
 
-// Tokens made while no server runs open the doors of the one that comes; the
-// bootstrap token makes others; a revoked one is refused.
+// Tokens created while no server runs work with the next server; the bootstrap token
+// creates others; a revoked one is rejected.
 func TestTokensOfAServer(t *testing.T) {
 	dir := t.TempDir()
 	store := "file:" + dir
@@ -122,7 +122,7 @@ func TestTokensOfAServer(t *testing.T) {
 	}
 }
 
-// TestRateOfAToken asks faster than a token may, on each of the HTTP faces.
+// TestRateOfAToken calls faster than a token allows, on each of the HTTP faces.
 func TestRateOfAToken(t *testing.T) {
 	s := startServer(t, []string{"GQ_ADMIN_TOKEN=bootstrap-bootstrap"}, "--store", "memory:")
 	for _, path := range []string{"/v1/queues", "/api/scheduler/stats/snapshot", "/api/matching/providers"} {
@@ -131,7 +131,7 @@ func TestRateOfAToken(t *testing.T) {
 			t.Fatalf("%+v", out)
 		}
 		var last *http.Response
-		// Where a request takes a second, none is too many.
+		// If a request takes a second, no rate is exceeded.
 		for deadline := time.Now().Add(patience); time.Now().Before(deadline); {
 			r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+s.http+path, http.NoBody)
 			if err != nil {
@@ -152,8 +152,8 @@ func TestRateOfAToken(t *testing.T) {
 	}
 }
 
-// TestTheFirstTokenIsAnAdministrators has a server that asks nobody for a token go
-// on to be one that can be administered.
+// TestTheFirstTokenIsAnAdministrators checks that a server without authentication stays
+// manageable after its first token.
 func TestTheFirstTokenIsAnAdministrators(t *testing.T) {
 	s := startServer(t, nil, "--store", "memory:")
 	for _, grant := range []string{"read", "submit,work@*", "admin@mail.*"} {
@@ -180,7 +180,7 @@ func TestTheFirstTokenIsAnAdministrators(t *testing.T) {
 	s.ended()
 }
 
-// Beyond loopback a server does not start unless it asks who calls.
+// A server without authentication does not start on non-loopback addresses.
 func TestListeningBeyondLoopback(t *testing.T) {
 	for _, c := range []struct {
 		env  []string
@@ -208,7 +208,7 @@ func TestListeningBeyondLoopback(t *testing.T) {
 			t.Errorf("%v %v: %q, may start %t", c.env, c.args, line, c.ok)
 		}
 	}
-	// What does not start leaves no store behind.
+	// A server that does not start leaves no store behind.
 	dir := filepath.Join(t.TempDir(), "data")
 	got := gqIn(t.Context(), t.TempDir(), "serve", "--data", dir, "--http", "0.0.0.0:0", "--grpc", "127.0.0.1:0")
 	if got.status != cli.ExitUsage || !strings.Contains(got.stderr, "is reachable from other hosts") {
@@ -219,7 +219,7 @@ func TestListeningBeyondLoopback(t *testing.T) {
 	}
 }
 
-// inbox remembers the ids of the webhooks it got.
+// inbox records the ids of received webhooks.
 type inbox struct {
 	*httptest.Server
 	mu  sync.Mutex
@@ -255,8 +255,8 @@ func (b *inbox) missing(ids []gq.JobID) (n int) {
 	return n
 }
 
-// A server that is killed again and again loses no webhook, and a follower of
-// its events that resumes where it was sees every one of them once.
+// A server that is killed repeatedly loses no webhook, and a follower of its events that
+// resumes sees each event once.
 func TestKillsLoseNoWebhookAndNoEvent(t *testing.T) {
 	spec.Covers(t, "J-147")
 	t.Parallel()
@@ -298,7 +298,7 @@ func TestKillsLoseNoWebhookAndNoEvent(t *testing.T) {
 	t.Logf("%d jobs, %d events", len(ids), after)
 }
 
-// A job that is removed as soon as it has ended is told of all the same.
+// A job that is purged as soon as it has ended is still delivered.
 func TestPurgedJobsAreToldOf(t *testing.T) {
 	b := newInbox(t)
 	s := startServer(t, nil, "--store", "memory:", "--webhooks-allow", "loopback")
@@ -325,7 +325,7 @@ func TestPurgedJobsAreToldOf(t *testing.T) {
 	s.ended()
 }
 
-var guard sync.Mutex // of what followers have seen
+var guard sync.Mutex // guards what followers have seen
 
 func maxSeen(seen map[uint64]bool) (last uint64) {
 	guard.Lock()
@@ -336,7 +336,7 @@ func maxSeen(seen map[uint64]bool) (last uint64) {
 	return last
 }
 
-// follow reads events until the server is gone and returns the last one.
+// follow reads events until the server is gone, and returns the last one.
 func follow(ctx context.Context, t *testing.T, addr string, after uint64, seen map[uint64]bool) uint64 {
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, fmt.Sprintf("http://%s/v1/events?after=%d", addr, after), nil)
 	if err != nil {
@@ -393,7 +393,7 @@ func (s *served) lastEvent() uint64 {
 	return last
 }
 
-// finish completes jobs with callbacks and returns those whose end was
+// finish completes jobs with callbacks, and returns those whose completion was
 // acknowledged.
 func (s *served) finish(ctx context.Context, callback string, n int) (ids []gq.JobID) {
 	s.t.Helper()
@@ -419,7 +419,7 @@ func (s *served) finish(ctx context.Context, callback string, n int) (ids []gq.J
 	return ids
 }
 
-// authority makes certificates.
+// authority issues certificates.
 type authority struct {
 	t    *testing.T
 	dir  string
@@ -459,7 +459,7 @@ func (a *authority) write(name, kind string, raw []byte) string {
 	return path
 }
 
-// issue makes a certificate for this machine.
+// issue creates a certificate for this machine.
 func (a *authority) issue(name string) (cert, key string) {
 	a.t.Helper()
 	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

@@ -23,8 +23,8 @@ var benchServerFields = strings.Fields(`
 	submit_alone_ms.calls submit_alone_ms.p50 submit_alone_ms.p95 submit_alone_ms.p99 submit_alone_ms.max
 	repeats.runs repeats.least repeats.most`)
 
-// A server that the benchmark starts is this program again, so it takes the
-// built one.
+// A server that the benchmark starts is this program again, so the test uses the built
+// one.
 func TestBenchStartsAServer(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "new")
 	text, err := exec.Command(gqtest.Program(t), "bench", "--server", "--store", "file:"+dir, "--jobs", "40", "--batch", "5", "--json").Output()
@@ -69,7 +69,7 @@ func TestBenchOfARunningServer(t *testing.T) {
 			t.Errorf("%q is missing in\n%s", line, got.stdout)
 		}
 	}
-	// Jobs of others are not touched.
+	// Other jobs are not touched.
 	if got := s.gq("submit", "theirs", "--queue", "bench"); got.status != 0 {
 		t.Fatalf("%+v", got)
 	}

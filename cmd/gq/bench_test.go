@@ -21,13 +21,13 @@ import (
 	"github.com/gopherqueue/gq/internal/testing/pgtest"
 )
 
-// quick are flags with which a run takes a moment.
+// quick returns flags for a short run.
 func quick(more ...string) []string {
 	return append([]string{"bench", "--callers", "1,4", "--batch", "5", "--jobs", "30", "--backlog", "100", "--idle", "5ms"}, more...)
 }
 
-// gqBench measures in a process of its own: the tests around it would be counted as
-// the store's work, and the run waits until that is done.
+// gqBench measures in another process: in this one, the surrounding tests would count as
+// work of the store, and the run would wait for them.
 func gqBench(t *testing.T, more ...string) outcome {
 	t.Helper()
 	tmp := t.TempDir()
@@ -87,8 +87,7 @@ func TestBenchAllScenariosAsText(t *testing.T) {
 	}
 }
 
-// The names are an interface: programs read them. Add to this list, and never
-// change it.
+// The names are an interface: programs read them. Add to this list, but never change it.
 var benchFields = strings.Fields(`
 	version store started_at seconds go_version os arch cores gomaxprocs busy others_cpu_percent warnings
 	settings.scenarios settings.callers settings.batch settings.payload_bytes settings.jobs settings.duration_seconds
@@ -176,7 +175,7 @@ func TestBenchJSON(t *testing.T) {
 	}
 }
 
-// collectFields lists the paths of all values that hold no others.
+// collectFields lists the paths of all leaf values.
 func collectFields(path string, value any, found map[string]bool) {
 	switch v := value.(type) {
 	case map[string]any:

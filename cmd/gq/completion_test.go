@@ -10,12 +10,12 @@ import (
 	"github.com/gopherqueue/gq"
 )
 
-// offered are the values that a shell is told of for the last word.
+// offered returns the completions of the last word.
 func (d *shell) offered(words ...string) (all []string) {
 	d.t.Helper()
 	got := d.gq(append([]string{"__complete"}, words...)...)
 	lines := strings.Split(strings.TrimSpace(got.stdout), "\n")
-	if got.status != 0 || lines[len(lines)-1] != ":4" { // no names of files
+	if got.status != 0 || lines[len(lines)-1] != ":4" { // no file names
 		d.t.Errorf("gq %v: %+v", words, got)
 	}
 	for _, line := range lines[:len(lines)-1] {
@@ -26,7 +26,7 @@ func (d *shell) offered(words ...string) (all []string) {
 	return all
 }
 
-// unhurried is a queue whose answers a shell waits for, however long it would.
+// unhurried is a queue whose responses are awaited without the completion's time limit.
 type unhurried struct{ queue }
 
 func (u unhurried) Queues(ctx context.Context) ([]gq.Queue, error) {
@@ -85,7 +85,8 @@ func TestCompletion(t *testing.T) {
 			t.Errorf("gq %q: %q, want %q", words, got, want)
 		}
 	}
-	// Nobody there: nothing is offered, and soon. Nor is by who never answers.
+	// An unreachable server gives no completions, quickly; nor does one that never
+	// responds.
 	got := gqIn(t.Context(), t.TempDir(), "__complete", "queue", "show", "--addr", "127.0.0.1:1", "")
 	if got.status != 0 || got.stdout != ":4\n" {
 		t.Errorf("nobody there: %+v", got)
@@ -96,7 +97,7 @@ func TestCompletion(t *testing.T) {
 	}
 }
 
-// mute is a queue that never answers.
+// mute is a queue that never responds.
 type mute struct{ queue }
 
 func (mute) Queues(ctx context.Context) ([]gq.Queue, error) {
@@ -104,7 +105,7 @@ func (mute) Queues(ctx context.Context) ([]gq.Queue, error) {
 	return nil, context.Cause(ctx)
 }
 
-// TestCompletionIsForWhatThereIs holds what is offered against the commands.
+// TestCompletionIsForWhatThereIs compares the completions with the commands.
 func TestCompletionIsForWhatThereIs(t *testing.T) {
 	root := newRoot(process{getenv: os.Getenv, stdin: strings.NewReader(""), stdout: os.Stdout, stderr: os.Stderr})
 	for name := range argumentValues {

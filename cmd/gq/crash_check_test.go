@@ -9,16 +9,16 @@ import (
 	"github.com/gopherqueue/gq"
 )
 
-// told is what the queue tells of an acknowledged job in the end. Every handler
-// of the test leaves the version of its lease as the result.
+// told is what the queue finally says about an acknowledged job. Every handler of the
+// test returns the version of its lease as the result.
 type told struct {
 	id      gq.JobID
-	err     error // of asking
+	err     error // of the query
 	job     gq.Job
 	history []gq.Event
 }
 
-// faults is everything in a job's story that may not be: it must have been
+// faults returns everything that is wrong with a job's history: it must have been
 // completed once, under the newest lease, by the handler that held it.
 func (j *told) faults() (all []string) {
 	add := func(format string, args ...any) {
@@ -81,7 +81,7 @@ func (j *told) faults() (all []string) {
 	return all
 }
 
-// A checker that finds nothing proves nothing.
+// The checker itself must find faults.
 func TestCrashCheckFindsFaults(t *testing.T) {
 	sound := func() *told {
 		j := &told{id: gq.JobID{1}}

@@ -31,17 +31,16 @@ import (
 const (
 	crashKills    = 50
 	crashQueue    = "crash"
-	crashTTL      = 2 * time.Second // what a lost answer to a claim costs
+	crashTTL      = 2 * time.Second // the cost of a lost response to a claim
 	crashPatience = 30 * time.Second
-	crashSettling = 3 * time.Minute // on a machine that does much else
+	crashSettling = 3 * time.Minute // for a loaded machine
 	hauntTTL      = 200 * time.Millisecond
 )
 
-// TestKilledServer kills the server with SIGKILL, again and again, while jobs are
-// submitted, run by workers elsewhere and by a program, and while someone tries
-// to settle under leases that are over. Each time it comes back on the same
-// directory and the same addresses. In the end every acknowledged job must have
-// been completed, once, under its newest lease.
+// TestKilledServer repeatedly kills the server with SIGKILL while clients submit jobs,
+// remote workers and a program run them, and someone tries to settle under expired
+// leases. Each time it restarts on the same directory and addresses. In the end every
+// acknowledged job must have been completed, once, under its newest lease.
 func TestKilledServer(t *testing.T) {
 	if testing.Short() {
 		t.Skip("-short leaves out what takes half a minute; make test runs it")
@@ -57,7 +56,7 @@ func TestKilledServer(t *testing.T) {
 	defer load.stopWorking()
 	defer load.stopSubmitting()
 	for range crashKills {
-		if random.IntN(5) > 0 { // otherwise it hardly gets to its feet
+		if random.IntN(5) > 0 { // otherwise it barely gets to start
 			l.acknowledged(t, 1)
 		}
 		rest(t.Context(), time.Duration(random.Int64N(int64(100*time.Millisecond))))
@@ -69,7 +68,7 @@ func TestKilledServer(t *testing.T) {
 	t.Logf("%d kills in %v; %v in all", crashKills, killing.Round(time.Millisecond), time.Since(began).Round(time.Millisecond))
 }
 
-// A store that keeps nothing must fail the very same check.
+// A store that keeps nothing must fail the same check.
 func TestKilledServerWithoutADiskLosesJobs(t *testing.T) {
 	site := newCrashSite(t, "memory:")
 	l := newCrashLoad(t, site)
@@ -92,8 +91,8 @@ func TestKilledServerWithoutADiskLosesJobs(t *testing.T) {
 	site.kill()
 }
 
-// crashSeed is from GQ_SEED, so that a run can be had again as far as its load
-// and the pauses between kills go.
+// crashSeed reads GQ_SEED, so that a run can be repeated as far as its load and the
+// pauses between kills are concerned.
 func crashSeed(t testing.TB) uint64 {
 	t.Helper()
 	text := cmp.Or(os.Getenv("GQ_SEED"), strconv.FormatUint(rand.Uint64(), 10))
@@ -105,7 +104,7 @@ func crashSeed(t testing.TB) uint64 {
 	return seed
 }
 
-// rest waits, or until the context ends.
+// rest sleeps for d or until the context ends.
 func rest(ctx context.Context, d time.Duration) {
 	select {
 	case <-ctx.Done():
@@ -113,16 +112,16 @@ func rest(ctx context.Context, d time.Duration) {
 	}
 }
 
-// crashSite is a server that comes back where it was.
+// crashSite is a server that restarts at the same place.
 type crashSite struct {
 	t          testing.TB
 	store      string
 	http, grpc string
 	server     *served
-	errors     []string // that servers which have ended wrote to their logs
+	errors     []string // from the logs of ended servers
 }
 
-// note keeps what a server that has ended wrote of errors.
+// note collects the errors in the log of an ended server.
 func (s *crashSite) note() {
 	for line := range strings.Lines(s.server.stderr.String()) {
 		if strings.Contains(line, "level=ERROR") {
@@ -131,7 +130,7 @@ func (s *crashSite) note() {
 	}
 }
 
-// newCrashSite finds two addresses to stay at.
+// newCrashSite reserves two addresses.
 func newCrashSite(t testing.TB, store string) *crashSite {
 	t.Helper()
 	return &crashSite{t: t, store: store, http: freeAddress(t), grpc: freeAddress(t)}
@@ -139,9 +138,9 @@ func newCrashSite(t testing.TB, store string) *crashSite {
 
 var givenAddresses sync.Map // by freeAddress
 
-// freeAddress is one that nobody listens at, and that nobody else gets here. Its
-// port lies below those that systems give to whoever connects: a client that looks
-// for a server must not take the server's port.
+// freeAddress returns an address that is not in use and that no other caller gets. Its
+// port is below the ephemeral range: a client that connects must not take the server's
+// port.
 func freeAddress(t testing.TB) string {
 	t.Helper()
 	for range 1000 {
@@ -182,18 +181,18 @@ func (s *crashSite) client() *client.Client {
 	return c
 }
 
-// crashLoad is what goes on while servers are killed.
+// crashLoad is the load while servers are killed.
 type crashLoad struct {
-	sites []*crashSite // of one queue
+	sites []*crashSite // on one queue
 	seed  uint64
-	next  atomic.Int64 // client
+	next  atomic.Int64 // next client
 
 	acks, repeated, refused atomic.Int64
-	shell                   atomic.Int64 // jobs for the program that were drawn
+	shell                   atomic.Int64 // jobs drawn for the program
 
 	mu     sync.Mutex
-	acked  map[gq.JobID]string // and its key; guarded by mu
-	keys   map[string]gq.JobID // the other way round; guarded by mu
+	acked  map[gq.JobID]string // with its key; guarded by mu
+	keys   map[string]gq.JobID // the inverse of acked; guarded by mu
 	faults []string            // guarded by mu
 }
 
@@ -202,12 +201,12 @@ func newCrashLoad(t testing.TB, sites ...*crashSite) *crashLoad {
 	return &crashLoad{sites: sites, seed: crashSeed(t), acked: make(map[gq.JobID]string), keys: make(map[string]gq.JobID)}
 }
 
-// client is one of the next server.
+// client returns a client of the next server.
 func (l *crashLoad) client() *client.Client {
 	return l.sites[int(l.next.Add(1))%len(l.sites)].client()
 }
 
-// crashed is a load that has been let loose.
+// crashed is a running load.
 type crashed struct {
 	load                        *crashLoad
 	stopSubmitting, stopWorking func()
@@ -215,7 +214,7 @@ type crashed struct {
 	program                     *exec.Cmd
 }
 
-// begin lets the load loose on servers that run.
+// begin starts the load on running servers.
 func (l *crashLoad) begin() *crashed {
 	t := l.sites[0].t
 	t.Helper()
@@ -237,8 +236,7 @@ func (l *crashLoad) begin() *crashed {
 	return c
 }
 
-// end waits until all jobs are done and holds what became of them against what
-// was acknowledged.
+// end waits until all jobs are done, and compares the results with what was acknowledged.
 func (c *crashed) end(t testing.TB) {
 	t.Helper()
 	l := c.load
@@ -281,14 +279,14 @@ func (c *crashed) end(t testing.TB) {
 	}
 }
 
-// acknowledged waits until some more submissions have been.
+// acknowledged waits for n more acknowledged submissions.
 func (l *crashLoad) acknowledged(t testing.TB, n int64) {
 	t.Helper()
 	before := l.acks.Load()
 	until(t, fmt.Sprintf("%d acknowledged submissions", n), func() bool { return l.acks.Load() >= before+n })
 }
 
-// until waits with the patience of a client.
+// until waits as long as a client would.
 func until(t testing.TB, what string, ok func() bool) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 10*crashPatience)
@@ -333,8 +331,8 @@ func (l *crashLoad) job(random *rand.Rand, key string) gq.Spec {
 	return s
 }
 
-// submit submits until the context ends. What it has begun it brings to an end:
-// at last every submission is acknowledged.
+// submit submits until the context ends. It finishes what it has started: in the end
+// every submission is acknowledged.
 func (l *crashLoad) submit(ctx context.Context, c *client.Client, who uint64) {
 	random := rand.New(rand.NewPCG(l.seed, who))
 	var old gq.Spec
@@ -353,7 +351,7 @@ func (l *crashLoad) submit(ctx context.Context, c *client.Client, who uint64) {
 	}
 }
 
-// send submits until there is an answer, and remembers that.
+// send submits until there is an answer, and records it.
 func (l *crashLoad) send(c *client.Client, specs []gq.Spec) {
 	var answers []gq.SubmitResult
 	for until := time.Now().Add(10 * crashPatience); ; {
@@ -367,7 +365,7 @@ func (l *crashLoad) send(c *client.Client, specs []gq.Spec) {
 		if err == nil {
 			break
 		}
-		// After a timeout too nothing is known, and the key finds out.
+		// After a timeout the outcome is unknown too; the key resolves it.
 		if kind := errs.KindOf(err); kind != gq.KindUnavailable && kind != gq.KindTimeout || time.Now().After(until) {
 			l.fault(fmt.Sprintf("submit %s: %v", specs[0].Key.Name, err))
 			return
@@ -392,7 +390,7 @@ func (l *crashLoad) send(c *client.Client, specs []gq.Spec) {
 	}
 }
 
-// work is a worker in another process than the server, as any user has it.
+// work runs a worker in a process other than the server's, like any user.
 func (l *crashLoad) work(ctx context.Context, c *client.Client) {
 	w := worker.New(c, worker.Config{
 		Slots: 20, QueueSets: []worker.QueueSet{{Queues: []string{crashQueue}}}, Logger: slog.New(slog.DiscardHandler),
@@ -416,7 +414,7 @@ func (l *crashLoad) work(ctx context.Context, c *client.Client) {
 	}
 }
 
-// haunt settles jobs under leases that are over, which must be refused.
+// haunt settles jobs under expired leases, which must be rejected.
 func (l *crashLoad) haunt(ctx context.Context, c *client.Client) {
 	for ctx.Err() == nil {
 		jobs, err := c.Claim(ctx, gq.ClaimRequest{
@@ -433,14 +431,14 @@ func (l *crashLoad) haunt(ctx context.Context, c *client.Client) {
 				l.fault(fmt.Sprintf("job %s was completed under a lease that was over", jobs[i].State.ID))
 			case kind == gq.KindStaleLease || kind == gq.KindConflict:
 				l.refused.Add(1)
-			case kind != gq.KindUnavailable && kind != gq.KindTimeout: // after which nothing is known
+			case kind != gq.KindUnavailable && kind != gq.KindTimeout: // after these errors the outcome is unknown
 				l.fault(fmt.Sprintf("complete under a lease that is over: %v", err))
 			}
 		}
 	}
 }
 
-// startProgram has a program run for the jobs of a type.
+// startProgram runs a program for the jobs of a type.
 func (l *crashLoad) startProgram() *exec.Cmd {
 	t := l.sites[0].t
 	t.Helper()
@@ -465,8 +463,8 @@ func (l *crashLoad) stopProgram(c *exec.Cmd) {
 	}
 }
 
-// settled waits until no job is left to do. There must be as many as were
-// acknowledged: one more would be a submission that was taken twice.
+// settled waits until no unfinished job is left. There must be as many jobs as were
+// acknowledged: one more would be a duplicated submission.
 func (l *crashLoad) settled(c *client.Client) {
 	t := l.sites[0].t
 	t.Helper()
@@ -493,7 +491,7 @@ func (l *crashLoad) settled(c *client.Client) {
 	}
 }
 
-// stories asks for every acknowledged job.
+// stories queries every acknowledged job.
 func (l *crashLoad) stories(c *client.Client) []*told {
 	l.mu.Lock()
 	defer l.mu.Unlock()

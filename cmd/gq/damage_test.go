@@ -13,9 +13,9 @@ import (
 	"github.com/gopherqueue/gq/internal/testing/gqtest"
 )
 
-// TestDamagedStore flips a bit in the log of a server that was killed long after
-// its last answer. The next server refuses the directory, or gives up what cannot be
-// read if it is told to, and says what that is.
+// TestDamagedStore flips a bit in the log of a server that was killed long after its last
+// response. The next server rejects the directory or, if allowed, discards what cannot be
+// read and says what that is.
 func TestDamagedStore(t *testing.T) {
 	const jobs = 20
 	dir := filepath.Join(t.TempDir(), "data")

@@ -10,8 +10,8 @@ import (
 	"github.com/gopherqueue/gq/internal/cli"
 )
 
-// TestDemo runs the whole show and checks that it tells every story. The command
-// itself fails when a job ends otherwise than it should.
+// TestDemo runs the whole demo and checks that it shows everything. The command itself
+// fails if a job does not end as expected.
 func TestDemo(t *testing.T) {
 	t.Parallel()
 	got := gqIn(t.Context(), t.TempDir(), "demo", "--data", t.TempDir())
@@ -32,7 +32,7 @@ func TestDemo(t *testing.T) {
 	}
 }
 
-// TestDemoInterrupted stops the show in the middle.
+// TestDemoInterrupted stops the demo halfway.
 func TestDemoInterrupted(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -48,7 +48,7 @@ func TestDemoInterrupted(t *testing.T) {
 	}
 }
 
-// cuttingWriter calls cut when a text comes by.
+// cuttingWriter calls cut when a text is written.
 type cuttingWriter struct {
 	after string
 	cut   func()

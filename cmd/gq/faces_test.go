@@ -28,17 +28,17 @@ import (
 	"github.com/gopherqueue/gq/internal/faces/matching"
 )
 
-// The faces beside the native one, behind the same guard: who may do what. The
-// native face has such a table in its own package; all of them together are
-// everything that a server serves.
+// Access rules of the faces other than the native one, behind the same guard. The native
+// face has such a table in its own package; together they cover everything that a server
+// serves.
 
-// faceAccess is what a call of a face needs.
+// faceAccess is what a call of a face requires.
 type faceAccess struct {
-	roles string // that may, out of submit, work, read and submit+read; admin always may
+	roles string // allowed roles, out of submit, work, read and submit+read; admin is always allowed
 	whole bool   // only with all queues
-	lists bool   // names no queue: a foreign one's things are left out rather than refused
-	open  bool   // anyone may
-	own   bool   // matching: the token of the provider that it is about is enough
+	lists bool   // names no queue: foreign objects are omitted rather than rejected
+	open  bool   // needs no token
+	own   bool   // matching: the token of the provider concerned is enough
 	body  string
 }
 
@@ -99,7 +99,7 @@ var taskQueueAccess = map[string]faceAccess{
 	"ListJobs":     {roles: "read", body: `{}`},
 }
 
-// allServices is every gRPC service of a server and where its calls are judged.
+// allServices lists every gRPC service of a server and where its calls are checked.
 var allServices = map[string]string{
 	"gopherqueue.v1.JobsService": "native", "gopherqueue.v1.WorkersService": "native", "gopherqueue.v1.QueuesService": "native",
 	"gopherqueue.v1.SchedulesService": "native", "gopherqueue.v1.EventsService": "native", "gopherqueue.v1.AdminService": "native",
@@ -109,7 +109,7 @@ var allServices = map[string]string{
 
 const bootstrap = "bootstrap-bootstrap-bootstrap"
 
-// castle is a server that asks who calls, and an administrator in front of it.
+// castle is a server with authentication, and an administrator.
 type castle struct {
 	*served
 	conn   *grpc.ClientConn
@@ -137,7 +137,7 @@ func newCastle(t *testing.T) *castle {
 	return c
 }
 
-// token is one with a scope on a pattern, made once.
+// token returns a token with a scope on a pattern, created once.
 func (c *castle) token(scope, pattern string) string {
 	c.t.Helper()
 	name := scope + "@" + pattern
@@ -197,7 +197,7 @@ func (c *castle) text(token, method, path, body string) (int, string) {
 	return answer.StatusCode, string(text)
 }
 
-// must is do by the administrator, who must succeed.
+// must makes a request as the administrator, which must succeed.
 func (c *castle) must(method, path, body string) map[string]any {
 	c.t.Helper()
 	code, out := c.do(bootstrap, method, path, body)
@@ -207,7 +207,7 @@ func (c *castle) must(method, path, body string) map[string]any {
 	return out
 }
 
-// schedulerScene is a queued, a claimed and a leased job of an addon.
+// schedulerScene creates a queued, a claimed and a leased job of an addon.
 func (c *castle) schedulerScene(queue string) *strings.Replacer {
 	c.t.Helper()
 	submit := func() string {
@@ -228,11 +228,11 @@ func (c *castle) schedulerScene(queue string) *strings.Replacer {
 	return strings.NewReplacer("$QUEUE", queue, "$JOB", submit(), "$CLAIMED", claimed, "$LEASED", leased, "$LEASE", id)
 }
 
-// Every route of the scheduler API, by every role, on the caller's own addon and
+// Calls every route of the scheduler API, with every role, on the caller's own addon and
 // on a foreign one.
 func TestEverySchedulerCallIsGuarded(t *testing.T) {
 	c := newCastle(t)
-	const description = "/api/scheduler/openapi.json" // tells of no data, and so is for everyone
+	const description = "/api/scheduler/openapi.json" // reveals no data, and so needs no token
 	if code, text := c.text("", http.MethodGet, description, ""); code != http.StatusOK {
 		t.Errorf("%s without a token: %d %s", description, code, text)
 	}
@@ -259,7 +259,7 @@ func TestEverySchedulerCallIsGuarded(t *testing.T) {
 	}
 }
 
-// judge calls as nobody and in every role, with tokens for the first queue and
+// judge calls without a token and with every role, with tokens for the first queue and
 // for all, about each queue.
 func (c *castle) judge(what string, a faceAccess, queues []string, call func(token, queue string) (unknown, denied bool, text string)) {
 	c.t.Helper()
@@ -290,7 +290,7 @@ func (c *castle) judge(what string, a faceAccess, queues []string, call func(tok
 	}
 }
 
-// allRows fails for what is served without a row, and for a row of nothing.
+// allRows fails for anything served without a row, and for a row without a counterpart.
 func allRows[V any](t *testing.T, what string, there []string, rows map[string]V) {
 	t.Helper()
 	slices.Sort(there)
@@ -299,7 +299,7 @@ func allRows[V any](t *testing.T, what string, there []string, rows map[string]V
 	}
 }
 
-// matchingScene is a provider with a lease.
+// matchingScene creates a provider with a lease.
 func (c *castle) matchingScene(provider string) *strings.Replacer {
 	c.t.Helper()
 	scene := strings.NewReplacer("$PROVIDER", provider, "$DIGEST", strings.Repeat("ab", 32))
@@ -309,11 +309,11 @@ func (c *castle) matchingScene(provider string) *strings.Replacer {
 	return strings.NewReplacer("$PROVIDER", provider, "$DIGEST", strings.Repeat("ab", 32), "$JOB", job["id"].(string))
 }
 
-// Every route of the matching API, by every role for its queue and for another,
-// and by the tokens of the provider it is about and of another provider.
+// Calls every route of the matching API, with every role for its queue and for another,
+// and with the tokens of the provider concerned and of another one.
 func TestEveryMatchingCallIsGuarded(t *testing.T) {
 	c := newCastle(t)
-	const description = "/openapi.json" // tells of no data, and so is for everyone
+	const description = "/openapi.json" // reveals no data, and so needs no token
 	if code, text := c.text("", http.MethodGet, "/api/matching"+description, ""); code != http.StatusOK {
 		t.Errorf("%s without a token: %d %s", description, code, text)
 	}
@@ -355,7 +355,7 @@ func TestEveryMatchingCallIsGuarded(t *testing.T) {
 			}
 		}
 	}
-	// A job or lease of another queue is none here, whoever asks.
+	// A job or lease of another queue does not exist here, whoever asks.
 	foreign := c.must("POST", "/v1/jobs", `{"type":"t","queue":"secret","payload":"classified"}`)["id"].(string)
 	claimed := c.must("POST", "/v1/claim", `{"worker":"w","queues":["secret"]}`)
 	held := within(claimed["jobs"].([]any)[0].(map[string]any), "lease", "id").(string)
@@ -375,8 +375,8 @@ func TestEveryMatchingCallIsGuarded(t *testing.T) {
 	}
 }
 
-// Every RPC of the task queue, by every role, for its queue and for another one;
-// and every service of the server is one whose calls are judged somewhere.
+// Calls every RPC of the task queue, with every role, for its queue and for another one;
+// and checks that the calls of every service are checked somewhere.
 func TestEveryTaskQueueCallIsGuarded(t *testing.T) {
 	c := newCastle(t)
 	services := c.services()
@@ -419,7 +419,7 @@ func TestEveryTaskQueueCallIsGuarded(t *testing.T) {
 			}
 		}
 	}
-	// A job of another queue is none here.
+	// A job of another queue does not exist here.
 	foreign := c.must("POST", "/v1/jobs", `{"type":"t","queue":"secret"}`)["id"].(string)
 	for _, name := range []string{"GetJobStatus", "GetJobResult", "CancelJob"} {
 		if _, err := invoke(c.token("admin", "taskqueue"), name, `{"jobId":"`+foreign+`"}`); status.Code(err) != codes.PermissionDenied && status.Code(err) != codes.NotFound {
@@ -431,7 +431,7 @@ func TestEveryTaskQueueCallIsGuarded(t *testing.T) {
 	}
 }
 
-// services are those that the server tells of by reflection.
+// services returns the services that reflection lists.
 func (c *castle) services() map[string]protoreflect.ServiceDescriptor {
 	c.t.Helper()
 	ctx := metadata.AppendToOutgoingContext(c.t.Context(), "authorization", "Bearer "+bootstrap)

@@ -14,15 +14,14 @@ import (
 	"github.com/gopherqueue/gq/internal/testing/pgtest"
 )
 
-// make test-failover runs these: they take minutes, and programs that nothing else
-// needs.
+// make test-failover runs these: they take minutes, and need extra programs.
 var (
 	failovers = flag.Int("failovers", 5, "how often the primary dies")
 	behind    = flag.Duration("behind", 500*time.Millisecond, "for how long before its death nothing reaches the standbys")
 )
 
-// failOver lets the primary's machine die again and again under load. It counts the
-// jobs that were acknowledged while nothing reached the standbys any more.
+// failOver kills the primary's machine repeatedly under load. It counts the jobs
+// acknowledged after the connection to the standbys was cut.
 func failOver(t *testing.T, synchronous bool) (l *crashLoad, load *crashed, unsent int) {
 	t.Helper()
 	replicas := pgtest.NewReplicas(t, synchronous)
@@ -39,7 +38,7 @@ func failOver(t *testing.T, synchronous bool) (l *crashLoad, load *crashed, unse
 		l.acknowledged(t, 50)
 		var before, held int
 		var since time.Time
-		var silence time.Duration // longer than asked for, by what it takes to kill
+		var silence time.Duration // longer than requested, because killing takes time
 		took := replicas.Fail(func() {
 			before, since = l.jobs(), time.Now()
 			rest(t.Context(), *behind)
@@ -55,15 +54,14 @@ func failOver(t *testing.T, synchronous bool) (l *crashLoad, load *crashed, unse
 	return l, load, unsent
 }
 
-// TestFailover loses nothing that was acknowledged, where commits wait for a
-// standby.
+// TestFailover loses nothing that was acknowledged, because commits wait for a standby.
 func TestFailover(t *testing.T) {
 	_, load, _ := failOver(t, true)
 	load.end(t)
 }
 
-// TestAsynchronousFailover counts what is lost where they do not wait. It fails
-// where nothing is: then the other test would have proved nothing.
+// TestAsynchronousFailover counts what is lost if commits do not wait. It fails if
+// nothing is lost: then the other test would prove nothing.
 func TestAsynchronousFailover(t *testing.T) {
 	l, load, unsent := failOver(t, false)
 	load.stopSubmitting()
@@ -99,7 +97,7 @@ func TestAsynchronousFailover(t *testing.T) {
 	}
 }
 
-// jobs is how many have been acknowledged.
+// jobs returns the number of acknowledged jobs.
 func (l *crashLoad) jobs() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -17,7 +17,7 @@ import (
 	pb "github.com/gopherqueue/gq/api/gopherqueue/v1"
 )
 
-// faces are something to ask of each HTTP face, each tellable from a refusal.
+// faces has a request for each HTTP face, whose response differs from a rejection.
 var faces = []struct{ method, path, body string }{
 	{"GET", "/v1/webhooks/secret", ""},
 	{"POST", "/v1/tokens", `{"name":"thief","grants":[{"scopes":["admin"],"queues":["*"]}]}`},
@@ -31,7 +31,7 @@ var faces = []struct{ method, path, body string }{
 	{"GET", "/api/matching/events/ws", ""},
 }
 
-// ask sends a request under a name of the server's.
+// ask sends a request with the given host name.
 func (s *served) ask(host, authorization string, method, path, body string) (status int, text string) {
 	s.t.Helper()
 	ctx, cancel := context.WithTimeout(s.t.Context(), patience)
@@ -59,7 +59,7 @@ func (s *served) ask(host, authorization string, method, path, body string) (sta
 	}
 	defer answer.Body.Close() //nolint:errcheck // read only
 	if answer.StatusCode < 300 && strings.Contains(path, "/events") {
-		return answer.StatusCode, "" // of a stream there is no end
+		return answer.StatusCode, "" // a stream has no end
 	}
 	all, err := io.ReadAll(answer.Body)
 	if err != nil {
@@ -69,9 +69,8 @@ func (s *served) ask(host, authorization string, method, path, body string) (sta
 }
 
 // A page of another site whose name resolves to this machine gets nothing, whatever
-// Authorization header it makes up: on a server without tokens, and without a valid
-// one on a server with tokens. The name of the host does not matter to whoever shows
-// a valid token.
+// Authorization header it invents: on a server without tokens, and without a valid token
+// on a server with tokens. With a valid token the host name does not matter.
 func TestAForeignHostIsRefused(t *testing.T) {
 	const evil = "evil.example:8780"
 	open := startServer(t, nil, "--store", "memory:")
@@ -91,7 +90,7 @@ func TestAForeignHostIsRefused(t *testing.T) {
 			t.Errorf("%s %s with a valid token: %d %s", f.method, f.path, status, text)
 		}
 		if f.path == "/v1/tokens" {
-			continue // from here on the server would ask for tokens
+			continue // after this one the server would require tokens
 		}
 		if status, text := open.ask("localhost:8780", "x", f.method, f.path, f.body); status >= 300 {
 			t.Errorf("%s %s as localhost: %d %s", f.method, f.path, status, text)
@@ -99,7 +98,7 @@ func TestAForeignHostIsRefused(t *testing.T) {
 	}
 }
 
-// The same holds for the :authority of gRPC calls, also for streams.
+// The same applies to the :authority of gRPC calls, including streams.
 func TestAForeignAuthorityIsRefused(t *testing.T) {
 	for _, c := range []struct {
 		authority, env, token string

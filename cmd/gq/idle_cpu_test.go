@@ -28,7 +28,7 @@ import (
 	"github.com/gopherqueue/gq/worker"
 )
 
-// How many jobs have run before the server is idle. make test-idle has the long run.
+// How many jobs run before the server is idle. make test-idle does the long run.
 var (
 	idleNativeJobs = flag.Int("idle-native-jobs", 2000, "jobs of the native API")
 	idleJobs       = flag.Int("idle-jobs", 300, "jobs of the scheduler, of matching and of the task queue each")
@@ -36,13 +36,13 @@ var (
 
 const (
 	idleMost     = 1.0              // percent of a core
-	idleWindow   = 12 * time.Second // has one of everything that is done every ten seconds
-	idlePatience = 5 * time.Minute  // for what is done after the last job
+	idleWindow   = 12 * time.Second // covers everything that runs every ten seconds
+	idlePatience = 5 * time.Minute  // for work that follows the last job
 )
 
-// TestIdleServerUsesNoCPU runs jobs of every face, on every store, and then measures
-// the time that the server and its database spend on a CPU while nothing happens. It
-// is the time of their processes, so that others on the machine do not count.
+// TestIdleServerUsesNoCPU runs jobs of every face, on every store, and then measures the
+// CPU time of the server and its database while nothing happens. It counts only their
+// processes, so other load on the machine does not matter.
 func TestIdleServerUsesNoCPU(t *testing.T) {
 	if _, err := os.Stat("/proc/self/stat"); err != nil {
 		t.Skip("the CPU time of other processes is read from /proc, which this system lacks")
@@ -105,7 +105,7 @@ func TestIdleServerUsesNoCPU(t *testing.T) {
 	}
 }
 
-// cpuTime is how long a process has been on a CPU.
+// cpuTime returns the CPU time of a process.
 func cpuTime(t *testing.T, pid int) time.Duration {
 	t.Helper()
 	own, _, _, err := times(pid)
@@ -115,14 +115,13 @@ func cpuTime(t *testing.T, pid int) time.Duration {
 	return own
 }
 
-// times reads how long a process was on a CPU, how long its children were that have
-// ended, and whose child it is.
+// times returns the CPU time of a process and of its ended children, and its parent.
 func times(pid int) (own, ended time.Duration, parent int, err error) {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
 		return 0, 0, 0, err
 	}
-	_, rest, _ := bytes.Cut(text, []byte(") ")) // behind the name, which may have spaces
+	_, rest, _ := bytes.Cut(text, []byte(") ")) // after the name, which may contain spaces
 	f := strings.Fields(string(rest))
 	const tick = time.Second / 100 // USER_HZ is 100 wherever Go runs
 	number := func(i int) int {
@@ -135,7 +134,7 @@ func times(pid int) (own, ended time.Duration, parent int, err error) {
 	return tick * time.Duration(number(11)+number(12)), tick * time.Duration(number(13)+number(14)), number(1), err
 }
 
-// postmaster is the process of a database server.
+// postmaster returns the main process of a database server.
 func postmaster(t *testing.T, url string) int {
 	t.Helper()
 	conn, err := pgx.Connect(t.Context(), url)
@@ -159,8 +158,8 @@ func postmaster(t *testing.T, url string) int {
 	return pid
 }
 
-// clusterTime is how long the processes of a database server have been on a CPU, with
-// those that have ended; 0 without one.
+// clusterTime returns the CPU time of the processes of a database server, including ended
+// ones; 0 without a server.
 func clusterTime(t *testing.T, postmaster int) time.Duration {
 	t.Helper()
 	if postmaster == 0 {
@@ -219,7 +218,7 @@ func runNative(t *testing.T, c *client.Client, n int) {
 	}
 }
 
-// spread has n calls made by a few at once, and ends the test at the first error.
+// spread makes n calls, a few at a time, and fails the test at the first error.
 func spread(t *testing.T, n int, call func() error) {
 	t.Helper()
 	var left atomic.Int64
@@ -289,7 +288,7 @@ func runTaskQueue(t *testing.T, s *served, n int) {
 
 func runMatching(t *testing.T, s *served, n int) {
 	t.Helper()
-	// A machine that is busy with something else lets no lease and no provider lapse.
+	// Long timeouts, so that no lease and no provider expires on a busy machine.
 	s.matching(http.MethodPut, "/policy", `{"quotas":{"leases_max_per_provider":1000},"eligibility":{"heartbeat_timeout_secs":3600},`+
 		`"ack_timeout_ms":600000,"lease":{"ai_secs":3600,"quantum_secs":3600}}`)
 	s.matching(http.MethodPost, "/providers", anyProvider)
@@ -309,7 +308,7 @@ func runMatching(t *testing.T, s *served, n int) {
 		}
 		return err
 	}
-	const atOnce = 500 // that wait, so that none waits for too long
+	const atOnce = 500 // waiting jobs, few enough that none waits too long
 	done := map[string]bool{}
 	deadline := time.Now().Add(crashSettling + time.Duration(n)*50*time.Millisecond)
 	for sent := 0; len(done) < n; {

@@ -14,12 +14,12 @@ import (
 	"github.com/gopherqueue/gq/worker"
 )
 
-// TestIdleServer counts what a server that has nothing to do, with a worker that
-// waits for jobs, asks of its database. The database itself counts, and counts the
-// statements that begin and end transactions too.
+// TestIdleServer counts the statements that an idle server, with a worker that waits for
+// jobs, sends to its database. The database itself counts them, including those that
+// begin and end transactions.
 func TestIdleServer(t *testing.T) {
 	t.Parallel()     // it mostly waits
-	const most = 2.0 // in a second
+	const most = 2.0 // per second
 	cluster := pgtest.Own(t, "shared_preload_libraries=pg_stat_statements", "pg_stat_statements.track=all")
 	url := cluster.Database(t)
 	conn, err := pgx.Connect(t.Context(), url)
@@ -39,8 +39,8 @@ func TestIdleServer(t *testing.T) {
 	ended := make(chan error, 1)
 	go func() { ended <- w.Run(working) }()
 
-	// This long has one of everything that is done more often than once in a
-	// minute. Until the first sweeps are over nobody is idle.
+	// This covers everything that runs more than once a minute. The server is not idle
+	// until the first sweeps are over.
 	const length = 15 * time.Second
 	var rate float64
 	var asked string
@@ -59,7 +59,7 @@ func TestIdleServer(t *testing.T) {
 	}
 }
 
-// statements counts what a database is asked in a while, by a second, and lists it.
+// statements counts the statements that a database gets per second, and lists them.
 func statements(t *testing.T, conn *pgx.Conn, length time.Duration) (rate float64, asked string) {
 	t.Helper()
 	if _, err := conn.Exec(t.Context(), "SELECT pg_stat_statements_reset()"); err != nil {

@@ -11,8 +11,8 @@ import (
 	"github.com/gopherqueue/gq/internal/testing/spec"
 )
 
-// A server at its default level logs nothing of what its clients send in payloads
-// and results, whether it accepts, refuses or runs them.
+// At its default level, a server logs nothing from payloads and results, whether it
+// accepts, rejects or runs them.
 func TestTheLogHoldsNoPayload(t *testing.T) {
 	spec.Covers(t, "J-132")
 	const secret = "s3cr3t-s3cr3t"

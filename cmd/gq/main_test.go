@@ -29,7 +29,7 @@ type outcome struct {
 	stdout, stderr string
 }
 
-// gqIn runs the program with a directory for its temporary files.
+// gqIn runs the program with a directory for temporary files.
 func gqIn(ctx context.Context, tmp string, args ...string) outcome {
 	var stdout, stderr bytes.Buffer
 	getenv := func(name string) string {
@@ -98,8 +98,8 @@ func TestUsage(t *testing.T) {
 	}
 }
 
-// TestErrorsForPrograms has errors of every origin told as JSON, and only where that
-// was asked for.
+// TestErrorsForPrograms checks that errors of every origin are printed as JSON, if and
+// only if requested.
 func TestErrorsForPrograms(t *testing.T) {
 	d := newShell(t)
 	for _, test := range []struct {
@@ -152,7 +152,7 @@ func TestErrorsForPrograms(t *testing.T) {
 	if got := d.gqIn(stopped, "stats", "--json"); got.status != 1 || !strings.Contains(got.stderr, `"code":"interrupted"`) {
 		t.Errorf("interrupted: %+v", got)
 	}
-	// What a person is told beside the result stands in it.
+	// JSON output includes what people see next to the result.
 	first := d.submit("t", "--key", "k")
 	again := d.gq("submit", "t", "--key", "k", "--json")
 	if again.stderr != "" || !strings.Contains(again.stdout, first) || !strings.Contains(again.stdout, `"existing":true`) {

@@ -18,12 +18,12 @@ import (
 
 var arches = flag.String("arches", "386", "architectures that gq match is built for and run on; others than 386 need qemu-user")
 
-// emulators run a program of another architecture.
+// emulators run programs of other architectures.
 var emulators = map[string]string{
 	"arm64": "qemu-aarch64", "arm": "qemu-arm", "s390x": "qemu-s390x", "riscv64": "qemu-riscv64", "ppc64le": "qemu-ppc64le", "mips": "qemu-mips",
 }
 
-// runner is what runs a program of an architecture here, before its own name.
+// runner returns the command that runs a program of an architecture here.
 func runner(t *testing.T, arch string) []string {
 	t.Helper()
 	if arch == runtime.GOARCH || arch == "386" && runtime.GOARCH == "amd64" {
@@ -38,7 +38,7 @@ func runner(t *testing.T, arch string) []string {
 	return nil
 }
 
-// The same program on other machines prints the same bytes: 32 bits, other memory
+// The same program on other architectures prints the same bytes: 32 bits, other memory
 // models, the other byte order. make test-arch runs it.
 func TestMatchOnOtherArchitectures(t *testing.T) {
 	if runtime.GOOS != "linux" || runtime.GOARCH != "amd64" {

@@ -67,7 +67,7 @@ func TestMatchReplay(t *testing.T) {
 		t.Errorf("the input: %+v", result)
 	}
 
-	// A record that was tampered with shows.
+	// A tampered record is detected.
 	answer, err := http.Get(server.URL + "/api/matching/rounds/1")
 	if err != nil {
 		t.Fatal(err)
@@ -102,8 +102,8 @@ func TestMatchReplay(t *testing.T) {
 	}
 }
 
-// The API of matching is found like everything else of a server, by its gRPC
-// address, or told by its own.
+// The matching API is found by the server's gRPC address, like everything else, or by its
+// own address.
 func TestWhereMatchingIs(t *testing.T) {
 	for _, v := range []struct {
 		addr, http string // flags

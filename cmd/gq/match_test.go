@@ -14,7 +14,7 @@ import (
 	"github.com/gopherqueue/gq/match"
 )
 
-// matchOf runs gq match with a standard input.
+// matchOf runs gq match with standard input.
 func matchOf(t *testing.T, stdin, file string) outcome {
 	t.Helper()
 	var stdout, stderr bytes.Buffer
@@ -22,8 +22,8 @@ func matchOf(t *testing.T, stdin, file string) outcome {
 	return outcome{status, stdout.String(), stderr.String()}
 }
 
-// The published vectors come out of the command as they stand, from a file and
-// from standard input.
+// The command prints the published vectors unchanged, from a file and from standard
+// input.
 func TestMatchVectors(t *testing.T) {
 	text, err := os.ReadFile("../../match/testdata/assignments.json")
 	if err != nil {
@@ -59,8 +59,7 @@ func TestMatchVectors(t *testing.T) {
 	}
 }
 
-// The output has these members, in this order, and lists even where they are
-// empty.
+// The output has these members, in this order, and lists even if they are empty.
 func TestMatchOutput(t *testing.T) {
 	got := matchOf(t, `{"chain_id": "c"}`, "-")
 	seed := match.NewSeed("c", 0, 0, nil)

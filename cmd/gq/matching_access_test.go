@@ -6,8 +6,7 @@ import (
 	"testing"
 )
 
-// Matching goes through the same guard and is measured by the same numbers as every
-// other face.
+// Matching uses the same guard and the same metrics as every other face.
 func TestMatchingIsGuardedAndMeasured(t *testing.T) {
 	s := startServer(t, []string{"GQ_ADMIN_TOKEN=bootstrap-bootstrap"}, "--store", "memory:")
 	admin := []string{"GQ_TOKEN=bootstrap-bootstrap"}

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// TestServerMemoryLimit asks servers which limit they keep to.
+// TestServerMemoryLimit checks which memory limit servers use.
 func TestServerMemoryLimit(t *testing.T) {
 	for name, c := range map[string]struct {
 		env  []string

@@ -20,7 +20,7 @@ import (
 	"github.com/gopherqueue/gq/store/local"
 )
 
-// What a command says about a mistake names what the user wrote and what to do.
+// An error message names what the user wrote and what to do.
 func TestMessagesSayWhatToDo(t *testing.T) {
 	d := newShell(t)
 	const unknown = "11111111-1111-4111-8111-111111111111"
@@ -48,13 +48,13 @@ func TestMessagesSayWhatToDo(t *testing.T) {
 			t.Errorf("gq %s: it says %q, with %q in it", strings.Join(test.args, " "), got.stderr, test.not)
 		}
 	}
-	// Programs get the names of the API.
+	// JSON output uses the names of the API.
 	if got := d.gq("submit", "x", "--after", unknown, "--json"); !strings.Contains(got.stderr, `"field":"depends_on[0].job"`) {
 		t.Errorf("as JSON: %s", got.stderr)
 	}
 }
 
-// Several faults stand on a line each.
+// Each of several faults has its own line.
 func TestFaultsStandOnLines(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "gq.yaml")
 	if err := os.WriteFile(file, []byte("drain: 2h\nlog:\n  level: loud\n"), 0o600); err != nil {
@@ -68,7 +68,7 @@ func TestFaultsStandOnLines(t *testing.T) {
 	}
 }
 
-// locked is a queue that wants a token.
+// locked is a queue that requires a token.
 type locked struct{ queue }
 
 func (locked) Stats(context.Context) (gq.Stats, error) { return gq.Stats{}, gq.ErrUnauthenticated }
@@ -85,8 +85,8 @@ func TestTokenIsNamed(t *testing.T) {
 	}
 }
 
-// An address that no server can have is wrong usage, told at once, also by
-// commands that wait for a server otherwise.
+// An invalid address is a usage error, reported at once, even by commands that wait for a
+// server.
 func TestAddressesAreChecked(t *testing.T) {
 	web := httptest.NewServer(nil)
 	t.Cleanup(web.Close)
@@ -110,7 +110,7 @@ func TestAddressesAreChecked(t *testing.T) {
 	}
 }
 
-// Hints for people do not go into files and journals.
+// Hints for people do not go to files and journals.
 func TestGreetingIsForTerminals(t *testing.T) {
 	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
@@ -125,7 +125,7 @@ func TestGreetingIsForTerminals(t *testing.T) {
 	}
 }
 
-// watched is a buffer that says when a text has come.
+// watched is a buffer that signals when a text was written.
 type watched struct {
 	mu   sync.Mutex
 	text bytes.Buffer // guarded by mu
@@ -144,8 +144,8 @@ func (w *watched) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// gq submit outlasts a restart of the server and makes one job, and says that it
-// waits; with --retry-for 0 it does not.
+// gq submit outlasts a restart of the server, creates one job, and says that it waits;
+// with --retry-for 0 it does not wait.
 func TestSubmitWaitsForTheServer(t *testing.T) {
 	for range 10 {
 		if submitOutlastsARestart(t) {
@@ -155,8 +155,8 @@ func TestSubmitWaitsForTheServer(t *testing.T) {
 	t.Fatal("other processes took ten ports while nobody listened on them")
 }
 
-// submitOutlastsARestart reports false if another process took the port of the server
-// while that was away.
+// submitOutlastsARestart returns false if another process took the server's port
+// meanwhile.
 func submitOutlastsARestart(t *testing.T) bool {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -166,7 +166,7 @@ func submitOutlastsARestart(t *testing.T) bool {
 		t.Fatal(err)
 	}
 	addr := listener.Addr().String()
-	_ = listener.Close() // nobody is there
+	_ = listener.Close() // no server is there
 	if got := gqIn(t.Context(), t.TempDir(), "submit", "x", "--addr", addr, "--retry-for", "0s"); got.status != cli.ExitUnreachable {
 		t.Errorf("without patience: status %d\n%s", got.status, got.stderr)
 	}

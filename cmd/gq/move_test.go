@@ -23,7 +23,7 @@ import (
 	"github.com/gopherqueue/gq/store/local"
 )
 
-// filled makes a directory with a store of n jobs in several states.
+// filled creates a directory with a store of n jobs in several states.
 func filled(t testing.TB, n int) (dir string) {
 	t.Helper()
 	dir = filepath.Join(t.TempDir(), "filled")
@@ -65,7 +65,7 @@ func filled(t testing.TB, n int) (dir string) {
 	return dir
 }
 
-// movedBy reads what a command printed with --json.
+// movedBy parses the output of a command with --json.
 func movedBy(t testing.TB, stdout string) moved {
 	t.Helper()
 	var m moved
@@ -152,9 +152,9 @@ func TestMove(t *testing.T) {
 	}
 }
 
-// killedUntilDone runs the program and kills it after a while, again and again,
-// until it comes to its end. It returns what it printed then: nothing where it was
-// done, and killed before it could say so.
+// killedUntilDone repeatedly runs the program and kills it after a while, until it
+// finishes. It returns the final output: empty if it was killed when done but before
+// printing.
 func killedUntilDone(t testing.TB, random *rand.Rand, unfinished func(), args ...string) (stdout string, kills int) {
 	t.Helper()
 	wait := 30 * time.Millisecond
@@ -175,14 +175,14 @@ func killedUntilDone(t testing.TB, random *rand.Rand, unfinished func(), args ..
 		}
 		kills++
 		unfinished()
-		wait += wait / 2 // on any machine it gets there
+		wait += wait / 2 // it finishes eventually, on any machine
 	}
 	t.Fatalf("gq %s never came to its end", strings.Join(args, " "))
 	return "", 0
 }
 
-// TestKilledMove kills copies and restores in the middle until they are done.
-// What has arrived in the end is what was sent, whichever way it went.
+// TestKilledMove kills copies and restores halfway until they are done. In the end
+// everything has arrived, in every direction.
 func TestKilledMove(t *testing.T) {
 	if testing.Short() {
 		t.Skip("-short leaves out what takes many processes; make test runs it")
@@ -197,7 +197,7 @@ func TestKilledMove(t *testing.T) {
 	url := pgtest.Own(t).Database(t)
 	refused := 0
 	serve := func(store string) func() {
-		return func() { // a server never opens what is unfinished
+		return func() { // a server never opens an unfinished store
 			if refused > 2 {
 				return
 			}
@@ -231,7 +231,7 @@ func TestKilledMove(t *testing.T) {
 		out, kills := killedUntilDone(t, random, check, args...)
 		total += kills
 		t.Logf("gq %s: killed %d times", args[0], kills)
-		if out == "" { // whatever it was about to say
+		if out == "" { // it was killed before printing
 			out = gqIn(t.Context(), tmp, "backup", path(fmt.Sprint("check", i)), "--store", to, "--json").stdout
 		}
 		if got, want := kinds(out), kinds(first.stdout); !reflect.DeepEqual(got, want) {

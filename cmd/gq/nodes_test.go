@@ -17,16 +17,16 @@ import (
 	"github.com/gopherqueue/gq/worker"
 )
 
-// How much the tests of several servers on one database do. make test-nodes and
-// make test-kill have the long runs.
+// Sizes of the tests with several servers on one database. make test-nodes and make
+// test-kill do the long runs.
 var (
 	nodesJobs  = flag.Int("nodes-jobs", 4000, "jobs that servers on one database share")
 	nodesKills = flag.Int("nodes-kills", 6, "how often servers and their database are killed")
 )
 
-// TestServersShareADatabase has two and four servers, each a process of its own,
-// work off jobs that were submitted through all of them. No lease ends meanwhile,
-// so each job must run exactly once.
+// TestServersShareADatabase runs two and four server processes on jobs that were
+// submitted through all of them. No lease expires meanwhile, so each job must run exactly
+// once.
 func TestServersShareADatabase(t *testing.T) {
 	t.Parallel()
 	for _, n := range []int{2, 4} {
@@ -34,8 +34,8 @@ func TestServersShareADatabase(t *testing.T) {
 	}
 }
 
-// TestServersBehindAPooler is the same through a PgBouncer in transaction mode:
-// nothing has to be said about it, and jobs are found without notifications.
+// TestServersBehindAPooler does the same through a PgBouncer in transaction mode: it
+// needs no configuration, and jobs are found without notifications.
 func TestServersBehindAPooler(t *testing.T) {
 	t.Parallel()
 	cluster := pgtest.Own(t)
@@ -48,7 +48,7 @@ func TestServersBehindAPooler(t *testing.T) {
 
 func shareJobs(t *testing.T, url string, servers, jobs int) {
 	var sites []*crashSite
-	for range servers { // all at once: they make the tables together
+	for range servers { // all at once: they create the tables together
 		sites = append(sites, newCrashSite(t, url))
 	}
 	var starting sync.WaitGroup
@@ -64,8 +64,8 @@ func shareJobs(t *testing.T, url string, servers, jobs int) {
 	var runs sync.Map // gq.JobID: *atomic.Int32
 	var done atomic.Int64
 	byServer := make([]atomic.Int64, servers)
-	var serving atomic.Int64   // servers that have given out a job
-	all := make(chan struct{}) // closed when that is all of them; until then jobs wait, and some are left for who is late
+	var serving atomic.Int64   // servers that have handed out a job
+	all := make(chan struct{}) // closed when all have; until then jobs block, so that some are left for late servers
 	working, stop := context.WithCancel(t.Context())
 	defer stop()
 	var workers, submitters sync.WaitGroup
@@ -132,7 +132,7 @@ func shareJobs(t *testing.T, url string, servers, jobs int) {
 	}
 	took := time.Since(began)
 	watcher := sites[0].client()
-	waitFor(t, "all outcomes", func() bool { // a worker that stops does not wait for them for long
+	waitFor(t, "all outcomes", func() bool { // a stopping worker does not wait for them for long
 		counts, err := watcher.Counts(t.Context(), crashQueue)
 		return t.Failed() || err == nil && counts[0].Live() == 0
 	})
@@ -140,7 +140,7 @@ func shareJobs(t *testing.T, url string, servers, jobs int) {
 	workers.Wait()
 
 	var counted int64
-	for _, s := range sites { // every server says the same
+	for _, s := range sites { // every server agrees
 		counts, err := s.client().Counts(t.Context(), crashQueue)
 		if err != nil || counts[0].By[gq.StatusCompleted] != int64(jobs) || counts[0].Live() != 0 {
 			t.Errorf("counts: %v, %+v", err, counts)
@@ -168,8 +168,8 @@ func shareJobs(t *testing.T, url string, servers, jobs int) {
 }
 
 // TestKilledServersAndDatabase kills servers with SIGKILL and stops their database
-// at once, in turn and together, while jobs are submitted, run, and settled under
-// leases that are over.
+// immediately, in turn and together, while jobs are submitted, run, and settled under
+// expired leases.
 func TestKilledServersAndDatabase(t *testing.T) {
 	if testing.Short() {
 		t.Skip("-short leaves out what takes half a minute; make test runs it")
@@ -193,7 +193,7 @@ func TestKilledServersAndDatabase(t *testing.T) {
 			l.acknowledged(t, 20)
 		}
 		rest(t.Context(), time.Duration(random.Int64N(int64(100*time.Millisecond))))
-		if kill%3 != 1 { // the database; every third time a server falls with it
+		if kill%3 != 1 { // the database; every third time together with a server
 			databases++
 			if kill%3 == 2 {
 				servers++

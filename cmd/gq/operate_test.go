@@ -168,7 +168,7 @@ func TestDeadLetters(t *testing.T) {
 	d.want(3, "dlq", "replay", unknownID)
 }
 
-// hopeless is a queue whose jobs are given up as soon as they are submitted again.
+// hopeless is a queue whose replayed jobs die at once.
 type hopeless struct {
 	queue
 	replayed int
@@ -199,8 +199,7 @@ func giveUp(ctx context.Context, q queue, n int) error {
 	return err
 }
 
-// Jobs that are given up again while others are submitted once more are not
-// submitted a third time.
+// Replayed jobs that die again during the replay are not replayed once more.
 func TestReplayingDeadLettersEnds(t *testing.T) {
 	d := newShell(t)
 	const jobs = 600 // more than one page
@@ -253,7 +252,7 @@ func TestStatsWorkersAndDoctor(t *testing.T) {
 	}
 }
 
-// down is a queue that cannot be reached.
+// down is an unreachable queue.
 type down struct{ queue }
 
 func (down) Stats(context.Context) (gq.Stats, error) { return gq.Stats{}, gq.ErrClosed }
@@ -311,7 +310,7 @@ func TestConfigCommands(t *testing.T) {
 			t.Errorf("%q is not in\n%s", want, bad.stderr)
 		}
 	}
-	// What a server would refuse is told together, each with its line.
+	// Everything that a server would reject is reported at once, each with its line.
 	write("store: redis:x\nwebhooks:\n  secret: " + strings.Repeat("x", 70) + "\n  allow: [10.0.0.0/99]\nhtpp: x\n")
 	bad = d.gq("config", "check", "--config", file)
 	for _, want := range []string{":1: store: \"redis:x\": unknown kind", ":3: webhooks.secret: is neither whsec_", ":4: webhooks.allow: \"10.0.0.0/99\" is not an address", ":5: htpp"} {
@@ -380,7 +379,7 @@ esac`
 	if job["state"] != "DEAD_LETTER" || failure["category"] != "SYSTEM" {
 		t.Errorf("%v", job)
 	}
-	// One that is under way when the command is to end is given back.
+	// A job in progress when the command ends is released.
 	id = submit("slow")
 	for d.json("job", "get", id)["state"] != "RUNNING" {
 		time.Sleep(10 * time.Millisecond)

@@ -22,12 +22,12 @@ import (
 	"github.com/gopherqueue/gq/store/local"
 )
 
-// A provider renews before renew_by as long as its program runs, and reports how
-// it ended.
+// A provider renews its lease before renew_by while its program runs, and reports how the
+// program ended.
 func TestProvide(t *testing.T) {
 	spec.Covers(t, "M-63")
 	t.Parallel()
-	// A machine that stands still for seconds is late with a short lease alone.
+	// A machine that stalls for seconds is late only with short leases.
 	late := provideOnce(t, 15)
 	if late != "" {
 		t.Logf("with leases of 15 s: %s", late)
@@ -38,7 +38,7 @@ func TestProvide(t *testing.T) {
 	}
 }
 
-// provideOnce tells what came too late for leases of a length.
+// provideOnce returns what came too late for leases of a length.
 func provideOnce(t *testing.T, seconds int64) (late string) {
 	length := time.Duration(seconds) * time.Second
 	s, err := local.OpenMemory(local.Options{})
@@ -78,7 +78,7 @@ func provideOnce(t *testing.T, seconds int64) (late string) {
 		t.Fatalf("%+v, %v", r, err)
 	}
 
-	// The program ends when it is told to: the long job after a renewal.
+	// The program ends on a signal from the test: the long job after a renewal.
 	file := filepath.Join(t.TempDir(), "go")
 	ended := make(chan outcome, 1)
 	env := func(name string) string { return map[string]string{"GQ_HTTP": server.URL}[name] }
@@ -113,7 +113,7 @@ func provideOnce(t *testing.T, seconds int64) (late string) {
 		}
 		return times
 	}
-	// Nothing comes of a lease when it is over.
+	// Waiting is pointless after the end of a lease.
 	comes := func(ok func() bool) bool {
 		for deadline := time.Now().Add(2 * length); !ok(); time.Sleep(10 * time.Millisecond) {
 			if time.Now().After(deadline) {

@@ -14,10 +14,10 @@ import (
 	"github.com/gopherqueue/gq/internal/testing/gqtest"
 )
 
-// fence is a block of code in a document.
+// fence is a code block in a document.
 type fence struct{ language, text string }
 
-// fences are the blocks of a section, or of all of a document.
+// fences returns the code blocks of a section, or of a whole document.
 func fences(document, section string) (all []fence) {
 	inside, wanted := false, section == ""
 	var now fence
@@ -39,8 +39,7 @@ func fences(document, section string) (all []fence) {
 	return all
 }
 
-// The quick start works as it stands in the README, except that the server
-// listens on ports that are free here.
+// The quick start of the README works as written, except that the server uses free ports.
 func TestReadmeQuickStart(t *testing.T) {
 	if _, err := exec.LookPath("curl"); err != nil {
 		t.Fatal("the README uses curl, and this machine has none; scripts/install-python installs it")
@@ -64,7 +63,7 @@ func TestReadmeQuickStart(t *testing.T) {
 		c.Env = append(os.Environ(), "GQ_ADDR="+s.grpc, "PATH="+filepath.Dir(gqtest.Program(t))+":"+os.Getenv("PATH"))
 		return c
 	}
-	// The worker of the second terminal stays until the end.
+	// The worker of the second terminal runs until the end.
 	working := command(context.Background(), "/bin/sh", "-c", "exec "+here(blocks[1].text))
 	var workerLog bytes.Buffer
 	working.Stderr = &workerLog
@@ -103,7 +102,7 @@ func TestReadmeQuickStart(t *testing.T) {
 	}
 }
 
-// The program on the first screen of the README prints what it says.
+// The program at the top of the README prints what it says.
 func TestReadmeProgram(t *testing.T) {
 	text, err := os.ReadFile("../../README.md")
 	if err != nil {
@@ -132,15 +131,15 @@ func TestReadmeProgram(t *testing.T) {
 	}
 }
 
-// runGo builds a program as part of this module, runs it in a directory and
-// returns what it prints.
+// runGo builds a program as part of this module, runs it in a directory and returns its
+// output.
 func runGo(ctx context.Context, t testing.TB, dir, program string) string {
 	t.Helper()
 	out, _ := runProgram(ctx, t, dir, program)
 	return out
 }
 
-// runProgram is runGo with what the program writes to standard error.
+// runProgram is runGo that also returns standard error.
 func runProgram(ctx context.Context, t testing.TB, dir, program string) (output, errors string) {
 	t.Helper()
 	source, binary := filepath.Join(dir, "main.go"), filepath.Join(dir, "program")

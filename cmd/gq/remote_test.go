@@ -16,13 +16,13 @@ import (
 	"github.com/gopherqueue/gq/store/local"
 )
 
-// shell is a command line in front of a queue in the same process.
+// shell is a command line for a queue in the same process.
 type shell struct {
 	t     testing.TB
 	queue queue
 	stdin string
 	mu    sync.Mutex
-	addr  string // that the last command asked for; guarded by mu
+	addr  string // of the last command; guarded by mu
 	env   map[string]string
 }
 
@@ -67,7 +67,7 @@ func (d *shell) gqIn(ctx context.Context, args ...string) outcome {
 	return outcome{status, stdout.String(), stderr.String()}
 }
 
-// want is gq with the status it must end with; it returns standard output.
+// want runs the program, checks its exit status and returns standard output.
 func (d *shell) want(status int, args ...string) string {
 	d.t.Helper()
 	got := d.gq(args...)
@@ -77,7 +77,7 @@ func (d *shell) want(status int, args ...string) string {
 	return got.stdout
 }
 
-// json is want for a command that prints one JSON object.
+// json runs a command that prints one JSON object.
 func (d *shell) json(args ...string) map[string]any {
 	d.t.Helper()
 	text := d.want(0, append(args, "--json")...)
@@ -94,7 +94,7 @@ func (d *shell) submit(args ...string) string {
 	return strings.TrimSpace(d.want(0, append([]string{"submit"}, args...)...))
 }
 
-// settle claims one job and ends it.
+// settle claims one job and settles it.
 func (d *shell) settle(verdict gq.Outcome) gq.Job {
 	d.t.Helper()
 	jobs, err := d.queue.Claim(d.t.Context(), gq.ClaimRequest{Worker: "w", N: 1})
@@ -160,7 +160,7 @@ func TestSubmitting(t *testing.T) {
 	if after["state"] != "PENDING" {
 		t.Errorf("%v", after)
 	}
-	// A key that is taken finds the job.
+	// A repeated key finds the job.
 	first := d.submit("a", "--key", "k")
 	again := d.gq("submit", "a", "--key", "k")
 	if strings.TrimSpace(again.stdout) != first || again.status != 0 || !strings.Contains(again.stderr, "the key was taken") {
@@ -309,7 +309,7 @@ func TestJobCommands(t *testing.T) {
 	d.want(3, "job", "update", unknownID, "--tag", "a=b")
 }
 
-// TestCommonRefusals checks that what people meet most is told in one clause.
+// TestCommonRefusals checks that the most common errors are one clause.
 func TestCommonRefusals(t *testing.T) {
 	d := newShell(t)
 	const unknown = "01234567-89ab-4def-8123-456789abcdef"
@@ -339,8 +339,8 @@ func TestCommonRefusals(t *testing.T) {
 	}
 }
 
-// TestAWaitingJobIsShownWithoutItsOldLease checks what people see of a job that waits
-// for its next attempt.
+// TestAWaitingJobIsShownWithoutItsOldLease checks the output for a job that waits for its
+// next attempt.
 func TestAWaitingJobIsShownWithoutItsOldLease(t *testing.T) {
 	d := newShell(t)
 	id := d.submit("a")
@@ -380,8 +380,8 @@ func TestListingJobs(t *testing.T) {
 	}
 }
 
-// TestListingByTypeAndTag has more other jobs than the server reads for a page: it
-// is asked again until the page is full.
+// TestListingByTypeAndTag has more other jobs than the server reads for a page: the
+// command asks again until the page is full.
 func TestListingByTypeAndTag(t *testing.T) {
 	d := newShell(t)
 	rare := d.submit("rare", "--tag", "a=b", "--tag", "c=d")

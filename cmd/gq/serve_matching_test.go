@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// matching makes a call to the matching API of a server, which must succeed.
+// matching calls the matching API of a server, which must succeed.
 func (s *served) matching(method, path, body string) string {
 	s.t.Helper()
 	r, err := http.NewRequestWithContext(s.t.Context(), method, "http://"+s.http+"/api/matching"+path, strings.NewReader(body))
@@ -30,14 +30,14 @@ func (s *served) matching(method, path, body string) string {
 
 const anyProvider = `{"id":"p","capabilities":["AI"],"stake":10000,"attestation_expires_at":8589934591}`
 
-// Who submits a job and asks for a round gets its assignment answered, unless 50 ms
-// have gone by: then the server may have held one by itself.
+// Submitting a job and requesting a round returns its assignment, unless 50 ms have
+// passed: then the server may have run a round by itself.
 func TestARoundAnswersWhatWasJustSubmitted(t *testing.T) {
 	s := startServer(t, nil, "--store", "memory:", "--matching-queue-ack-timeout-ms", "170000")
 	s.matching(http.MethodPut, "/policy", `{"quotas":{"leases_max_per_provider":1000}}`)
 	s.matching(http.MethodPost, "/providers", anyProvider)
-	// One may meet a round that something earlier called for, so that most must be
-	// answered rather than all.
+	// A request may coincide with a round triggered earlier, so most must be answered,
+	// not all.
 	quick, answered := 0, 0
 	for deadline := time.Now().Add(patience); (answered < 2 || answered <= quick/2) && time.Now().Before(deadline); {
 		last := time.Now()

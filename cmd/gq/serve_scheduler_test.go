@@ -14,7 +14,7 @@ import (
 	"github.com/gopherqueue/gq/internal/testing/spec"
 )
 
-// scheduling makes a call to the scheduler API of a server.
+// scheduling calls the scheduler API of a server.
 func (s *served) scheduling(method, path string, body any) (status int, answer map[string]any, err error) {
 	text, err := json.Marshal(body)
 	if err != nil {
@@ -37,7 +37,7 @@ func (s *served) scheduling(method, path string, body any) (status int, answer m
 	return got.StatusCode, answer, err
 }
 
-// schedule is a call that must succeed.
+// schedule makes a call that must succeed.
 func (s *served) schedule(method, path string, body any) map[string]any {
 	s.t.Helper()
 	status, answer, err := s.scheduling(method, path, body)
@@ -60,7 +60,7 @@ type object = map[string]any
 
 func TestServingTheScheduler(t *testing.T) {
 	spec.Covers(t, "S-59", "S-88", "S-93", "S-140", "S-144")
-	// A machine that stands still for longer than a claim is kept shows nothing.
+	// A machine that stalls for longer than the hold of a claim proves nothing.
 	for hold := 700 * time.Millisecond; hold < patience; hold *= 8 {
 		if late := serveTheScheduler(t, hold); !late {
 			return
@@ -69,7 +69,7 @@ func TestServingTheScheduler(t *testing.T) {
 	t.Error("claims ran out before their leases were asked for, however long they were kept")
 }
 
-// serveTheScheduler tells whether claims ran out before the leases were asked for.
+// serveTheScheduler reports whether claims expired before the leases were requested.
 func serveTheScheduler(t *testing.T, hold time.Duration) (late bool) {
 	s := startServer(t, nil, "--store", "memory:", "--capacity", "40", "--scheduler-claim-hold", hold.String(), "--scheduler-lease-ttl", (2 * hold).String())
 	submit := func(cost int) string {
@@ -111,8 +111,8 @@ func serveTheScheduler(t *testing.T, hold time.Duration) (late bool) {
 	if within(denied, "reason") != "Capacity exceeded: used=30, requested=20, capacity=40" {
 		t.Errorf("the second lease: %v", denied)
 	}
-	state(second, "QUEUED") // its claim runs out
-	state(first, "TIMEOUT") // and the lease of the other
+	state(second, "QUEUED") // its claim expires
+	state(first, "TIMEOUT") // as does the lease of the other
 	if got := s.gq("job", "explain", submit(41)); got.status != cli.ExitOK {
 		t.Errorf("explain: %+v", got)
 	}
@@ -122,14 +122,14 @@ func serveTheScheduler(t *testing.T, hold time.Duration) (late bool) {
 	return false
 }
 
-// A server that is killed in the middle of its work knows, when it comes back, who
-// runs what, how much of the capacity that is, and what has happened.
+// A server that is killed while working knows after its restart who runs what, how much
+// capacity that uses, and what has happened.
 func TestKilledScheduler(t *testing.T) {
 	spec.Covers(t, "S-113", "S-142")
 	dir := t.TempDir()
 	start := func() *served { return startServer(t, nil, "--data", dir, "--capacity", "70") }
 	s := start()
-	leases := map[string]string{} // job to lease, as far as was answered
+	leases := map[string]string{} // job to lease, as far as acknowledged
 	stop := make(chan struct{})
 	done := make(chan struct{})
 	go func() {
@@ -182,7 +182,7 @@ func TestKilledScheduler(t *testing.T) {
 		}
 	}
 	snapshot := s.schedule(http.MethodGet, "/stats/snapshot", nil)
-	// One lease may have been granted whose answer was lost.
+	// One lease may have been granted although the response was lost.
 	if used := within(snapshot, "capacity", "used"); running < len(leases) || running > len(leases)+1 || used != float64(running) || within(snapshot, "leases", "active") != used {
 		t.Errorf("%d leases were answered, %d run, and the snapshot is %v", len(leases), running, snapshot)
 	}

@@ -18,7 +18,7 @@ func TestServeTaskQueue(t *testing.T) {
 	settings := load.DefaultSettings()
 	settings.Targets, settings.Concurrency = []string{s.grpc}, 2
 	settings.Warmup, settings.Duration = 50*time.Millisecond, 300*time.Millisecond
-	for ; ; settings.Duration *= 5 { // a machine may be busy with something else for the whole of a short one
+	for ; ; settings.Duration *= 5 { // a machine may be busy for all of a short run
 		report, err := load.Run(t.Context(), settings)
 		if err != nil {
 			t.Fatal(err)
@@ -32,8 +32,8 @@ func TestServeTaskQueue(t *testing.T) {
 	}
 }
 
-// The service is there without workers too, and asks who calls where that is
-// asked. Its own workers need no token.
+// The service works without workers too, and authenticates callers if required. Its own
+// workers need no token.
 func TestServeTaskQueueAsksWhoCalls(t *testing.T) {
 	const token = "0123456789abcdef0123456789abcdef"
 	for _, slots := range []string{"0", "1"} {

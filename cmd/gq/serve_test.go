@@ -24,22 +24,22 @@ import (
 	"github.com/gopherqueue/gq/internal/testing/gqtest"
 )
 
-// served is a server in a process of its own.
+// served is a server in another process.
 type served struct {
 	t          testing.TB
 	command    *exec.Cmd
 	http, grpc string
 	stdout     *bufio.Reader
-	stderr     bytes.Buffer // to be read when the process has ended
+	stderr     bytes.Buffer // to be read after the process has ended
 	exited     chan error
 }
 
 var firstLine = regexp.MustCompile(`^listening http=(\S+:\d+) grpc=(\S+:\d+)\n$`)
 
-// patience is how long to wait for what comes in the end, on a machine however busy.
+// patience is how long to wait for something that must happen, even on a busy machine.
 const patience = 2 * time.Minute
 
-// never is longer than that: whoever waited for it would be noticed.
+// never is longer than patience: waiting for it would fail the test.
 const never = "50m"
 
 func startServer(t testing.TB, env []string, args ...string) *served {
@@ -47,7 +47,7 @@ func startServer(t testing.TB, env []string, args ...string) *served {
 	return launch(t, env, exec.Command(gqtest.Program(t), append([]string{"serve", "--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0"}, args...)...))
 }
 
-// launch starts a server by a command.
+// launch starts a server with a command.
 func launch(t testing.TB, env []string, command *exec.Cmd) *served {
 	t.Helper()
 	s := &served{t: t, command: command, exited: make(chan error, 1)}
@@ -91,8 +91,7 @@ func (s *served) signal(sig os.Signal) {
 	}
 }
 
-// ended waits for the process and returns its exit status, -1 if a signal ended
-// it.
+// ended waits for the process and returns its exit status, -1 if a signal ended it.
 func (s *served) ended() int {
 	s.t.Helper()
 	select {
@@ -133,7 +132,7 @@ func TestServing(t *testing.T) {
 	var dir string
 	var s *served
 	took := time.Hour
-	for deadline := time.Now().Add(patience); took > soon && time.Now().Before(deadline); { // a busy machine is not always as busy
+	for deadline := time.Now().Add(patience); took > soon && time.Now().Before(deadline); { // a busy machine is not always equally busy
 		if s != nil {
 			s.signal(os.Kill)
 			s.ended()
@@ -160,7 +159,7 @@ func TestServing(t *testing.T) {
 	if status, text := httpGet(t, "http://"+s.http+"/v1/jobs/"+id); status != 200 || !strings.Contains(text, `"payload":{"x":1}`) {
 		t.Errorf("%d %s", status, text)
 	}
-	// The CLI and HTTP write a job in the same way.
+	// The CLI and HTTP encode a job in the same way.
 	got := s.gq("job", "get", id, "--json")
 	_, over := httpGet(t, "http://"+s.http+"/v1/jobs/"+id)
 	var a, b any
@@ -174,7 +173,7 @@ func TestServing(t *testing.T) {
 			t.Errorf("gq %v: %+v, want status %d", args, got, status)
 		}
 	}
-	// A second server on the same store is refused.
+	// A second server on the same store is rejected.
 	second := exec.Command(gqtest.Program(t), "serve", "--data", dir, "--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0")
 	text, err := second.CombinedOutput()
 	if err == nil || !strings.Contains(string(text), "in use") {
@@ -188,7 +187,7 @@ func TestServing(t *testing.T) {
 	if got := s.gq("stats"); got.status != 4 {
 		t.Errorf("after the end: %+v", got)
 	}
-	// What was acknowledged is there again.
+	// What was acknowledged is still there.
 	again := startServer(t, nil, "--store", "file:"+dir)
 	if got := again.gq("job", "get", id, "--payload"); got.stdout != `{"x":1}` {
 		t.Errorf("%+v", got)
@@ -266,8 +265,8 @@ func waitFor(t testing.TB, what string, ok func() bool) {
 	}
 }
 
-// unfinished begins a request whose body is yet to come, which keeps a server from
-// stopping. The function it returns sends the body and reads the answer.
+// unfinished starts a request without sending its body, which keeps a server from
+// stopping. finish sends the body and reads the response.
 func (s *served) unfinished() (finish func() string) {
 	s.t.Helper()
 	conn, err := net.Dial("tcp", s.http)
@@ -290,7 +289,7 @@ func (s *served) unfinished() (finish func() string) {
 	}
 }
 
-// notReady waits until the server says that it is about to stop.
+// notReady waits until the server reports that it is about to stop.
 func (s *served) notReady() {
 	s.t.Helper()
 	waitFor(s.t, "readiness to turn", func() bool {
@@ -301,7 +300,7 @@ func (s *served) notReady() {
 
 func TestASecondSignalEndsTheServerAtOnce(t *testing.T) {
 	for _, sig := range []os.Signal{syscall.SIGTERM, os.Interrupt} {
-		// As a shell starts what it runs in the background.
+		// As a shell starts background processes.
 		s := launch(t, nil, exec.Command("sh", "-c", `trap '' INT; exec "$0" "$@"`, gqtest.Program(t),
 			"serve", "--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0", "--store", "memory:", "--drain", never, "--limits-body-timeout", never))
 		s.unfinished()
@@ -319,12 +318,12 @@ func TestASecondSignalEndsTheServerAtOnce(t *testing.T) {
 	}
 }
 
-// A subscriber that does not answer the end of its WebSocket is not waited for beyond
-// the time to drain, and is the only thing that was late.
+// A subscriber that does not respond to the end of its WebSocket delays the stop for the
+// drain time at most, and nothing else is late.
 func TestStoppingDoesNotWaitForSilentSubscribers(t *testing.T) {
-	const soon = 4 * time.Second // the other side has five to answer
+	const soon = 4 * time.Second // the other side has five to respond
 	took := time.Hour
-	for deadline := time.Now().Add(patience); took > soon && time.Now().Before(deadline); { // a busy machine is not always as busy
+	for deadline := time.Now().Add(patience); took > soon && time.Now().Before(deadline); { // a busy machine is not always equally busy
 		took = endOfASilentSubscriber(t)
 	}
 	if took > soon {
@@ -332,7 +331,7 @@ func TestStoppingDoesNotWaitForSilentSubscribers(t *testing.T) {
 	}
 }
 
-// endOfASilentSubscriber is how long a server takes to end that has one.
+// endOfASilentSubscriber returns how long a server with such a subscriber takes to stop.
 func endOfASilentSubscriber(t *testing.T) time.Duration {
 	t.Helper()
 	s := startServer(t, nil, "--store", "memory:", "--drain", "100ms")
@@ -358,8 +357,8 @@ func endOfASilentSubscriber(t *testing.T) time.Duration {
 	return took
 }
 
-// TestReadinessTurnsBeforeTheListenersClose stops a server while a call is under
-// way: until that has its answer, others are served and learn that it stops.
+// TestReadinessTurnsBeforeTheListenersClose stops a server during a call: until that call
+// is answered, others are served and learn that the server stops.
 func TestReadinessTurnsBeforeTheListenersClose(t *testing.T) {
 	s := startServer(t, nil, "--store", "memory:", "--drain", never, "--limits-body-timeout", never)
 	finish := s.unfinished()
@@ -397,7 +396,7 @@ func TestReadinessTurnsBeforeTheListenersClose(t *testing.T) {
 
 func TestStoppingIsQuickUnlessThereIsALag(t *testing.T) {
 	s := startServer(t, nil, "--store", "memory:", "--drain", never, "--limits-idle-timeout", never)
-	idle, err := http.Get("http://" + s.http + "/healthz") // its connection stays
+	idle, err := http.Get("http://" + s.http + "/healthz") // its connection stays open
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -520,8 +519,8 @@ func TestMatchingBeginsWithThePolicyOfItsConfiguration(t *testing.T) {
 	s.ended()
 }
 
-// TestWaitingForAServerIsTold runs commands that outlast a restart of the server
-// where there is none: they say at once what they wait for, and when it is over.
+// TestWaitingForAServerIsTold runs commands that outlast a restart of the server while
+// there is no server: they say at once what they wait for, and when the wait is over.
 func TestWaitingForAServerIsTold(t *testing.T) {
 	addr := freeAddress(t)
 	said := make(map[string]*bufio.Reader)

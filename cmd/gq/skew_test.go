@@ -16,9 +16,9 @@ import (
 	"github.com/gopherqueue/gq/machine"
 )
 
-// TestClocksThatDiffer runs servers whose clocks are ten minutes behind and ahead
-// of the database's. Leases, delays, lifetimes and schedules are judged by the
-// database's alone, so all of them take as long as they say.
+// TestClocksThatDiffer runs servers whose clocks are ten minutes behind and ahead of the
+// database's. Only the database's clock decides about leases, delays, lifetimes and
+// schedules, so all of them have the right duration.
 func TestClocksThatDiffer(t *testing.T) {
 	t.Parallel()
 	for _, ahead := range []time.Duration{10 * time.Minute, -10 * time.Minute} {
@@ -51,7 +51,7 @@ func databaseTime(t *testing.T, url string) (now time.Time) {
 	return now
 }
 
-// near fails unless two instants are the same for someone who is ten minutes off.
+// near fails unless two times are much closer than the ten minutes of skew.
 func near(t *testing.T, what string, got, want time.Time) {
 	t.Helper()
 	if d := got.Sub(want).Abs(); d > 3*time.Minute {
@@ -59,7 +59,7 @@ func near(t *testing.T, what string, got, want time.Time) {
 	}
 }
 
-// checkTimes has two servers do what depends on time.
+// checkTimes makes two servers do what depends on time.
 func checkTimes(t *testing.T, one, other *client.Client, url string) {
 	ctx := t.Context()
 	submit := func(queue string, change func(*gq.Spec)) gq.JobID {
@@ -81,8 +81,8 @@ func checkTimes(t *testing.T, one, other *client.Client, url string) {
 		}
 		return jobs
 	}
-	// lasted fails where something took another time than it should have: less, or
-	// as much more as only a wrong clock explains.
+	// lasted fails if something took less time than it should, or so much more that only
+	// a wrong clock explains it.
 	lasted := func(what string, began time.Time, least time.Duration) {
 		t.Helper()
 		if took := time.Since(began); took < least || took > least+3*time.Minute {
@@ -90,7 +90,7 @@ func checkTimes(t *testing.T, one, other *client.Client, url string) {
 		}
 	}
 
-	// The schedule is made through the server that has seen no job yet.
+	// The schedule is created through the server that has not seen a job yet.
 	made := time.Now()
 	_, err := other.PutSchedule(ctx, gq.Schedule{Name: "s", Every: time.Second, Template: gq.Spec{Queue: "slots", Type: "work"}})
 	if err != nil {
@@ -108,7 +108,7 @@ func checkTimes(t *testing.T, one, other *client.Client, url string) {
 		lasted("the delay", began, time.Second)
 	}
 
-	// A lease lives until its end, for both, and no longer.
+	// A lease lives until its expiry, for both servers, and no longer.
 	held := submit("held", func(*gq.Spec) {})
 	first := claim(one, "held", 5*time.Minute, time.Minute)
 	if len(first) != 1 {
@@ -137,7 +137,7 @@ func checkTimes(t *testing.T, one, other *client.Client, url string) {
 		t.Errorf("complete under a lease that is over: %v", err)
 	}
 
-	// A lifetime ends when it should.
+	// A lifetime ends on time.
 	began = time.Now()
 	mortal := submit("mortal", func(s *gq.Spec) { s.Policy.Lifetime = 2 * time.Second })
 	waiting, cancel := context.WithTimeout(ctx, 4*time.Minute)
@@ -148,7 +148,7 @@ func checkTimes(t *testing.T, one, other *client.Client, url string) {
 	}
 	lasted("the lifetime", began, 2*time.Second)
 
-	// A slot is a date of the database, and there are no more than time has had.
+	// A slot is a time of the database, and there are no more slots than time allows.
 	slots := claim(one, "slots", 0, 4*time.Minute)
 	if len(slots) != 1 {
 		t.Fatal("the schedule made no job")

@@ -11,7 +11,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
-	_ "google.golang.org/grpc/encoding/gzip" // of the client here: the server is another process
+	_ "google.golang.org/grpc/encoding/gzip" // for the client here: the server is another process
 	"google.golang.org/grpc/status"
 
 	pb "github.com/gopherqueue/gq/api/gopherqueue/v1"
@@ -20,8 +20,8 @@ import (
 // hidden is a request in the body of another.
 const hidden = "POST /v1/jobs HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 17\r\n\r\n{\"type\":\"hidden\"}"
 
-// A request whose end can be understood in two ways is refused or is the last one
-// of its connection: what it hides is never carried out, over any face.
+// A request whose end is ambiguous is rejected or is the last one of its connection: the
+// request it hides is never executed, on any face.
 func TestSmuggledRequests(t *testing.T) {
 	s := startServer(t, nil, "--store", "memory:", "--limits-idle-timeout", never)
 	const body = `{"type":"outer"}`
@@ -52,7 +52,7 @@ func TestSmuggledRequests(t *testing.T) {
 				t.Fatal(err)
 			}
 			_ = conn.SetDeadline(time.Now().Add(patience))
-			_, _ = io.WriteString(conn, "POST "+path+" HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"+test.headers+"\r\n"+test.rest) // it may be refused before its end
+			_, _ = io.WriteString(conn, "POST "+path+" HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"+test.headers+"\r\n"+test.rest) // it may be rejected before its end
 			answer, err := io.ReadAll(conn)
 			conn.Close()
 			if n := strings.Count(string(answer), "HTTP/1.1 "); n > 1 || strings.Contains(string(answer), "hidden") {
@@ -68,7 +68,7 @@ func TestSmuggledRequests(t *testing.T) {
 	}
 }
 
-// What is compressed is refused before anybody unpacks it.
+// Compressed calls are rejected before anything is decompressed.
 func TestCompressedCalls(t *testing.T) {
 	s := startServer(t, nil, "--store", "memory:")
 	conn, err := grpc.NewClient(s.grpc, grpc.WithTransportCredentials(insecure.NewCredentials()))
@@ -76,10 +76,10 @@ func TestCompressedCalls(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	bomb := &pb.SubmitRequest{Spec: &pb.Spec{Type: "t", Payload: make([]byte, 16<<20)}} // 16 KiB on its way, four times what is read of a message
+	bomb := &pb.SubmitRequest{Spec: &pb.Spec{Type: "t", Payload: make([]byte, 16<<20)}} // 16 KiB on the wire, four times the message limit
 	_, err = pb.NewJobsServiceClient(conn).Submit(t.Context(), bomb, grpc.UseCompressor("gzip"))
 	if status.Code(err) != codes.Internal || !strings.Contains(err.Error(), "compressed messages are not accepted") {
-		t.Errorf("a compressed call: %v, want a refusal", err) // grpc-go lets a server choose the text alone
+		t.Errorf("a compressed call: %v, want a refusal", err) // grpc-go lets a server choose only the text
 	}
 	if out := s.gq("job", "list", "--json"); out.status != 0 || strings.Contains(out.stdout, `"id"`) {
 		t.Errorf("it was carried out: %+v", out)

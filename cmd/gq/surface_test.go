@@ -28,12 +28,12 @@ import (
 	"github.com/gopherqueue/gq/internal/testing/gqtest"
 )
 
-// Everything that the built program offers, called once as it should be and once
-// as it should not: every route of /openapi.json, every RPC that reflection tells
-// of, every command of the command line. One without a row fails.
+// Calls everything that the built program offers, once correctly and once incorrectly:
+// every route of /openapi.json, every RPC that reflection lists, every command. One
+// without a row fails.
 
-// A shape is the members that a JSON object must have, as name:kind, where a kind
-// is s, n, b, o or a: a string, a number, a boolean, an object or an array.
+// A shape lists the members that a JSON object must have, as name:kind, where a kind is
+// s, n, b, o or a: a string, a number, a boolean, an object or an array.
 const (
 	jobShape      = "id:s queue:s type:s state:s priority:s attempt:n bound:n created_at:s updated_at:s policy:o"
 	problemShape  = "type:s title:s status:n code:s detail:s request_id:s"
@@ -45,7 +45,7 @@ const (
 	pageShape     = "jobs:a next_cursor:s"
 )
 
-// misshapen tells what an object lacks.
+// misshapen lists what an object lacks.
 func misshapen(object map[string]any, shape string) (lacks []string) {
 	for member := range strings.FieldsSeq(shape) {
 		name, kind, _ := strings.Cut(member, ":")
@@ -69,8 +69,8 @@ func misshapen(object map[string]any, shape string) (lacks []string) {
 	return lacks
 }
 
-// surfaceScene is what calls are about: a job that waits, one that was given up,
-// one that is held and one that runs, a queue and a schedule.
+// surfaceScene creates what calls refer to: a waiting, a dead, a held and a running job,
+// a queue and a schedule.
 func (c *castle) surfaceScene() *strings.Replacer {
 	c.t.Helper()
 	queue := fmt.Sprintf("q%d", time.Now().UnixNano())
@@ -92,13 +92,13 @@ func (c *castle) surfaceScene() *strings.Replacer {
 		"$FILE", filepath.Join(c.t.TempDir(), "gone"))
 }
 
-// routeRow is a request as it should be and one as it should not.
+// routeRow has a correct request and an incorrect one.
 type routeRow struct {
 	body   string // or ?query
 	status int    // 200 unless given
 	shape  string // "" is none
-	bad    string // path and body instead: "/v1/jobs/x" or "{}"; "" is none
-	fails  int    // with this; 400 unless given
+	bad    string // path and body of the incorrect one: "/v1/jobs/x" or "{}"; "" is none
+	fails  int    // its status; 400 unless given
 }
 
 var routeRows = map[string]routeRow{
@@ -144,14 +144,14 @@ var routeRows = map[string]routeRow{
 
 	"GET /v1/workers":   {shape: "workers:a"},
 	"GET /v1/stats":     {shape: statsShape},
-	"GET /v1/events":    {body: "?after=x", status: 400, shape: problemShape}, // as it should be: TestSubscribe
+	"GET /v1/events":    {body: "?after=x", status: 400, shape: problemShape}, // correct call: TestSubscribe
 	"GET /v1/events/ws": {body: "?after=x", status: 400, shape: problemShape},
 
 	"POST /v1/tokens":                         {body: `{"name":"$QUEUE","grants":[{"scopes":["read"],"queues":["*"]}]}`, status: 201, shape: tokenShape + " token:s", bad: `{"name":"x"}`},
 	"GET /v1/tokens":                          {shape: "tokens:a"},
-	"DELETE /v1/tokens/{name}":                {status: 404, shape: problemShape}, // one that there is: TestTokensOfAServer
+	"DELETE /v1/tokens/{name}":                {status: 404, shape: problemShape}, // existing one: TestTokensOfAServer
 	"GET /v1/webhooks/deliveries":             {shape: "deliveries:a next_cursor:s", bad: "?limit=0"},
-	"POST /v1/webhooks/deliveries/{id}/retry": {status: 404, shape: problemShape}, // one that there is: TestDeadLetter
+	"POST /v1/webhooks/deliveries/{id}/retry": {status: 404, shape: problemShape}, // existing one: TestDeadLetter
 	"GET /v1/webhooks/secret":                 {shape: "secret:s"},
 }
 
@@ -186,7 +186,7 @@ func TestEveryRoute(t *testing.T) {
 		}
 		c.answers(method, scene.Replace(path), scene.Replace(row.body), max(row.status, 200), row.shape)
 	}
-	// What serves people and collectors is not JSON.
+	// Pages for people and collectors are not JSON.
 	for path, want := range map[string]string{"/docs": "<!doctype html>", "/metrics": "# HELP"} {
 		if code, text := c.text(bootstrap, "GET", path, ""); code != 200 || !strings.HasPrefix(text, want) {
 			t.Errorf("GET %s: %d %.100s", path, code, text)
@@ -194,8 +194,8 @@ func TestEveryRoute(t *testing.T) {
 	}
 }
 
-// TestRefusalsAreProblems has those who may not be told so in the form of every
-// other error, also where the answer would not be JSON.
+// TestRefusalsAreProblems checks that rejections have the form of every other error, even
+// where a success would not be JSON.
 func TestRefusalsAreProblems(t *testing.T) {
 	c := newCastle(t)
 	reader := c.must("POST", "/v1/tokens", `{"name":"r","grants":[{"scopes":["read"],"queues":["q"]}]}`)["token"].(string)
@@ -213,7 +213,7 @@ func TestRefusalsAreProblems(t *testing.T) {
 	c.shaped("GET /metrics", text, problemShape)
 }
 
-// answers makes a request, and wants a status and a shape; of several lines the
+// answers makes a request and checks its status and shape; of several lines only the
 // first counts.
 func (c *castle) answers(method, path, body string, code int, shape string) {
 	c.t.Helper()
@@ -242,10 +242,10 @@ func (c *castle) shaped(what, text, shape string) {
 	}
 }
 
-// rpcRow is a call as it should be and one as it should not.
+// rpcRow has a correct call and an incorrect one.
 type rpcRow struct {
 	body  string
-	shape string // of the answer as protojson has it, 64-bit numbers being strings
+	shape string // of the response in protojson, where 64-bit numbers are strings
 	bad   string // "" is none
 	code  codes.Code
 }
@@ -323,7 +323,7 @@ func TestEveryRPC(t *testing.T) {
 		scene := c.surfaceScene()
 		service, method, _ := strings.Cut(name, "/")
 		m := services["gopherqueue.v1."+service].Methods().ByName(protoreflect.Name(method))
-		// The first answer of a stream is enough, and a unary call is one too.
+		// The first response of a stream is enough; a unary call has just one.
 		call := func(body string) (string, error) {
 			in, out := dynamicpb.NewMessage(m.Input()), dynamicpb.NewMessage(m.Output())
 			if err := protojson.Unmarshal([]byte(scene.Replace(body)), in); err != nil {
@@ -351,7 +351,7 @@ func TestEveryRPC(t *testing.T) {
 			}
 		}
 		if row.shape == "-" {
-			continue // as it should be: TestEveryCallIsGuarded
+			continue // correct call: TestEveryCallIsGuarded
 		}
 		text, err := call(row.body)
 		if err != nil {
@@ -362,15 +362,15 @@ func TestEveryRPC(t *testing.T) {
 	}
 }
 
-// commandRow is a command as it should be called, and as it should not.
+// commandRow has a correct and an incorrect use of a command.
 type commandRow struct {
 	args   string
 	exit   int
-	shape  string // of what it prints with --json; "" is nothing, "-" that it has no --json
-	prints string // without it
+	shape  string // of its output with --json; "" is no output, "-" means no --json
+	prints string // without --json
 	bad    string // with exit status fails
 	fails  int    // 2 unless given
-	long   bool   // runs until it is told to stop; other tests run it
+	long   bool   // runs until stopped; other tests run it
 }
 
 var commandRows = map[string]commandRow{
@@ -427,7 +427,7 @@ var commandRows = map[string]commandRow{
 	"migrate up":     {args: "--store memory:", exit: 2, bad: "--store nonsense"},
 	"migrate status": {args: "--store memory:", exit: 2, bad: "--store nonsense"},
 	"migrate dump":   {shape: "-", prints: "CREATE SCHEMA gq", bad: "extra"},
-	"match":          {args: "$FILE", exit: 2, bad: ""}, // as it should be: TestMatchVectors
+	"match":          {args: "$FILE", exit: 2, bad: ""}, // correct call: TestMatchVectors
 	"match replay":   {args: "$FILE --file", exit: 2, bad: ""},
 
 	"completion bash": {shape: "-", prints: "bash completion", bad: "extra"}, "completion zsh": {shape: "-", prints: "compdef", bad: "extra"},
@@ -435,7 +435,7 @@ var commandRows = map[string]commandRow{
 	"help": {args: "job get", shape: "-", prints: "gq job get ID", bad: "nonsense"},
 }
 
-// leaves are the commands that do something, by their names below gq.
+// leaves lists the commands that do something, by their names below gq.
 func leaves(c *cobra.Command, path string) (all []string) {
 	for _, child := range c.Commands() {
 		name := strings.TrimSpace(path + " " + child.Name())
@@ -456,7 +456,7 @@ func TestEveryCommand(t *testing.T) {
 	allRows(t, "commands", leaves(root, ""), commandRows)
 	for _, name := range slices.Sorted(maps.Keys(commandRows)) { // doctor before work, which leaves nothing to find
 		row := commandRows[name]
-		// Help and what is wrong with the words alone need no process.
+		// Help and syntax errors need no process.
 		if got := gqIn(t.Context(), t.TempDir(), append(strings.Fields(name), "--help")...); got.status != 0 || !strings.Contains(got.stdout, "Usage:") || got.stderr != "" {
 			t.Errorf("gq %s --help: %+v", name, got)
 		} else if !strings.HasPrefix(name, "completion") && name != "help" && !strings.Contains(got.stdout, "Examples:") {
@@ -499,7 +499,7 @@ func TestEveryCommand(t *testing.T) {
 			}
 		}
 	}
-	// Nobody there, and nobody known.
+	// No server, and an unknown host.
 	if got := c.gq("stats", "--addr", "127.0.0.1:1"); got.status != cli.ExitUnreachable {
 		t.Errorf("nobody there: %+v", got)
 	}
@@ -508,7 +508,7 @@ func TestEveryCommand(t *testing.T) {
 	}
 }
 
-// told wants a command to tell programs why it ends with a status.
+// told checks that a command explains its exit status in JSON.
 func (c *castle) told(args []string, status int) {
 	c.t.Helper()
 	got := c.run(append(args, "--json")...)
