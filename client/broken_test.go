@@ -285,7 +285,7 @@ func TestAbandonedClaims(t *testing.T) {
 type lateEngine struct {
 	engine.API
 	claimed, answer chan struct{}
-	away            atomic.Bool // Settle was unavailable
+	away            atomic.Bool // Settle has failed once
 }
 
 func (e *lateEngine) Claim(ctx context.Context, r gq.ClaimRequest) ([]gq.Job, error) {
@@ -295,7 +295,7 @@ func (e *lateEngine) Claim(ctx context.Context, r gq.ClaimRequest) ([]gq.Job, er
 	return jobs, err
 }
 
-// Settle is unavailable at first.
+// Settle fails the first time.
 func (e *lateEngine) Settle(ctx context.Context, outcomes []gq.Outcome) ([]gq.LeaseResult, error) {
 	if e.away.CompareAndSwap(false, true) {
 		return nil, gq.ErrUnavailable

@@ -5,7 +5,7 @@
 // its own embeds it:
 //
 //	cfg := config.Default()
-//	cfg.HTTP, cfg.GRPC = "", "" // no listeners of the server's own
+//	cfg.HTTP, cfg.GRPC = "", "" // the server opens no listeners
 //	s, err := server.New(ctx, queue, cfg, server.Options{})
 //	…
 //	mux.Handle("/", s.Handler())
@@ -127,7 +127,7 @@ func New(ctx context.Context, e *engine.Engine, cfg config.Config, o Options) (*
 	s.grpc = native.NewGRPC(s.access.guard, s.access.grpc(native.GRPCOptions{
 		Log: o.Log, Limits: cfg.Limits.Limits, Failed: s.fail, Register: registering(taskQueueService(s.access.guard), o.Register), Server: s.calls.grpc(),
 	}))
-	s.unready = []func(){s.grpc.Drain, matching.face.Drain, s.http.Drain} // its readiness turns last
+	s.unready = []func(){s.grpc.Drain, matching.face.Drain, s.http.Drain} // HTTP last, since it reports readiness
 	s.handler = s.calls.http(closeAfterChunked(s.access.own.http(route(s.http, scheduling, matching.face))))
 	s.web = &http.Server{
 		Handler:           s.handler,

@@ -499,7 +499,7 @@ func TestEveryCommand(t *testing.T) {
 			}
 		}
 	}
-	// No server, and an unknown host.
+	// An unreachable server, and a missing token.
 	if got := c.gq("stats", "--addr", "127.0.0.1:1"); got.status != cli.ExitUnreachable {
 		t.Errorf("nobody there: %+v", got)
 	}

@@ -218,7 +218,7 @@ func (d *Dispatcher) holding(found *store.Found, id gq.LeaseID, set *match.Setti
 	if found.Err != nil {
 		return h, false, found.Err
 	}
-	h.Job, err = d.jobOf(&found.Job, set) // as time has made it
+	h.Job, err = d.jobOf(&found.Job, set) // with everything that is due applied
 	if errors.Is(err, gq.ErrNotFound) {
 		return h, false, nil
 	}

@@ -218,7 +218,7 @@ func (s *simulation) rounds() {
 				if _, err := node.Decline(s.Context(), matchmaker.Ref{Lease: a.Lease}); err != nil {
 					s.Fatal(err)
 				}
-			case 1: // it acknowledges later
+			case 1: // it does not acknowledge
 			default:
 				s.node().ack(matchmaker.Lease{ID: a.Lease})
 				s.work[a.Lease] = true

@@ -147,7 +147,7 @@ func (h Holder) ref(in *idInput) matchmaker.Ref {
 	return matchmaker.Ref{Lease: gq.LeaseID(in.ID), Provider: h.ProviderID}
 }
 
-// endRequest gives a job back. The reason for declining it only goes to the log.
+// endRequest gives a job back. The server ignores the reason for declining a job.
 type endRequest struct {
 	Holder
 	Reason string `json:"reason,omitzero"`

@@ -107,7 +107,7 @@ func TestThroughTheProgram(t *testing.T) {
 					if len(s.Covers) > 0 {
 						spec.Covers(t, s.Covers...)
 					}
-					if s.name != "claimed once" { // which needs all the machine's time
+					if s.name != "claimed once" { // which would starve the others
 						t.Parallel()
 					}
 					s.tellOutside(t, where.open)

@@ -114,7 +114,7 @@ func intentOf(j *gq.Job) *JobIntent {
 	switch s.Status {
 	case gq.StatusClaimed:
 		out.ClaimExpiresAt = at(l.ExpiresAt)
-		if s.RunAt.After(l.GrantedAt) { // see gq.State.Ask
+		if s.RunAt.After(l.GrantedAt) { // see machine.Ask
 			out.NextRetryAt = at(s.RunAt)
 		}
 	case gq.StatusDelayed, gq.StatusRetrying:
