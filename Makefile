@@ -136,11 +136,11 @@ test-kill: postgres ## Kill servers and their database 60 times under load
 .PHONY: test-planted
 test-planted: ## Test the contract suite in full, with the race detector too: every case finds its planted bug
 	$(GO) test ./store/storetest -count=1 -v -timeout $(TEST_TIMEOUT) -run '^TestPlantedBugs' -plant-all
-	$(GO) test -race ./store/storetest -count=1 -v -timeout $(TEST_TIMEOUT) -plant-all
+	GQ_RACE_ALL=1 $(GO) test -race ./store/storetest -count=1 -v -timeout $(TEST_TIMEOUT) -plant-all
 
-.PHONY: test-local
-test-local: ## Run every test of the embedded store in full with the race detector
-	$(GO) test -race ./store/local -count=1 -v -timeout $(TEST_TIMEOUT) -race-all
+.PHONY: test-race
+test-race: ## Run every test of the stores in full with the race detector
+	GQ_RACE_ALL=1 $(GO) test -race ./store/... -count=1 -v -timeout $(TEST_TIMEOUT)
 
 .PHONY: test-idle
 test-idle: postgres ## What an idle server costs after 10,000 jobs of every API, on every store

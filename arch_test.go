@@ -144,6 +144,7 @@ var arrows = []arrow{
 	{pkg: "internal/guardgen"},
 	{pkg: "internal/testing/gqtest"},
 	{pkg: "internal/testing/leaktest"},
+	{pkg: "internal/testing/race"},
 	{pkg: "internal/testing/pgtest"},
 	{pkg: "internal/testing/dockertest"},
 	{pkg: "docker", tests: []string{"api/*", "internal/designs/compare", "internal/testing/dockertest", "internal/designs/load", "internal/designs/rpc", "internal/designs/taskqueuetest"}},
@@ -177,7 +178,7 @@ var (
 	internalGroups = []string{"designs", "faces", "testing", "matchmaker"}
 
 	// testHelpers may be imported by any test.
-	testHelpers = []string{"internal/testing/scribble", "internal/testing/spec", "internal/testing/gqtest", "internal/testing/leaktest", "internal/testing/pgtest", "store/storetest"}
+	testHelpers = []string{"internal/testing/scribble", "internal/testing/spec", "internal/testing/gqtest", "internal/testing/leaktest", "internal/testing/pgtest", "internal/testing/race", "store/storetest"}
 )
 
 func TestArchitecture(t *testing.T) {

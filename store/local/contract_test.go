@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/internal/testing/race"
 	"github.com/gopherqueue/gq/internal/testing/spec"
 	"github.com/gopherqueue/gq/machine"
 	"github.com/gopherqueue/gq/store"
@@ -166,7 +167,7 @@ func TestContractLateVisibility(t *testing.T) {
 	}
 	b.Only = variantCases
 	least := int32(50)
-	if local.RaceShare() {
+	if race.Share() {
 		least = 20
 	}
 	t.Run("cases", func(t *testing.T) { storetest.Run(t, b) })
@@ -179,7 +180,7 @@ func TestContractLateVisibility(t *testing.T) {
 // detector: those that pin requirements or reopen the store. The store in memory runs
 // all it can.
 func variantCases(c storetest.Case) bool {
-	return !local.RaceShare() || len(c.Covers) > 0 || slices.Contains(c.Needs, "Reopen")
+	return !race.Share() || len(c.Covers) > 0 || slices.Contains(c.Needs, "Reopen")
 }
 
 func TestContractOnDisk(t *testing.T) {
@@ -192,7 +193,7 @@ func TestContractInMemory(t *testing.T) { storetest.Run(t, inMemory()) }
 
 func TestModelInMemory(t *testing.T) {
 	b := inMemory()
-	if local.RaceShare() {
+	if race.Share() {
 		b.Stories = 60 // enough to cover everything
 	}
 	storetest.RunModel(t, b)
@@ -203,7 +204,7 @@ func TestModelOnDisk(t *testing.T) {
 	t.Parallel()
 	b := onDisk()
 	b.Stories = 30
-	if local.RaceShare() {
+	if race.Share() {
 		b.Stories = 12
 	}
 	storetest.RunModel(t, b)

@@ -13,6 +13,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/internal/testing/race"
 	"github.com/gopherqueue/gq/internal/testing/spec"
 	"github.com/gopherqueue/gq/machine"
 	"github.com/gopherqueue/gq/store"
@@ -24,7 +25,7 @@ const lineage = 8
 
 // powerCuts is how many simulated power cuts a run makes.
 func powerCuts() int {
-	if RaceShare() {
+	if race.Share() {
 		return 80
 	}
 	return 1000

@@ -12,6 +12,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/internal/testing/race"
 )
 
 // damages are kinds of damage to 64 bytes of a file, or to its end.
@@ -44,7 +45,7 @@ func TestDamagedFiles(t *testing.T) {
 	t.Logf("seed %d", seed)
 	rng := rand.New(rand.NewPCG(seed, 0))
 	places := 12
-	if RaceShare() {
+	if race.Share() {
 		places = 1 // with the race detector Pebble checks its invariants, which is slow
 	}
 	closed := newFixture(t)

@@ -9,6 +9,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/internal/testing/race"
 	"github.com/gopherqueue/gq/machine"
 	"github.com/gopherqueue/gq/store"
 )
@@ -40,7 +41,7 @@ func tableBytes(s *Store) int64 {
 func TestIdleQueuesTakeLittleMemory(t *testing.T) {
 	const most = 512 // bytes per queue
 	queues := 10_000
-	if RaceShare() {
+	if race.Share() {
 		queues = 2_500
 	}
 	name := func(i int) string { return fmt.Sprintf("queue-of-a-tenant-%06d", i) }

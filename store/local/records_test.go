@@ -11,6 +11,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/internal/testing/race"
 )
 
 // spoils make values that no record of a store can have.
@@ -47,7 +48,7 @@ func TestUndecodableRecords(t *testing.T) {
 					if spoil == "noise" && (kind == prefixKey || kind == prefixLease) {
 						continue // numbers only: every value is valid
 					}
-					if RaceShare() && spoil != "noise" && spoil != "nothing" {
+					if race.Share() && spoil != "noise" && spoil != "nothing" {
 						continue
 					}
 					if f.trySpoiled(t, r.key, change(r.value), fmt.Sprintf("%s in record %q", spoil, r.key)) {
@@ -105,7 +106,7 @@ func TestForeignKeys(t *testing.T) {
 	}
 	for kind := byte(prefixMeta); kind <= prefixPace; kind++ {
 		for _, rest := range []string{"", "\x00", "\x00\x00\x00\x00", "\xff\xff\xff\xff", strings.Repeat("\x00", 8), strings.Repeat("\xff", 7), strings.Repeat("\xff", 40)} {
-			if RaceShare() && rest != "\x00" && rest != "\xff\xff\xff\xff" { // each opens a store again
+			if race.Share() && rest != "\x00" && rest != "\xff\xff\xff\xff" { // each opens a store again
 				continue
 			}
 			key := append([]byte{kind}, rest...)
@@ -151,7 +152,7 @@ func sample(records []pebbleRecord) []pebbleRecord {
 	if len(records) < 3 {
 		return records
 	}
-	if RaceShare() {
+	if race.Share() {
 		return records[:1]
 	}
 	return []pebbleRecord{records[0], records[len(records)/2], records[len(records)-1]}

@@ -10,6 +10,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/internal/testing/race"
 	"github.com/gopherqueue/gq/machine"
 )
 
@@ -222,7 +223,7 @@ func TestIDFilter(t *testing.T) {
 			}
 			others, halves := 0, 0
 			step, asked := uint64(1), 0
-			if RaceShare() {
+			if race.Share() {
 				step = 16
 			}
 			for n := uint64(0); n < filterLeast; n += step {

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/gopherqueue/gq/internal/testing/race"
 )
 
 // bug is a mistake that can be planted in the naive store.
@@ -346,7 +348,7 @@ var planted = map[bug][]string{
 func TestPlantedBugs(t *testing.T) {
 	t.Parallel()
 	for i, b := range slices.Sorted(maps.Keys(planted)) {
-		if raceEnabled && !*plantAll && i%4 != 0 {
+		if race.Share() && i%4 != 0 {
 			continue // make check and make test-planted look for all of them
 		}
 		cases := planted[b]
@@ -397,7 +399,7 @@ func TestPlantedBugsModel(t *testing.T) {
 	t.Parallel()
 	for i, b := range slices.Sorted(maps.Keys(planted)) {
 		every := 6
-		if raceEnabled {
+		if race.Enabled {
 			every = 24
 		}
 		if slices.Contains(beyondModel, b) || !*plantAll && i%every != 0 {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/internal/testing/leaktest"
+	"github.com/gopherqueue/gq/internal/testing/race"
 	"github.com/gopherqueue/gq/store"
 )
 
@@ -23,7 +24,7 @@ func TestRun(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			b := naiveBackend("", h)
 			b.Parallel = true
-			if h != 0 && raceEnabled && !*plantAll { // make check and make test-planted run all cases
+			if h != 0 && race.Share() { // make check and make test-planted run all cases
 				b.Only = func(c Case) bool { return len(c.Covers) > 0 }
 			}
 			Run(t, b)
@@ -254,7 +255,7 @@ func TestRunModel(t *testing.T) {
 	for name, h := range map[string]habit{"Plain": 0, "Otherwise": tellsInTheSameCommit | readsNow | sweepsFirst} {
 		t.Run(name, func(t *testing.T) {
 			b := naiveBackend("", h)
-			if raceEnabled && !*plantAll {
+			if race.Share() {
 				b.Stories = 25 // make check runs more, without the detector
 			}
 			RunModel(t, b)

@@ -30,7 +30,6 @@ const (
 	superuser   = "gq"
 	startWithin = 5 * time.Minute
 	stopWithin  = time.Minute
-	dropWithin  = 2 * time.Minute
 )
 
 // settings keep the server small. Durability stays at its default, since the tests are

@@ -13,15 +13,12 @@ package pgtest
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 )
 
 // shared is the server of this process.
@@ -72,7 +69,7 @@ func Start(t testing.TB) *Cluster {
 	return shared.cluster
 }
 
-// Database creates an empty database that is dropped when the test ends, and
+// Database creates an empty database on the shared server, as [Cluster.Database] does, and
 // returns the URL to connect to it.
 func Database(t testing.TB) (url string) {
 	t.Helper()
@@ -81,8 +78,9 @@ func Database(t testing.TB) (url string) {
 
 var databases atomic.Int64
 
-// Database creates an empty database that is dropped when the test ends, and returns
-// its URL. Dropping it closes connections that are still open.
+// Database creates an empty database and returns its URL. When the test ends nobody can
+// connect to it any more, and open connections are closed. It goes with the cluster: to
+// drop it would take a checkpoint, and half a second.
 func (c *Cluster) Database(t testing.TB) (url string) {
 	t.Helper()
 	name := fmt.Sprintf("test_%d", databases.Add(1))
@@ -90,24 +88,16 @@ func (c *Cluster) Database(t testing.TB) (url string) {
 		t.Fatalf("pgtest: create database: %v", err)
 	}
 	t.Cleanup(func() {
-		if err := c.drop(name); err != nil {
-			t.Errorf("pgtest: drop database: %v", err)
+		for _, sql := range []string{
+			"ALTER DATABASE " + name + " ALLOW_CONNECTIONS false",
+			"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '" + name + "'",
+		} {
+			if err := c.exec(context.Background(), sql); err != nil { // the test's context has ended
+				t.Errorf("pgtest: close database: %v", err)
+			}
 		}
 	})
 	return c.URL(name)
-}
-
-// drop drops a database. PostgreSQL gives connections five seconds to end, which is not
-// always enough on a busy machine.
-func (c *Cluster) drop(name string) error {
-	deadline := time.Now().Add(dropWithin)
-	for {
-		err := c.exec(context.Background(), "DROP DATABASE "+name+" WITH (FORCE)") // the test's context has ended
-		var refused *pgconn.PgError
-		if !errors.As(err, &refused) || refused.Code != "55006" || time.Now().After(deadline) { // object_in_use
-			return err
-		}
-	}
 }
 
 // exec runs a statement on the maintenance database.

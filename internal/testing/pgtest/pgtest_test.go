@@ -32,7 +32,7 @@ func TestDatabasesAreSeparate(t *testing.T) {
 	}
 }
 
-func TestDatabaseIsDropped(t *testing.T) {
+func TestDatabaseIsClosed(t *testing.T) {
 	var url string
 	t.Run("Inner", func(t *testing.T) {
 		url = Database(t)

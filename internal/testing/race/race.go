@@ -1,0 +1,9 @@
+// Package race tells tests whether the race detector makes them several times slower.
+package race
+
+import "os"
+
+// Share reports whether a long test should run a share of its cases: under the race
+// detector, unless GQ_RACE_ALL is set, as make test-race does. make check runs all of
+// them without the detector.
+func Share() bool { return Enabled && os.Getenv("GQ_RACE_ALL") == "" }
