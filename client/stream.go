@@ -88,7 +88,6 @@ func (l *workLink) open(ctx context.Context) (*workStream, error) {
 func (l *workLink) greet(ctx context.Context) (*workStream, error) {
 	life, cancel := context.WithCancel(l.client.life)
 	stop := context.AfterFunc(ctx, cancel)
-	defer stop()
 	stream, err := l.client.workers.Work(life)
 	if err == nil {
 		err = stream.Send(&pb.WorkRequest{Id: 1, Message: &pb.WorkRequest_Hello{Hello: &pb.Hello{}}})
@@ -99,6 +98,9 @@ func (l *workLink) greet(ctx context.Context) (*workStream, error) {
 	}
 	if err == nil && r.GetWelcome() == nil {
 		err = errors.New("the server did not answer hello with welcome")
+	}
+	if !stop() && err == nil {
+		err = context.Cause(ctx) // and the stream is being cancelled: jobs sent on it would be lost
 	}
 	if err != nil {
 		cancel()

@@ -49,7 +49,8 @@ func (e *Engine) claim(ctx context.Context, c store.Claim, wait time.Duration, b
 	if !e.claims.knownEmpty(&c) {
 		jobs, err := e.tryClaim(ctx, c)
 		if ctx.Err() != nil {
-			return nil, nil //nolint:nilerr // the end of a wait is no error
+			e.giveBack(jobs) // they came when the caller had left
+			return nil, nil  //nolint:nilerr // the end of a wait is no error
 		}
 		if err != nil || len(jobs) > 0 {
 			return jobs, err

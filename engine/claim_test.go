@@ -259,6 +259,34 @@ func (h *hinted) Notify(_ bool, f func(store.News)) (stop func()) {
 	return func() {}
 }
 
+// TestClaimAbandonedAtTheLastMoment has callers leave while their jobs arrive. None of the
+// jobs stays leased to nobody.
+func TestClaimAbandonedAtTheLastMoment(t *testing.T) {
+	f := newFixture(t, engine.Options{}, nil)
+	const rounds = 3000
+	for range rounds {
+		f.submit(gq.Spec{})
+		ctx, cancel := context.WithCancel(t.Context())
+		go cancel()
+		for _, j := range must[[]gq.Job](t)(f.Claim(ctx, gq.ClaimRequest{Worker: "w", N: 10, Wait: time.Minute})) {
+			must[gq.State](t)(f.Complete(t.Context(), j.State.Lease.Ref(), nil))
+		}
+		cancel()
+	}
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
+		for _, j := range must[[]gq.Job](t)(f.Claim(t.Context(), gq.ClaimRequest{Worker: "w", N: 1000})) {
+			must[gq.State](t)(f.Complete(t.Context(), j.State.Lease.Ref(), nil))
+		}
+		count := must[[]gq.Count](t)(f.Counts(t.Context(), gq.DefaultQueue))[0]
+		if count.Live() == 0 {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("jobs are left behind: %v", count)
+		}
+	}
+}
+
 // TestNewsOfEndsAndTimes has a claim wait. That a job has ended makes it try again only
 // where there is a limit, and news that says when something is due saves asking for it.
 func TestNewsOfEndsAndTimes(t *testing.T) {
