@@ -58,7 +58,7 @@ type waitlist struct {
 // newsCounts are the numbers of news so far.
 type newsCounts struct {
 	claimable uint64 // jobs may have become claimable
-	freed     uint64 // jobs have ended, and nothing else
+	freed     uint64 // jobs have ended, which leaves room under a limit
 }
 
 // emptyResult records that a claim got fewer jobs than it wanted.
@@ -316,11 +316,11 @@ func (wq *waitQueue) news(n store.News) {
 	} else {
 		wq.stale = true
 	}
-	switch {
-	case len(n.Queues) > 0:
+	if len(n.Queues) > 0 {
 		wq.counts.claimable++
 		clear(wq.empty)
-	case len(n.Freed) > 0:
+	}
+	if len(n.Freed) > 0 {
 		wq.counts.freed++
 	}
 	if len(wq.lists) == 0 {

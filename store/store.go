@@ -255,7 +255,7 @@ type Notifier interface {
 // News is what a commit may have changed.
 type News struct {
 	Queues []string // where jobs may have become claimable, or room for them
-	Freed  []string // where no more has changed than that a job has ended, which leaves room under a limit
+	Freed  []string // where a job has ended, which leaves room under a limit and changes nothing else for claims
 	Event  uint64   // number of the newest event
 
 	// Due is the earliest instant at which time alone changes a job that the commit
