@@ -12,16 +12,22 @@ import (
 
 // source generates ids and jitter.
 type source struct {
-	mu   *sync.Mutex
-	from rand.Source // guarded by mu
+	mu    *sync.Mutex
+	from  rand.Source // guarded by mu
+	given bool        // by the program
 }
 
 func newSource(from rand.Source) source {
-	if from == nil {
+	given := from != nil
+	if !given {
 		from = &buffered{}
 	}
-	return source{mu: new(sync.Mutex), from: from}
+	return source{mu: new(sync.Mutex), from: from, given: given}
 }
+
+// mint reports whether the store may assign ids of its own. A program that provides the random
+// numbers, such as a simulation, gets the same ids from the same numbers on every store.
+func (s source) mint() bool { return !s.given }
 
 // jobID returns a new id.
 func (s source) jobID() gq.JobID {

@@ -62,6 +62,7 @@ func (e *Engine) Heartbeat(ctx context.Context, beats []gq.Heartbeat) ([]gq.Leas
 			},
 			Checkpoint: b.Checkpoint,
 			Spawn:      b.Spawn,
+			Mint:       e.random.mint(),
 		}
 	}
 	answers, err := e.fenced(ctx, e.store, []string{"heartbeat"}, leases, updates)
@@ -142,6 +143,7 @@ func (e *Engine) ending(o gq.Outcome) store.Update {
 			},
 			Result: o.Result,
 			Spawn:  o.Spawn,
+			Mint:   e.random.mint(),
 		}
 	case gq.VerdictFail:
 		draw := e.draw()

@@ -39,7 +39,7 @@ func (e *Engine) submit(ctx context.Context, s gq.Spec, complete completion) (gq
 	}
 	if err == nil {
 		var placed []store.Inserted
-		if placed, err = e.store.Insert(ctx, []store.Group{{Jobs: []gq.Spec{job}}}); err == nil {
+		if placed, err = e.store.Insert(ctx, []store.Group{{Jobs: []gq.Spec{job}, Mint: e.random.mint()}}); err == nil {
 			return e.answer(s.Type, &placed[0])
 		}
 	}
@@ -99,7 +99,7 @@ func (e *Engine) submitBatch(ctx context.Context, into store.Transaction, specs 
 			out[i].Err = fmt.Errorf("submit %.80q: %w", specs[i].Type, err)
 			continue
 		}
-		groups = append(groups, store.Group{Jobs: jobs[i : i+1 : i+1]})
+		groups = append(groups, store.Group{Jobs: jobs[i : i+1 : i+1], Mint: e.random.mint()})
 		at = append(at, i)
 	}
 	if len(groups) == 0 {
@@ -140,7 +140,7 @@ func (e *Engine) submitGraph(ctx context.Context, into store.Transaction, drafts
 	if err != nil {
 		return nil, err
 	}
-	placed, err := into.Insert(ctx, []store.Group{{Jobs: jobs}})
+	placed, err := into.Insert(ctx, []store.Group{{Jobs: jobs, Mint: e.random.mint()}})
 	if err == nil {
 		err = placed[0].Err
 	}
@@ -236,7 +236,8 @@ func (e *Engine) checkCallback(field, url string) error {
 	return nil
 }
 
-// fill fills in the defaults of a spec and assigns its id.
+// fill fills in the defaults of a spec and assigns an id. The store may assign another one: see
+// [store.Group].
 func (e *Engine) fill(ctx context.Context, s gq.Spec, needs []gq.Dependency) (gq.Spec, error) {
 	given := s.Policy
 	if given == (gq.Policy{}) && s.Overrides.Preset == 0 {

@@ -272,6 +272,10 @@ type Clock interface {
 // Group is one or more jobs that are inserted together or not at all.
 type Group struct {
 	Jobs []gq.Spec
+
+	// Mint says that the ids are only for the jobs of the group to refer to each other. A
+	// store may give the jobs other ids, which the answer tells.
+	Mint bool
 }
 
 // One is a group of a single job.
@@ -370,6 +374,7 @@ type Update struct {
 	Result     []byte       // replaces the result; nil leaves it
 	Checkpoint []byte       // replaces the checkpoint; nil leaves it
 	Spawn      []gq.Spec    // children, a group to be inserted with the change
+	Mint       bool         // of the children: see [Group]
 
 	// Settles says that the function ends the hold on its job if it is not refused.
 	// It is a hint: a store may prepare for it, and what happens is the same.

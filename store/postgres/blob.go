@@ -12,7 +12,8 @@ import (
 	"github.com/gopherqueue/gq/store/codec"
 )
 
-// What gq.blob keeps of a job. The numbers are stored. The payload is in gq.job.
+// What gq.blob keeps of a job. The numbers are stored. A payload is there only if it is large:
+// see appendBody.
 const (
 	partPayload    = 1
 	partResult     = 2
@@ -51,29 +52,20 @@ const finished = `
 	unnest($1::bigint[]) AS n (seq)
 	CROSS JOIN LATERAL (SELECT * FROM gq.done WHERE seq = n.seq OFFSET 0) AS s`
 
-// statesOf reads jobs, whether they live or not, with their specs.
+// statesOf reads jobs, whether they live or not.
 func (tx *txn) statesOf(ctx context.Context, seqs []int64) ([]*row, error) {
 	seqs = slices.Compact(slices.Sorted(slices.Values(seqs)))
-	return scanRows(tx.Query(ctx, states, seqs))
+	return tx.scanRows(tx.Query(ctx, states, seqs))
 }
 
 const states = `
-	SELECT ` + columns + `, j.spec
-	FROM gq.ready AS s
-	CROSS JOIN LATERAL (SELECT spec FROM gq.job WHERE seq = s.seq OFFSET 0) AS j
-	WHERE s.seq = ANY ($1)
+	SELECT ` + columns + ` FROM gq.ready AS s WHERE s.seq = ANY ($1)
 	UNION ALL
-	SELECT ` + columns + `, j.spec
-	FROM gq.held AS s
-	CROSS JOIN LATERAL (SELECT spec FROM gq.job WHERE seq = s.seq OFFSET 0) AS j
-	WHERE s.seq = ANY ($1)
+	SELECT ` + columns + ` FROM gq.held AS s WHERE s.seq = ANY ($1)
 	UNION ALL
-	SELECT ` + columns + `, j.spec
-	FROM ` + finished + `
-	CROSS JOIN LATERAL (SELECT spec FROM gq.job WHERE seq = s.seq OFFSET 0) AS j
-	WHERE ` + kept + ``
+	SELECT ` + columns + ` FROM ` + finished + ` WHERE ` + kept
 
-// assemble makes whole jobs of rows with their specs.
+// assemble makes whole jobs of rows.
 func (tx *txn) assemble(ctx context.Context, rows []*row, parts gq.Parts) ([]gq.Job, error) {
 	var blobs found
 	if len(rows) > 0 {
@@ -83,7 +75,7 @@ func (tx *txn) assemble(ctx context.Context, rows []*row, parts gq.Parts) ([]gq.
 			return nil, err
 		}
 	}
-	return blobs.assemble(rows)
+	return blobs.assemble(rows, parts)
 }
 
 // found are blobs that were read.
@@ -93,19 +85,14 @@ type found []struct {
 	data []byte
 }
 
-// queueBlobs asks for what is kept of jobs beside their specs.
+// queueBlobs asks for what is kept of jobs apart from their rows.
 func queueBlobs(batch *pgx.Batch, rows []*row, parts gq.Parts, into *found) {
 	batch.Queue(`
 		SELECT b.seq, b.part, b.data
 		FROM unnest($1::bigint[]) AS n (seq)
 		CROSS JOIN LATERAL (SELECT * FROM gq.blob WHERE seq = n.seq OFFSET 0) AS b
-		WHERE b.part = ANY ($2)
-		UNION ALL
-		SELECT j.seq, 1::smallint, j.payload
-		FROM unnest($1::bigint[]) AS n (seq)
-		CROSS JOIN LATERAL (SELECT seq, payload FROM gq.job WHERE seq = n.seq OFFSET 0) AS j
-		WHERE $3 AND j.payload IS NOT NULL`,
-		sequencesOf(rows), wanted(parts), parts&gq.WithPayload != 0).Query(func(rows pgx.Rows) error {
+		WHERE b.part = ANY ($2)`,
+		sequencesOf(rows), wanted(parts)).Query(func(rows pgx.Rows) error {
 		return into.read(rows)
 	})
 }
@@ -128,8 +115,8 @@ func (f *found) read(rows pgx.Rows) error {
 	return err
 }
 
-// assemble makes whole jobs of rows with their specs.
-func (f found) assemble(rows []*row) ([]gq.Job, error) {
+// assemble makes whole jobs of rows.
+func (f found) assemble(rows []*row, parts gq.Parts) ([]gq.Job, error) {
 	jobs := make([]gq.Job, len(rows))
 	index := make(map[int64]int, len(rows))
 	for i, r := range rows {
@@ -139,7 +126,12 @@ func (f found) assemble(rows []*row) ([]gq.Job, error) {
 		}
 		jobs[i] = gq.Job{Spec: *spec, State: r.state, Metadata: spec.Metadata}
 		store.Own(&jobs[i].State) // rows share policies
-		jobs[i].Spec.Payload.Data = r.payload
+		jobs[i].Spec.Payload.Data = nil
+		if parts&gq.WithPayload != 0 {
+			if jobs[i].Spec.Payload.Data, _, _, err = splitBody(r.body); err != nil {
+				return nil, fmt.Errorf("job %s: %w", r.state.ID, err)
+			}
+		}
 		if len(f) > 0 {
 			index[int64(r.state.Sequence)] = i
 		}
@@ -167,40 +159,6 @@ func (f found) assemble(rows []*row) ([]gq.Job, error) {
 	return jobs, nil
 }
 
-// specs reads what never changes of jobs by their numbers. The bounds tell the
-// partitions, which a list does not.
-const specs = `
-	SELECT seq, spec, CASE WHEN $4 THEN payload END
-	FROM gq.job
-	WHERE seq = ANY ($1) AND seq >= $2 AND seq <= $3`
-
-// queueSpecs asks for the specs of rows.
-func queueSpecs(batch *pgx.Batch, rows []*row, payload bool) {
-	seqs := sequencesOf(rows)
-	batch.Queue(specs, seqs, slices.Min(seqs), slices.Max(seqs), payload).Query(func(from pgx.Rows) error {
-		missing := make(map[int64]*row, len(rows))
-		for i, r := range rows {
-			missing[seqs[i]] = r
-		}
-		var seq int64
-		var spec, payload []byte
-		_, err := pgx.ForEachRow(from, []any{&seq, &spec, &payload}, func() error {
-			if r := missing[seq]; r != nil {
-				r.spec, r.payload = spec, payload
-				delete(missing, seq)
-			}
-			spec, payload = nil, nil // the next row must not be written into this one
-			return nil
-		})
-		for seq := range missing {
-			if err == nil {
-				err = fmt.Errorf("job %d has no spec: %w", seq, gq.ErrCorrupt)
-			}
-		}
-		return err
-	})
-}
-
 func sequencesOf(rows []*row) []int64 {
 	seqs := make([]int64, len(rows))
 	for i, r := range rows {
@@ -211,6 +169,9 @@ func sequencesOf(rows []*row) []int64 {
 
 func wanted(parts gq.Parts) []int16 {
 	out := []int16{partMetadata}
+	if parts&gq.WithPayload != 0 {
+		out = append(out, partPayload)
+	}
 	if parts&gq.WithResult != 0 {
 		out = append(out, partResult)
 	}

@@ -77,7 +77,7 @@ func (s *Store) insertWith(ctx context.Context, c store.Change) (out store.Chang
 		return out, fmt.Errorf("change: %w", &store.ChangeError{Update: store.Inserting, Err: err})
 	}
 	err = s.write(ctx, "change", func(tx *txn) error {
-		p, _, err := tx.prepare(ctx, jobsOf([]store.Group{group}), nil)
+		p, _, err := tx.prepare(ctx, []store.Group{group}, nil)
 		if err != nil {
 			return err
 		}

@@ -396,7 +396,7 @@ func (tx *txn) claim(ctx context.Context, wants []*want) (passed []int64, err er
 		return nil, err
 	}
 	if slices.ContainsFunc(wants, func(w *want) bool { return w.missing() > 0 }) {
-		late, err := numbersOf(scanRows(tx.Query(ctx, overdue, names, nanoseconds(tx.now), 1)))
+		late, err := numbersOf(tx.scanRows(tx.Query(ctx, overdue, names, nanoseconds(tx.now), 1)))
 		return append(passed, late...), err
 	}
 	return passed, nil
@@ -409,7 +409,7 @@ const reclaimStep = 1000
 // that others have locked.
 func (tx *txn) reclaim(ctx context.Context, queues []string) error {
 	for {
-		rows, err := scanRows(tx.Query(ctx, lockOverdue, queues, nanoseconds(tx.now), reclaimStep))
+		rows, err := tx.scanRows(tx.Query(ctx, lockOverdue, queues, nanoseconds(tx.now), reclaimStep))
 		if err != nil {
 			return err
 		}
@@ -467,7 +467,7 @@ func (tx *txn) serve(ctx context.Context, w *want, q gq.Queue, limits *limits) (
 		}
 		queues, bands := levels(q.Name)
 		args := []any{queues, bands, nanoseconds(tx.now), types, offers, l.afford(w.MaxCost, w.into()), l.full(), room}
-		rows, err := scanRows(tx.Query(ctx, lockCandidates, args...))
+		rows, err := tx.scanRows(tx.Query(ctx, lockCandidates, args...))
 		if err != nil {
 			return nil, err
 		}
@@ -478,7 +478,7 @@ func (tx *txn) serve(ctx context.Context, w *want, q gq.Queue, limits *limits) (
 		}
 		if len(rows) < room && w.missing() > 0 { // the rest, if any, is locked by others
 			args[5], args[6], args[7] = l.afford(w.MaxCost, w.into()), l.full(), 1
-			return numbersOf(scanRows(tx.Query(ctx, candidates, args...)))
+			return numbersOf(tx.scanRows(tx.Query(ctx, candidates, args...)))
 		}
 	}
 }
@@ -491,8 +491,7 @@ func (tx *txn) grant(ctx context.Context, w *want, rows []*row, l *queueLimits) 
 	more = true
 	var blobs found
 	var batch pgx.Batch
-	queueSpecs(&batch, rows, w.Parts&gq.WithPayload != 0)
-	queueBlobs(&batch, rows, w.Parts&^gq.WithPayload, &blobs) // which comes with the specs
+	queueBlobs(&batch, rows, w.Parts, &blobs)
 	batch.Queue(stamps, 0).QueryRow(func(row pgx.Row) error {
 		_, err := tx.stampFrom(row)
 		return err
@@ -533,7 +532,7 @@ func (tx *txn) grant(ctx context.Context, w *want, rows []*row, l *queueLimits) 
 	if err := tx.flush(ctx); err != nil {
 		return false, err
 	}
-	jobs, err := blobs.assemble(granted)
+	jobs, err := blobs.assemble(granted, w.Parts)
 	w.round = append(w.round, jobs...)
 	return more, err
 }

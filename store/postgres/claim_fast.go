@@ -28,7 +28,7 @@ var (
 	fastCandidates = `
 	DELETE FROM gq.ready AS s
 	WHERE s.ctid = ANY (ARRAY (` + fmt.Sprintf(candidatesOf, "s.row", "s.ctid AS row", fmt.Sprintf(presently, 3, 9), skipping) + `))
-	RETURNING ` + returned + ", s.cost"
+	RETURNING ` + returned
 	fastOverdue = fmt.Sprintf(overdueOf, fmt.Sprintf(presently, 2, 4), skipping)
 )
 
@@ -51,7 +51,11 @@ func (tx *txn) claimFast(ctx context.Context, w *want, queues []string) (passed 
 	for _, r := range rows {
 		switch next, events, err := machine.Advance(r.state, tx.draw(), tx.now); {
 		case machine.Claimable(&r.state, tx.now):
-			if err := tx.lease(w, r, r.cost, len(granted)); err != nil {
+			spec, err := r.specOf()
+			if err != nil {
+				return nil, false, err
+			}
+			if err := tx.lease(w, r, spec.CostUnits, len(granted)); err != nil {
 				return nil, false, err
 			}
 			granted = append(granted, r)
@@ -64,37 +68,28 @@ func (tx *txn) claimFast(ctx context.Context, w *want, queues []string) (passed 
 	tx.putBack(rows) // what has not become claimable after all
 	var blobs found
 	touched := slices.DeleteFunc(slices.Clone(granted), (*row).untouched)
-	queueRest(&tx.more, w, granted, touched, &blobs)
+	if len(touched) > 0 {
+		queueBlobs(&tx.more, touched, w.Parts, &blobs)
+	}
 	if len(granted) < w.missing() {
 		tx.queuePassed(w, queues, &passed)
 	}
 	if err := tx.finish(ctx); err != nil {
 		return nil, false, err
 	}
-	if tx.unheard && len(granted) > 0 { // what has come of the answer may be any part of it
+	if tx.unheard && len(touched) > 0 { // what has come of the answer may be any part of it
 		err := tx.s.transact(ctx, "read", tx.s.begins.read, func(tx *txn) error {
 			blobs = nil
 			var again pgx.Batch // each time anew: a batch knows the connection it was sent on
-			queueRest(&again, w, granted, touched, &blobs)
+			queueBlobs(&again, touched, w.Parts, &blobs)
 			return tx.SendBatch(ctx, &again).Close()
 		})
 		if err != nil {
 			return nil, false, err
 		}
 	}
-	w.round, err = blobs.assemble(granted)
+	w.round, err = blobs.assemble(granted, w.Parts)
 	return passed, true, err
-}
-
-// queueRest asks for what goes with jobs that are claimed: their specs, and what is
-// kept of those to which something has happened.
-func queueRest(batch *pgx.Batch, w *want, granted, touched []*row, into *found) {
-	if len(granted) > 0 {
-		queueSpecs(batch, granted, w.Parts&gq.WithPayload != 0)
-	}
-	if len(touched) > 0 {
-		queueBlobs(batch, touched, w.Parts&^gq.WithPayload, into) // the payload comes with the specs
-	}
 }
 
 // takeFast takes out what a claim may get, in its order, finds out whether leases have
@@ -109,7 +104,7 @@ func (tx *txn) takeFast(ctx context.Context, w *want, names []string) (rows []*r
 	})
 	known, ours := tx.s.known(), tx.s.cfg.Clock == nil
 	batch.Queue(fastOverdue, names, known, 1, ours).Query(func(from pgx.Rows) (err error) {
-		overdue, err = scanRows(from, nil)
+		overdue, err = tx.scanRows(from, nil)
 		return err
 	})
 	batch.Queue(fastCandidates, append(w.fastArgs(names, known, w.missing()), ours)...).
@@ -146,7 +141,7 @@ func (tx *txn) takeFast(ctx context.Context, w *want, names []string) (rows []*r
 // that the transaction writes.
 func (tx *txn) queuePassed(w *want, queues []string, passed *[]int64) {
 	read := func(from pgx.Rows) error {
-		more, err := numbersOf(scanRows(from, nil))
+		more, err := numbersOf(tx.scanRows(from, nil))
 		*passed = append(*passed, more...)
 		return err
 	}
@@ -160,9 +155,12 @@ func (w *want) fastArgs(queues []string, now int64, n int) []any {
 	return []any{names, bands, now, storable(w.Types), storable(w.Offers), new(queueLimits).afford(w.MaxCost, w.into()), []string{}, n}
 }
 
-// untouched reports whether nothing has happened to a job since it was submitted, so
-// that nothing is kept of it beside its spec.
-func (r *row) untouched() bool { return len(r.segments) == 1 && r.state.Version <= 1 }
+// untouched reports whether nothing has happened to a job since it was submitted and its
+// payload is not apart, so that nothing is kept of it but its row.
+func (r *row) untouched() bool {
+	_, _, apart, err := splitBody(r.body)
+	return len(r.segments) == 1 && r.state.Version <= 1 && !apart && err == nil
+}
 
 // distinct are names in their order, each once.
 func distinct(names []string) (once []string) {

@@ -7,12 +7,9 @@ import (
 	"math"
 	"slices"
 
-	"github.com/jackc/pgx/v5"
-
 	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/machine"
 	"github.com/gopherqueue/gq/store"
-	"github.com/gopherqueue/gq/store/codec"
 )
 
 // Peek implements [store.Store].
@@ -67,10 +64,9 @@ func (tx *txn) peek(ctx context.Context, f store.Filter, q gq.Queue, n int, limi
 		return nil, nil
 	}
 	now := nanoseconds(tx.now)
-	late, err := scanRows(tx.Query(ctx, `
-		SELECT `+columns+`, j.spec
+	late, err := tx.scanRows(tx.Query(ctx, `
+		SELECT `+columns+`
 		FROM gq.held AS s
-		JOIN gq.job AS j USING (seq)
 		WHERE s.queue = $1 AND s.due <= $2`,
 		q.Name, now))
 	if err != nil {
@@ -89,27 +85,20 @@ func (tx *txn) peek(ctx context.Context, f store.Filter, q gq.Queue, n int, limi
 		return nil, err
 	}
 	queues, bands := levels(q.Name)
-	rows, err := scanRows(tx.Query(ctx, candidates, queues, bands, now, types, offers, l.afford(f.MaxCost, gq.StatusRunning), l.full(), math.MaxInt32))
+	rows, err := tx.scanRows(tx.Query(ctx, candidates, queues, bands, now, types, offers, l.afford(f.MaxCost, gq.StatusRunning), l.full(), math.MaxInt32))
 	if err != nil {
 		return nil, err
-	}
-	if len(rows) > 0 {
-		var batch pgx.Batch
-		queueSpecs(&batch, rows, false)
-		if err := tx.SendBatch(ctx, &batch).Close(); err != nil {
-			return nil, err
-		}
 	}
 	for _, r := range late {
 		next, _, err := machine.Advance(r.state, tx.draw(), tx.now)
 		if err != nil {
 			return nil, err
 		}
-		spec, err := codec.DecodeSpec(r.spec)
+		spec, err := r.specOf()
 		if err != nil {
 			return nil, err
 		}
-		if r.state = next; serves(f, spec) {
+		if r.state = next; serves(f, *spec) {
 			rows = append(rows, r)
 		}
 	}
@@ -126,11 +115,11 @@ func (tx *txn) peek(ctx context.Context, f store.Filter, q gq.Queue, n int, limi
 	})
 	var seen []*row
 	for _, r := range rows {
-		spec, err := codec.DecodeSpec(r.spec)
+		spec, err := r.specOf()
 		if err != nil {
-			return nil, fmt.Errorf("job %s: %w", r.state.ID, err)
+			return nil, err
 		}
-		if !l.fits(&spec, gq.StatusRunning) {
+		if !l.fits(spec, gq.StatusRunning) {
 			continue
 		}
 		if len(seen) >= n {
@@ -139,7 +128,7 @@ func (tx *txn) peek(ctx context.Context, f store.Filter, q gq.Queue, n int, limi
 		if _, ok := l.pace(tx.now); !ok {
 			break
 		}
-		l.take(&spec, &r.state, gq.StatusRunning)
+		l.take(spec, &r.state, gq.StatusRunning)
 		r.state = r.state.At(tx.now)
 		seen = append(seen, r)
 	}

@@ -91,7 +91,7 @@ const empty = `
 		name text;
 	BEGIN
 		FOR name IN
-			SELECT tablename FROM pg_tables WHERE schemaname = 'gq' AND tablename NOT IN ('migration', 'partition')
+			SELECT tablename FROM pg_tables WHERE schemaname = 'gq' AND tablename NOT IN ('migration', 'partition', 'id_key')
 		LOOP
 			EXECUTE format('DELETE FROM gq.%I', name);
 		END LOOP;

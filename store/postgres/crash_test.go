@@ -41,13 +41,13 @@ func TestCrashes(t *testing.T) {
 				for !over.Load() {
 					spec := newSpec("q")
 					spec.Policy.OnLoss = gq.LossFree // a crash takes leases with it
-					answers, err := s.Insert(t.Context(), []store.Group{store.One(spec)})
+					answers, err := s.Insert(t.Context(), []store.Group{{Jobs: []gq.Spec{spec}, Mint: true}})
 					if err != nil || answers[0].Err != nil {
 						faults.Add(1)
 						continue
 					}
 					mu.Lock()
-					submitted[spec.ID] = true
+					submitted[answers[0].Jobs[0].State.ID] = true
 					mu.Unlock()
 					select {
 					case progress <- struct{}{}:

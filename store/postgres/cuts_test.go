@@ -88,14 +88,14 @@ func TestConnectionsAreCut(t *testing.T) {
 				defer producers.Add(-1)
 				for range each {
 					spec := newSpec("q")
-					out, err := s.Insert(t.Context(), []store.Group{store.One(spec)})
+					out, err := s.Insert(t.Context(), []store.Group{{Jobs: []gq.Spec{spec}, Mint: true}})
 					if err == nil {
 						err = out[0].Err
 					}
 					mu.Lock()
 					switch {
 					case err == nil:
-						inserted[spec.ID] = true
+						inserted[out[0].Jobs[0].State.ID] = true
 					case errors.Is(err, gq.ErrUnavailable):
 						unknown[spec.ID] = true
 					default:

@@ -2,7 +2,6 @@ package postgres
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math"
 
@@ -180,8 +179,8 @@ func (tx *txn) eventsAfter(ctx context.Context, after int64, limit int) (out []g
 	for more := true; more && err == nil && len(out) < limit; {
 		var segments int
 		var events []gq.Event
-		segments, events, err = readLog(tx.Query(ctx, `
-			SELECT s.seq, s.time, l.data
+		segments, events, err = tx.readLog(tx.Query(ctx, `
+			SELECT s.seq, s.time, l.data, l.jobs
 			FROM gq.segment AS s
 			JOIN gq.log AS l USING (id)
 			WHERE s.seq >= $1
@@ -199,16 +198,17 @@ func (tx *txn) eventsAfter(ctx context.Context, after int64, limit int) (out []g
 	return out, err
 }
 
-// readLog reads segments: their numbers, times and records.
-func readLog(rows pgx.Rows, err error) (segments int, out []gq.Event, _ error) {
+// readLog reads segments: their numbers, times and records, and the numbers of their jobs.
+func (tx *txn) readLog(rows pgx.Rows, err error) (segments int, out []gq.Event, _ error) {
 	if err != nil {
 		return 0, nil, err
 	}
 	var seq, at int64
 	var data []byte
-	_, err = pgx.ForEachRow(rows, []any{&seq, &at, &data}, func() error {
+	var jobs []int64
+	_, err = pgx.ForEachRow(rows, []any{&seq, &at, &data, &jobs}, func() error {
 		segments++
-		events, err := decodeLog(data, seq, instant(at))
+		events, err := tx.s.ids.decodeLog(data, jobs, seq, instant(at))
 		out = append(out, events...)
 		return err
 	})
@@ -241,28 +241,24 @@ func (s *Store) History(ctx context.Context, id gq.JobID) ([]gq.Event, error) {
 		return nil, err
 	}
 	err := s.read(ctx, "history", func(tx *txn) error {
-		var seq int64
-		err := tx.QueryRow(ctx, "SELECT seq FROM gq.name WHERE id = $1", [16]byte(id)).Scan(&seq)
-		if errors.Is(err, pgx.ErrNoRows) {
-			return fmt.Errorf("job %s: %w", id, gq.ErrNotFound)
-		}
+		numbers, err := tx.numbered(ctx, [][16]byte{id})
 		if err != nil {
 			return err
 		}
-		rows, err := tx.statesOf(ctx, []int64{seq})
+		rows, err := tx.statesOf(ctx, []int64{numbers[id]})
 		if err != nil {
 			return err
 		}
-		if len(rows) == 0 {
+		if len(rows) == 0 || rows[0].state.ID != id {
 			return fmt.Errorf("job %s: %w", id, gq.ErrNotFound)
 		}
 		// A segment without a number was committed since: what it tells is not
 		// history yet.
-		_, events, err := readLog(tx.Query(ctx, `
-			SELECT s.seq, s.time, l.data
+		_, events, err := tx.readLog(tx.Query(ctx, `
+			SELECT s.seq, s.time, l.data, l.jobs
 			FROM unnest($1::bigint[]) AS n (id)
 			CROSS JOIN LATERAL (SELECT seq, time FROM gq.segment WHERE id = n.id OFFSET 0) AS s
-			CROSS JOIN LATERAL (SELECT data FROM gq.log WHERE id = n.id OFFSET 0) AS l
+			CROSS JOIN LATERAL (SELECT data, jobs FROM gq.log WHERE id = n.id OFFSET 0) AS l
 			WHERE s.seq IS NOT NULL
 			ORDER BY s.seq`,
 			rows[0].segments))

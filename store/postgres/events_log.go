@@ -42,9 +42,11 @@ const maxOmitted = 1 << 20
 
 // walkLog reads the events of a segment in their order, each with its place in
 // it. Where events have been left out there is no id of a job but a zero one, and
-// how many they were.
-func walkLog(b []byte, f func(place int, e gq.Event, encoded []byte)) error {
+// how many they were. Where jobs are given, the ids are those that the jobs had before
+// they had these numbers: see insertFast.
+func (k *idKey) walkLog(b []byte, jobs []int64, f func(place int, e gq.Event, encoded []byte)) error {
 	queue := ""
+	var before, now gq.JobID // the last id that was translated
 	for place := 0; len(b) > 0; place++ {
 		var id gq.JobID
 		if len(b) < len(id) {
@@ -73,6 +75,15 @@ func walkLog(b []byte, f func(place int, e gq.Event, encoded []byte)) error {
 		if err != nil {
 			return err
 		}
+		if jobs != nil || !before.IsZero() {
+			if id != before && len(jobs) == 0 {
+				return gq.ErrCorrupt
+			}
+			if id != before {
+				before, now, jobs = id, k.id(jobs[0], id), jobs[1:]
+			}
+			id = now
+		}
 		e.Job, e.Queue = id, queue
 		f(place, e, b[:len(b)-len(rest)])
 		b = rest
@@ -81,8 +92,8 @@ func walkLog(b []byte, f func(place int, e gq.Event, encoded []byte)) error {
 }
 
 // decodeLog reads the events of a segment whose first has the number seq.
-func decodeLog(b []byte, seq int64, at time.Time) (events []gq.Event, err error) {
-	err = walkLog(b, func(place int, e gq.Event, _ []byte) {
+func (k *idKey) decodeLog(b []byte, jobs []int64, seq int64, at time.Time) (events []gq.Event, err error) {
+	err = k.walkLog(b, jobs, func(place int, e gq.Event, _ []byte) {
 		e.Seq, e.Time = uint64(seq)+uint64(place), at
 		events = append(events, e)
 	})
@@ -94,9 +105,9 @@ func decodeLog(b []byte, seq int64, at time.Time) (events []gq.Event, err error)
 
 // trimLog leaves out the events of jobs that are not kept. The others stay in
 // their places.
-func trimLog(b []byte, keep func(gq.JobID) bool) (lean []byte, err error) {
+func (k *idKey) trimLog(b []byte, jobs []int64, keep func(gq.JobID) bool) (lean []byte, err error) {
 	queue, next := "", 0
-	err = walkLog(b, func(place int, e gq.Event, encoded []byte) {
+	err = k.walkLog(b, jobs, func(place int, e gq.Event, encoded []byte) {
 		if !keep(e.Job) {
 			return
 		}

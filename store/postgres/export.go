@@ -233,8 +233,8 @@ func (x *export) events(ctx context.Context, after string, limit int, items *sto
 	if err != nil || until == 0 {
 		return "", err
 	}
-	_, items.Events, err = readLog(x.tx.Query(ctx, `
-		SELECT s.seq, s.time, l.data
+	_, items.Events, err = x.tx.readLog(x.tx.Query(ctx, `
+		SELECT s.seq, s.time, l.data, l.jobs
 		FROM gq.segment AS s
 		JOIN gq.log AS l USING (id)
 		WHERE s.seq > $1 AND s.seq <= $2
@@ -253,11 +253,16 @@ func (x *export) kept(ctx context.Context, events []gq.Event) ([]gq.Event, error
 			ids = append(ids, events[i].Job)
 		}
 	}
-	there, err := x.tx.numbered(ctx, ids)
-	return slices.DeleteFunc(events, func(e gq.Event) bool {
-		_, ok := there[e.Job]
-		return e.Seq <= x.head.Gone && !ok
-	}), err
+	numbers, err := x.tx.numbered(ctx, ids)
+	if err != nil {
+		return nil, err
+	}
+	rows, err := x.tx.statesOf(ctx, slices.Collect(maps.Values(numbers)))
+	there := make(map[gq.JobID]bool, len(rows))
+	for _, r := range rows {
+		there[r.state.ID] = true
+	}
+	return slices.DeleteFunc(events, func(e gq.Event) bool { return e.Seq <= x.head.Gone && !there[e.Job] }), err
 }
 
 // freshStep is how many segments without numbers are read at once.
@@ -275,7 +280,7 @@ func (x *export) fresh(ctx context.Context, after string, _ int, items *store.It
 		return "", err
 	}
 	rows, err := x.tx.Query(ctx, `
-		SELECT s.place, s.id, s.time, s.events, l.data
+		SELECT s.place, s.id, s.time, s.events, l.data, l.jobs
 		FROM (
 			SELECT * FROM gq.segment
 			WHERE seq IS NULL AND (place, id) > ($1, $2)
@@ -290,8 +295,9 @@ func (x *export) fresh(ctx context.Context, after string, _ int, items *store.It
 	read := 0
 	var at, n int64
 	var data []byte
-	_, err = pgx.ForEachRow(rows, []any{&place, &id, &at, &n, &data}, func() error {
-		events, err := decodeLog(data, seq, instant(at))
+	var jobs []int64
+	_, err = pgx.ForEachRow(rows, []any{&place, &id, &at, &n, &data, &jobs}, func() error {
+		events, err := x.s.ids.decodeLog(data, jobs, seq, instant(at))
 		items.Events = append(items.Events, events...)
 		seq += n
 		read++
@@ -310,12 +316,14 @@ func (x *export) jobs(ctx context.Context, after string, limit int, items *store
 		return "", err
 	}
 	rows, err := x.tx.Query(ctx, `
-		SELECT j.seq, coalesce(octet_length(j.payload), 0)
-			+ (SELECT coalesce(sum(octet_length(b.data)), 0)::bigint FROM gq.blob AS b WHERE b.seq = j.seq)
-		FROM gq.job AS j
-		WHERE j.seq > $1
-		ORDER BY j.seq
-		LIMIT $2`, from, limit)
+		SELECT j.seq, j.size + (SELECT coalesce(sum(octet_length(b.data)), 0)::bigint FROM gq.blob AS b WHERE b.seq = j.seq)
+		FROM (
+			(SELECT seq, octet_length(body) AS size FROM gq.live WHERE seq > $1 ORDER BY seq LIMIT $2)
+			UNION ALL
+			(SELECT seq, octet_length(body) FROM gq.done WHERE seq > $1 ORDER BY seq LIMIT $2)
+			ORDER BY seq
+			LIMIT $2
+		) AS j`, from, limit)
 	if err != nil {
 		return "", err
 	}

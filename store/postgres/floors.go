@@ -102,18 +102,18 @@ const telling = `
 	) AS n ` + whereBelow
 
 // tellingFast is telling for new jobs whose numbers are not known yet: none is lower
-// than that of the first, which has the id $4. Nor is their time: what is due, in band
-// 6, is so long after it. Where nothing was written nothing is told.
+// than that of the first, which the segment $4 tells. Nor is their time: what is due, in
+// band 6, is so long after it. Where nothing was written nothing is told.
 const tellingFast = `
 	INSERT INTO gq.early (queue, band, at)
 	SELECT n.queue, n.band, n.at
 	FROM (
-		SELECT l.queue, l.band, CASE l.band WHEN 6 THEN ARRAY [l.hi + j.created, 0] ELSE ARRAY [l.hi, ` + orderLo + `] END AS at
+		SELECT l.queue, l.band, CASE l.band WHEN 6 THEN ARRAY [l.hi + s.time, 0] ELSE ARRAY [l.hi, ` + orderLo + `] END AS at
 		FROM (
 			SELECT unnest($1::text[]) AS queue, unnest($2::smallint[]) AS band, unnest($3::bigint[]) AS hi
 		) AS l
-		CROSS JOIN (SELECT seq FROM gq.name WHERE id = $4) AS n
-		CROSS JOIN LATERAL (SELECT created FROM gq.job WHERE seq = n.seq OFFSET 0) AS j
+		CROSS JOIN (SELECT jobs[1] AS seq FROM gq.log WHERE id = $4) AS n
+		CROSS JOIN (SELECT time FROM gq.segment WHERE id = $4) AS s
 	) AS n ` + whereBelow
 
 const whereBelow = `
@@ -253,15 +253,15 @@ func (f *floors) passAll(a *bandArrays) {
 	}
 }
 
-// writeMinimumsFast is writeMinimums for new jobs, of which the one with this id is the
-// first. numbers are known once the statement before has been answered.
-func (tx *txn) writeMinimumsFast(batch *pgx.Batch, first gq.JobID, numbers *[]int64) {
+// writeMinimumsFast is writeMinimums for new jobs of which a segment tells. numbers are
+// known once the statement before has been answered.
+func (tx *txn) writeMinimumsFast(batch *pgx.Batch, segment int64, numbers *[]int64) {
 	var a bandArrays
 	for band, at := range tx.minimums {
 		a.add(band, at)
 	}
 	tx.minimums = nil
-	batch.Queue(tellingFast, a.queues, a.bands, a.his, [16]byte(first)).Exec(func(tag pgconn.CommandTag) error {
+	batch.Queue(tellingFast, a.queues, a.bands, a.his, segment).Exec(func(tag pgconn.CommandTag) error {
 		if tag.RowsAffected() > 0 && len(*numbers) > 0 {
 			for i := range a.queues {
 				if band := (bandKey{a.queues[i], gq.Priority(a.bands[i])}); band.band != dueBand {

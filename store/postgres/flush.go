@@ -56,7 +56,7 @@ func (tx *txn) send(ctx context.Context, last bool) error {
 	if last {
 		batch.Queue("COMMIT")
 	}
-	tx.jobs, tx.rows, tx.leases, tx.ended, tx.events, tx.moves, tx.report, tx.more = nil, nil, nil, nil, eventLog{}, nil, reports{}, pgx.Batch{}
+	tx.rows, tx.leases, tx.ended, tx.events, tx.moves, tx.report, tx.more = nil, nil, nil, eventLog{}, nil, reports{}, pgx.Batch{}
 	tx.written = true
 	failed := tx.SendBatch(ctx, &batch).Close()
 	if !last {
@@ -89,14 +89,10 @@ func (tx *txn) ask(ctx context.Context, last bool) error {
 // with all that tells of them, as most are.
 func (tx *txn) write(rows map[move]*rowArrays, events segment, counts countArrays) {
 	inserted := move{nowhere, inReady}
-	together := tx.jobs != nil && rows[inserted] != nil && len(rows[inserted].seqs) == len(tx.jobs.seqs) && events.mark.id != 0 && len(counts.jobs) > 0
-	if together {
-		tx.jobs.writeReady(&tx.more, rows[inserted], events, counts)
+	if rows[inserted] != nil && events.mark.id != 0 && len(counts.jobs) > 0 {
+		rows[inserted].writeAll(&tx.more, events, counts)
 		delete(rows, inserted)
 	} else {
-		if tx.jobs != nil {
-			tx.jobs.write(&tx.more)
-		}
 		events.write(&tx.more)
 		counts.write(&tx.more)
 	}
@@ -116,22 +112,24 @@ type rowArrays struct {
 	ends                   []int64
 	statuses               []int16
 	queues, limited, fairs []string
-	datas                  [][]byte
+	datas, bodies          [][]byte
+	created                []int64
 
-	// Of new rows only.
+	// Of rows that come to gq.ready; the costs also of those that come to gq.held.
 	costs           []int64
 	types, requires []string
 	demanding       bool // something is required
 }
 
 // add appends a row of at most n.
-func (a *rowArrays) add(r *row, data []byte, n int) {
+func (a *rowArrays) add(r *row, m move, data []byte, n int) error {
 	if a.seqs == nil || cap(a.seqs) < n && len(a.seqs) == 0 {
-		numbers, names := make([]int64, 6*n), make([]string, 3*n)
+		numbers, names := make([]int64, 7*n), make([]string, 3*n)
 		a.seqs, a.his, a.los, a.runs = numbers[:0:n], numbers[n:n:2*n], numbers[2*n:2*n:3*n], numbers[3*n:3*n:4*n]
-		a.ends, a.instants = numbers[4*n:4*n:5*n], numbers[5*n:5*n]
+		a.ends, a.created, a.instants = numbers[4*n:4*n:5*n], numbers[5*n:5*n:6*n], numbers[6*n:6*n]
 		a.queues, a.limited, a.fairs = names[:0:n], names[n:n:2*n], names[2*n:2*n]
-		a.dues, a.statuses, a.datas = make([]*int64, 0, n), make([]int16, 0, n), make([][]byte, 0, n)
+		bytes := make([][]byte, 2*n)
+		a.dues, a.statuses, a.datas, a.bodies = make([]*int64, 0, n), make([]int16, 0, n), bytes[:0:n], bytes[n:n]
 		a.costs, a.types, a.requires = nil, nil, nil
 	}
 	s, order := &r.state, machine.Order(&r.state)
@@ -145,18 +143,24 @@ func (a *rowArrays) add(r *row, data []byte, n int) {
 	a.ends = append(a.ends, nanoseconds(s.CompletedAt))
 	a.statuses, a.queues = append(a.statuses, int16(s.Status)), append(a.queues, r.queue)
 	a.limited, a.fairs = append(a.limited, r.limit), append(a.fairs, r.fair)
-	a.datas = append(a.datas, data)
-	if spec := r.parsed; r.home == nowhere {
-		a.costs, a.types = append(a.costs, spec.CostUnits), append(a.types, spec.Type)
-		a.requires, a.demanding = append(a.requires, arrayOf(spec.Requires)), a.demanding || len(spec.Requires) > 0
+	a.datas, a.bodies, a.created = append(a.datas, data), append(a.bodies, r.body), append(a.created, nanoseconds(s.CreatedAt))
+	if m.to == inDone || m.from == m.to || m.from == inReady {
+		return nil // the cost, if there is one, stays or moves with the row
 	}
+	spec, err := r.specOf()
+	if err != nil {
+		return err
+	}
+	a.costs, a.types = append(a.costs, spec.CostUnits), append(a.types, spec.Type)
+	a.requires, a.demanding = append(a.requires, arrayOf(spec.Requires)), a.demanding || len(spec.Requires) > 0
+	return nil
 }
 
 // reset begins anew.
 func (a *rowArrays) reset() {
 	a.seqs, a.his, a.los, a.runs, a.dues = a.seqs[:0], a.his[:0], a.los[:0], a.runs[:0], a.dues[:0]
 	a.instants, a.ends, a.statuses, a.queues = a.instants[:0], a.ends[:0], a.statuses[:0], a.queues[:0]
-	a.limited, a.fairs, a.datas = a.limited[:0], a.fairs[:0], a.datas[:0]
+	a.limited, a.fairs, a.datas, a.bodies, a.created = a.limited[:0], a.fairs[:0], a.datas[:0], a.bodies[:0], a.created[:0]
 	a.costs, a.types, a.requires, a.demanding = a.costs[:0], a.types[:0], a.requires[:0], false
 }
 
@@ -165,6 +169,7 @@ func (a *rowArrays) forget() {
 		clear(names)
 	}
 	clear(a.datas)
+	clear(a.bodies)
 }
 
 // How many bytes a state has, and how many it may have so that none is copied.
@@ -203,7 +208,7 @@ func (tx *txn) encodeRows() (map[move]*rowArrays, error) {
 				tx.work.states = space
 			}
 		}
-		data, err := codec.AppendState(&r.state, appendSegments(space[len(space):], r.segments, r.reported))
+		data, err := codec.AppendState(&r.state, appendSegments(space[len(space):], r.segments, r.flags()))
 		if err != nil {
 			return nil, err
 		}
@@ -214,7 +219,9 @@ func (tx *txn) encodeRows() (map[move]*rowArrays, error) {
 		if moves[m] == nil {
 			moves[m] = tx.arrays(m)
 		}
-		moves[m].add(r, data, len(tx.rows))
+		if err := moves[m].add(r, m, data, len(tx.rows)); err != nil {
+			return nil, err
+		}
 		tx.minimums.note(r, m.to)
 		if m.to != inDone {
 			tx.changes.at(nanoseconds(machine.Due(&r.state)))
@@ -243,36 +250,28 @@ func (tx *txn) arrays(m move) *rowArrays {
 // down once more.
 const (
 	beReady = `
-		INSERT INTO gq.ready (seq, order_hi, order_lo, run_at, due, status, queue, limited, fair, data, cost, type, requires)
-		SELECT n.seq, n.hi, n.lo, n.run_at, n.due, n.status, n.queue, nullif(n.limited, ''), n.fair, n.data, n.cost, n.type, %s
+		INSERT INTO gq.ready (seq, order_hi, order_lo, run_at, due, created, cost, status, queue, limited, fair, type, requires, body, data)
+		SELECT n.seq, n.hi, n.lo, n.run_at, n.due, n.created, n.cost, n.status, n.queue, nullif(n.limited, ''), n.fair, n.type, %s, n.body, n.data
 		FROM (
 			SELECT unnest($1::bigint[]) AS seq, unnest($2::bigint[]) AS hi, unnest($3::bigint[]) AS lo,
-				unnest($4::bigint[]) AS run_at, unnest($5::bigint[]) AS due, unnest($6::smallint[]) AS status,
-				unnest($7::text[]) AS queue, unnest($8::text[]) AS limited, unnest($9::text[]) AS fair,
-				unnest($10::bytea[]) AS data, unnest($11::bigint[]) AS cost, unnest($12::text[]) AS type%s
+				unnest($4::bigint[]) AS run_at, unnest($5::bigint[]) AS due, unnest($6::bigint[]) AS created,
+				unnest($7::bigint[]) AS cost, unnest($8::smallint[]) AS status, unnest($9::text[]) AS queue,
+				unnest($10::text[]) AS limited, unnest($11::text[]) AS fair, unnest($12::text[]) AS type,
+				unnest($13::bytea[]) AS body, unnest($14::bytea[]) AS data%s
 		) AS n`
 	beHeld = `
-		INSERT INTO gq.held (seq, due, status, queue, limited, fair, data)
-		SELECT n.seq, n.due, n.status, n.queue, nullif(n.limited, ''), n.fair, n.data
+		INSERT INTO gq.held (seq, due, created, cost, status, queue, limited, fair, body, data)
+		SELECT n.seq, n.due, n.created, n.cost, n.status, n.queue, nullif(n.limited, ''), n.fair, n.body, n.data
 		FROM (
-			SELECT unnest($1::bigint[]) AS seq, unnest($2::bigint[]) AS due, unnest($3::smallint[]) AS status,
-				unnest($4::text[]) AS queue, unnest($5::text[]) AS limited, unnest($6::text[]) AS fair,
-				unnest($7::bytea[]) AS data
+			SELECT unnest($1::bigint[]) AS seq, unnest($2::bigint[]) AS due, unnest($3::bigint[]) AS created,
+				unnest($4::bigint[]) AS cost, unnest($5::smallint[]) AS status, unnest($6::text[]) AS queue,
+				unnest($7::text[]) AS limited, unnest($8::text[]) AS fair, unnest($9::bytea[]) AS body,
+				unnest($10::bytea[]) AS data
 		) AS n`
 	beDone = `
-		INSERT INTO gq.done (seq, ended, status, queue, fair, data)
-		SELECT unnest($1::bigint[]), unnest($2::bigint[]), unnest($3::smallint[]), unnest($4::text[]), unnest($5::text[]), unnest($6::bytea[])`
-	beReadyAgain = `
-		INSERT INTO gq.ready (seq, order_hi, order_lo, run_at, due, status, queue, limited, fair, data, cost, type, requires)
-		SELECT n.seq, n.hi, n.lo, n.run_at, n.due, n.status, n.queue, nullif(n.limited, ''), n.fair, n.data,
-			j.cost, j.type, nullif(j.requires, '{}')
-		FROM (
-			SELECT unnest($1::bigint[]) AS seq, unnest($2::bigint[]) AS hi, unnest($3::bigint[]) AS lo,
-				unnest($4::bigint[]) AS run_at, unnest($5::bigint[]) AS due, unnest($6::smallint[]) AS status,
-				unnest($7::text[]) AS queue, unnest($8::text[]) AS limited, unnest($9::text[]) AS fair,
-				unnest($10::bytea[]) AS data
-		) AS n
-		CROSS JOIN LATERAL (SELECT cost, type, requires FROM gq.job WHERE seq = n.seq OFFSET 0) AS j`
+		INSERT INTO gq.done (seq, ended, created, status, queue, fair, body, data)
+		SELECT unnest($1::bigint[]), unnest($2::bigint[]), unnest($3::bigint[]), unnest($4::smallint[]), unnest($5::text[]),
+			unnest($6::text[]), unnest($7::bytea[]), unnest($8::bytea[])`
 	stayReady = `
 		UPDATE gq.ready AS s
 		SET order_hi = n.hi, order_lo = n.lo, run_at = n.run_at, due = n.due, status = n.status, data = n.data
@@ -298,24 +297,23 @@ const (
 					unnest($4::bytea[]) AS data
 			) AS n
 			WHERE s.seq = ANY (ARRAY [n.seq])
-			RETURNING n.seq, n.due, n.status, s.queue, s.limited, s.fair, n.data
+			RETURNING n.seq, n.due, s.created, s.cost, n.status, s.queue, s.limited, s.fair, s.body, n.data
 		)
-		INSERT INTO gq.held (seq, due, status, queue, limited, fair, data) SELECT * FROM gone`
+		INSERT INTO gq.held (seq, due, created, cost, status, queue, limited, fair, body, data) SELECT * FROM gone`
 	giveBack = `
 		WITH gone AS (
 			DELETE FROM gq.held AS s
 			USING (
 				SELECT unnest($1::bigint[]) AS seq, unnest($2::bigint[]) AS hi, unnest($3::bigint[]) AS lo,
 					unnest($4::bigint[]) AS run_at, unnest($5::bigint[]) AS due, unnest($6::smallint[]) AS status,
-					unnest($7::bytea[]) AS data
+					unnest($7::text[]) AS type, unnest($8::text[]) AS requires, unnest($9::bytea[]) AS data
 			) AS n
 			WHERE s.seq = ANY (ARRAY [n.seq])
-			RETURNING n.seq, n.hi, n.lo, n.run_at, n.due, n.status, s.queue, s.limited, s.fair, n.data
+			RETURNING n.seq, n.hi, n.lo, n.run_at, n.due, s.created, s.cost, n.status, s.queue, s.limited, s.fair, n.type,
+				nullif(n.requires, '{}')::text[], s.body, n.data
 		)
-		INSERT INTO gq.ready (seq, order_hi, order_lo, run_at, due, status, queue, limited, fair, data, cost, type, requires)
-		SELECT gone.*, j.cost, j.type, nullif(j.requires, '{}')
-		FROM gone
-		CROSS JOIN LATERAL (SELECT cost, type, requires FROM gq.job WHERE seq = gone.seq OFFSET 0) AS j`
+		INSERT INTO gq.ready (seq, order_hi, order_lo, run_at, due, created, cost, status, queue, limited, fair, type, requires, body, data)
+		SELECT * FROM gone`
 	// endOf is for the table that %s names.
 	endOf = `
 		WITH gone AS (
@@ -325,9 +323,9 @@ const (
 					unnest($4::bytea[]) AS data
 			) AS n
 			WHERE s.seq = ANY (ARRAY [n.seq])
-			RETURNING n.seq, n.ended, n.status, s.queue, s.fair, n.data
+			RETURNING n.seq, n.ended, s.created, n.status, s.queue, s.fair, s.body, n.data
 		)
-		INSERT INTO gq.done (seq, ended, status, queue, fair, data) SELECT * FROM gone`
+		INSERT INTO gq.done (seq, ended, created, status, queue, fair, body, data) SELECT * FROM gone`
 )
 
 var (
@@ -336,24 +334,24 @@ var (
 
 	// To read an array of each row's own takes as long as to write the row.
 	beReadyPlain     = fmt.Sprintf(beReady, "NULL", "")
-	beReadyDemanding = fmt.Sprintf(beReady, "nullif(n.requires, '{}')::text[]", ", unnest($13::text[]) AS requires")
+	beReadyDemanding = fmt.Sprintf(beReady, "nullif(n.requires, '{}')::text[]", ", unnest($15::text[]) AS requires")
 )
 
 func (a *rowArrays) write(batch *pgx.Batch, m move) {
 	switch m {
-	case move{nowhere, inReady}:
-		args := []any{a.seqs, a.his, a.los, a.runs, a.dues, a.statuses, a.queues, a.limited, a.fairs, a.datas, a.costs, a.types}
+	case move{nowhere, inReady}, move{inHand, inReady}:
+		args := []any{
+			a.seqs, a.his, a.los, a.runs, a.dues, a.created, a.costs, a.statuses, a.queues, a.limited, a.fairs, a.types, a.bodies, a.datas,
+		}
 		if a.demanding {
 			batch.Queue(beReadyDemanding, append(args, a.requires)...)
 		} else {
 			batch.Queue(beReadyPlain, args...)
 		}
-	case move{inHand, inReady}:
-		batch.Queue(beReadyAgain, a.seqs, a.his, a.los, a.runs, a.dues, a.statuses, a.queues, a.limited, a.fairs, a.datas)
 	case move{nowhere, inHeld}, move{inHand, inHeld}:
-		batch.Queue(beHeld, a.seqs, a.dues, a.statuses, a.queues, a.limited, a.fairs, a.datas)
+		batch.Queue(beHeld, a.seqs, a.dues, a.created, a.costs, a.statuses, a.queues, a.limited, a.fairs, a.bodies, a.datas)
 	case move{nowhere, inDone}, move{inHand, inDone}:
-		batch.Queue(beDone, a.seqs, a.ends, a.statuses, a.queues, a.fairs, a.datas)
+		batch.Queue(beDone, a.seqs, a.ends, a.created, a.statuses, a.queues, a.fairs, a.bodies, a.datas)
 	case move{inReady, inReady}:
 		batch.Queue(stayReady, a.seqs, a.his, a.los, a.runs, a.dues, a.statuses, a.datas)
 	case move{inHeld, inHeld}:
@@ -361,7 +359,7 @@ func (a *rowArrays) write(batch *pgx.Batch, m move) {
 	case move{inReady, inHeld}:
 		batch.Queue(hold, a.seqs, a.dues, a.statuses, a.datas)
 	case move{inHeld, inReady}:
-		batch.Queue(giveBack, a.seqs, a.his, a.los, a.runs, a.dues, a.statuses, a.datas)
+		batch.Queue(giveBack, a.seqs, a.his, a.los, a.runs, a.dues, a.statuses, a.types, a.requires, a.datas)
 	case move{inReady, inDone}:
 		batch.Queue(endReady, a.seqs, a.ends, a.statuses, a.datas)
 	case move{inHeld, inDone}:

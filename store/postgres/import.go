@@ -91,7 +91,7 @@ func (s *Store) Import(ctx context.Context, h store.Head) (store.Import, error) 
 func (tx *txn) beginImport(ctx context.Context, h store.Head) error {
 	var empty bool
 	err := tx.QueryRow(ctx, `
-		SELECT event = 0 AND NOT EXISTS (SELECT FROM gq.segment) AND NOT EXISTS (SELECT FROM gq.job)
+		SELECT event = 0 AND NOT EXISTS (SELECT FROM gq.segment) AND NOT EXISTS (SELECT FROM gq.live) AND NOT EXISTS (SELECT FROM gq.done)
 			AND NOT EXISTS (SELECT FROM gq.queue) AND NOT EXISTS (SELECT FROM gq.pool) AND NOT EXISTS (SELECT FROM gq.doc)
 		FROM gq.head`).Scan(&empty)
 	if err != nil {
@@ -289,9 +289,10 @@ func (tx *txn) importJobs(ctx context.Context, items []store.JobItem, isReported
 		return err
 	}
 	var (
-		jobs  jobArrays
 		parts blobs
 		keys  keyArrays
+		named [][16]byte
+		seqs  []int64
 		turns = make(map[turnKey]uint64)
 
 		report reports
@@ -303,9 +304,14 @@ func (tx *txn) importJobs(ctx context.Context, items []store.JobItem, isReported
 		item := &items[i]
 		spec, state := &item.Spec, item.State
 		seq := int64(state.Sequence)
-		if err := jobs.add(seq, spec, state.CreatedAt); err != nil {
+		body, err := appendBody(nil, spec)
+		if err != nil {
 			return err
 		}
+		if isApart(spec) {
+			parts.add(seq, partPayload, spec.Payload.Data)
+		}
+		named, seqs = append(named, state.ID), append(seqs, seq)
 		if metadata, changed := item.ChangedMetadata(); changed {
 			parts.add(seq, partMetadata, metadata)
 		}
@@ -316,7 +322,7 @@ func (tx *txn) importJobs(ctx context.Context, items []store.JobItem, isReported
 			parts.add(seq, partCheckpoint, item.Checkpoint)
 		}
 		if !item.KeyUntil.IsZero() {
-			keys.add(seq, spec, item.KeyUntil)
+			keys.add(seq, state.ID, spec, item.KeyUntil)
 		}
 		if state.Live() && state.Turn > 0 {
 			k := turnKey{spec.Queue, state.Priority(), spec.FairKey}
@@ -324,7 +330,7 @@ func (tx *txn) importJobs(ctx context.Context, items []store.JobItem, isReported
 		}
 		tx.rows = append(tx.rows, &row{
 			queue: spec.Queue, limit: spec.LimitKey, fair: spec.FairKey, segments: told[state.ID],
-			state: state, changed: true, parsed: spec, reported: isReported[spec.Queue],
+			state: state, changed: true, body: body, parsed: spec, reported: isReported[spec.Queue],
 		})
 		if isReported[spec.Queue] {
 			report.job(spec.Queue, spec, &state)
@@ -336,7 +342,7 @@ func (tx *txn) importJobs(ctx context.Context, items []store.JobItem, isReported
 		}
 		tx.count(place{spec.Queue, state.Status}, 1)
 	}
-	jobs.write(&tx.more)
+	writeForeignIDs(&tx.more, named, seqs)
 	parts.write(&tx.more)
 	keys.write(&tx.more)
 	if err := report.write(&tx.more, 0); err != nil {

@@ -99,7 +99,7 @@ func (tx *txn) insert(ctx context.Context, groups []store.Group, jobs []*gq.Spec
 			return out, err
 		}
 	}
-	p, _, err := tx.prepare(ctx, jobs, nil)
+	p, _, err := tx.prepare(ctx, groups, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -137,29 +137,29 @@ func (s *Store) checkWindow(spec *gq.Spec, prefix string) []gq.Fault {
 
 // prepare locks and reads everything that new jobs refer to, and the jobs that
 // the transaction is going to change.
-func (tx *txn) prepare(ctx context.Context, jobs []*gq.Spec, change []int64) (*plan, []*row, error) {
+func (tx *txn) prepare(ctx context.Context, groups []store.Group, change []int64) (*plan, []*row, error) {
+	jobs, kept := jobsOf(groups), keptIDs(groups)
 	if tx.work == nil {
 		tx.work = new(workspace)
 	}
-	p := tx.work.plan(len(jobs))
+	p := tx.work.plan(len(jobs), tx.s.ids)
 	var err error
 	if p.crowded, err = tx.countQueues(ctx, jobs); err != nil {
 		return nil, nil, err
 	}
 	if len(change) == 0 && !slices.ContainsFunc(jobs, refers) {
-		if plain, err := tx.preparePlain(ctx, p, jobs); err != nil || plain {
+		if plain, err := tx.preparePlain(ctx, p, jobs, kept); err != nil || plain {
 			return p, nil, err
 		}
 	}
 	var (
-		ids    [][16]byte // of the jobs, and of what they depend on
+		ids    = slices.Clone(kept) // of the jobs, and of what they depend on
 		names  []string
 		keys   []gq.IdempotencyKey
 		fair   []string
 		others = slices.Clone(change) // and what the jobs depend on
 	)
 	for _, spec := range jobs {
-		ids = append(ids, spec.ID)
 		names, fair = append(names, spec.Queue), append(fair, spec.FairKey)
 		if spec.Key.Name != "" {
 			keys = append(keys, gq.IdempotencyKey{Scope: spec.Key.Scope, Name: spec.Key.Name})
@@ -183,8 +183,7 @@ func (tx *txn) prepare(ctx context.Context, jobs []*gq.Spec, change []int64) (*p
 	if err != nil {
 		return nil, nil, err
 	}
-	for id, seq := range known {
-		p.taken[id] = true
+	for _, seq := range known {
 		others = append(others, seq)
 	}
 	// A shared lock on a parent keeps it from ending before its new children
@@ -207,7 +206,7 @@ func (tx *txn) prepare(ctx context.Context, jobs []*gq.Spec, change []int64) (*p
 	}
 	p.now = tx.now
 	for _, r := range rows {
-		p.states[r.state.ID] = r.state
+		p.states[r.state.ID], p.taken[r.state.ID] = r.state, true
 		names, fair = append(names, r.queue), append(fair, r.fair)
 	}
 	// A key leads nowhere once its job is gone.
@@ -228,10 +227,26 @@ func (tx *txn) prepare(ctx context.Context, jobs []*gq.Spec, change []int64) (*p
 // refers reports whether a job refers to something that others may use or change.
 func refers(spec *gq.Spec) bool { return spec.Key.Name != "" || len(spec.DependsOn) > 0 }
 
+// keptIDs are the ids of new jobs that the caller has chosen.
+func keptIDs(groups []store.Group) (ids [][16]byte) {
+	for i := range groups {
+		for k := range groups[i].Jobs {
+			if !groups[i].Mint {
+				ids = append(ids, groups[i].Jobs[k].ID)
+			}
+		}
+	}
+	return ids
+}
+
 // preparePlain is prepare for jobs that need no lock: new ones without keys,
 // dependencies and limits, which most are. It asks everything at once. Where the
-// jobs turn out to need one nothing is prepared, and the numbers are not used.
-func (tx *txn) preparePlain(ctx context.Context, p *plan, jobs []*gq.Spec) (plain bool, err error) {
+// jobs turn out to need one, or their ids may be taken, nothing is prepared, and the
+// numbers are not used.
+func (tx *txn) preparePlain(ctx context.Context, p *plan, jobs []*gq.Spec, kept [][16]byte) (plain bool, err error) {
+	if slices.ContainsFunc(kept, func(id [16]byte) bool { return tx.s.ids.number(id) != 0 }) {
+		return false, nil
+	}
 	var (
 		batch  pgx.Batch
 		queues map[string]gq.Queue
@@ -246,12 +261,8 @@ func (tx *txn) preparePlain(ctx context.Context, p *plan, jobs []*gq.Spec) (plai
 	slices.Sort(names)
 	names = slices.Compact(names)
 	if tx.careful { // otherwise an id that is taken shows when it is inserted
-		ids := make([][16]byte, len(jobs))
-		for i, spec := range jobs {
-			ids[i] = spec.ID
-		}
 		p.taken = make(map[gq.JobID]bool, len(jobs))
-		batch.Queue(numbersByID, ids).Query(func(rows pgx.Rows) error {
+		batch.Queue(foreignIDs, kept).Query(func(rows pgx.Rows) error {
 			known, err = parseNumbers(rows)
 			return err
 		})
@@ -382,12 +393,14 @@ func (tx *txn) add(ctx context.Context, p *plan) error {
 	}
 	parent := func(id gq.JobID) int64 { return int64(p.states[id].Sequence) }
 	var (
-		jobs              = &tx.work.jobs
 		keys              keyArrays
+		payloads          blobs
+		ids               [][16]byte // of which the database has to know the numbers
+		numbers           []int64
 		parents, children []int64
 		kinds             []int16
 	)
-	jobs.grow(len(p.insertions))
+	tx.work.bodies = tx.work.bodies[:0]
 	if tx.rows == nil {
 		tx.rows = tx.work.written
 	}
@@ -397,21 +410,38 @@ func (tx *txn) add(ctx context.Context, p *plan) error {
 	for i := range p.insertions {
 		b := &p.insertions[i]
 		seq := int64(b.row.state.Sequence)
-		if err := jobs.add(seq, b.spec, tx.now); err != nil {
+		var err error
+		if b.row.body, err = tx.work.body(b.spec, len(p.insertions)-i); err != nil {
 			return err
 		}
+		if isApart(b.spec) {
+			payloads.add(seq, partPayload, b.spec.Payload.Data)
+		}
+		if !b.row.native {
+			ids, numbers = append(ids, b.row.state.ID), append(numbers, seq)
+		}
 		if b.spec.Key.Name != "" {
-			keys.add(seq, b.spec, tx.now.Add(b.spec.Policy.IdempotencyWindow))
+			keys.add(seq, b.row.state.ID, b.spec, tx.now.Add(b.spec.Policy.IdempotencyWindow))
 		}
 		for _, d := range b.awaits {
 			parents, children, kinds = append(parents, parent(d.Job)), append(children, seq), append(kinds, int16(d.Kind))
 		}
 		tx.recordInsert(b.row, b.events)
 	}
-	tx.jobs = jobs
+	writeForeignIDs(&tx.more, ids, numbers)
+	payloads.write(&tx.more)
 	keys.write(&tx.more)
 	queueEdges(&tx.more, parents, children, kinds)
 	return tx.finish(ctx)
+}
+
+// writeForeignIDs makes ids lead to jobs. They are sorted, so that the index finds the pages of
+// one after the other.
+func writeForeignIDs(batch *pgx.Batch, ids [][16]byte, seqs []int64) {
+	if len(ids) == 0 {
+		return
+	}
+	batch.Queue("INSERT INTO gq.foreign_id (id, seq) SELECT * FROM unnest($1::uuid[], $2::bigint[]) AS n (id, seq) ORDER BY id", ids, seqs)
 }
 
 // queueEdges writes which jobs wait for which.

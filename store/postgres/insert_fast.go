@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -18,6 +17,9 @@ import (
 // the numbers are known: one statement takes and uses them, and that is the whole
 // transaction, but for telling. What is sent is as of the instant 0, from which everything in a state
 // counts, and it is moved to the present: n.at is where a state has it.
+//
+// The ids are not known either: what is sent has those that the caller has given, and
+// whoever reads it computes the others from them and the numbers, which gq.log keeps.
 //
 // The segment is known, since the states name it. It was taken before the numbers,
 // whereas startDay wants it taken after them, so it must not be of an earlier day.
@@ -38,34 +40,24 @@ const insertedFast = `
 			)
 		) AS s
 		WHERE s.seqs[$1] >> 32 <= $5::bigint >> 32
-	), job AS (
-		INSERT INTO gq.job (seq, id, cost, created, type, requires, spec, payload)
-		SELECT n.seq, n.id, n.cost, n.now, n.type, '{}', n.spec, n.payload
-		FROM (
-			SELECT now, unnest(seqs) AS seq, unnest($6::uuid[]) AS id, unnest($7::bigint[]) AS cost,
-				unnest($8::text[]) AS type, unnest($9::bytea[]) AS spec, unnest($10::bytea[]) AS payload
-			FROM stamp
-		) AS n
-	), name AS (
-		INSERT INTO gq.name (id, seq) SELECT unnest($6::uuid[]), unnest(seqs) FROM stamp
 	), ready AS (
-		INSERT INTO gq.ready (seq, order_hi, order_lo, run_at, due, status, queue, limited, fair, data, cost, type)
-		SELECT n.seq, n.hi, ` + orderLo + `, n.now, n.now + n.due, n.status, n.queue, nullif(n.limited, ''), n.fair,
-			overlay(n.data PLACING n.created FROM n.at FOR 8), n.cost, n.type
+		INSERT INTO gq.ready (seq, order_hi, order_lo, run_at, due, created, cost, status, queue, limited, fair, type, body, data)
+		SELECT n.seq, n.hi, ` + orderLo + `, n.now, n.now + n.due, n.now, n.cost, n.status, n.queue, nullif(n.limited, ''), n.fair, n.type,
+			n.body, overlay(n.data PLACING n.created FROM n.at FOR 8)
 		FROM (
-			SELECT now, int8send(now) AS created, unnest(seqs) AS seq, unnest($11::bigint[]) AS hi, unnest($12::bigint[]) AS due,
-				unnest($13::smallint[]) AS status, unnest($14::text[]) AS queue, unnest($15::text[]) AS limited,
-				unnest($16::text[]) AS fair, unnest($17::bytea[]) AS data, unnest($18::smallint[]) AS at,
-				unnest($7::bigint[]) AS cost, unnest($8::text[]) AS type
+			SELECT now, int8send(now) AS created, unnest(seqs) AS seq, unnest($6::bigint[]) AS hi, unnest($7::bigint[]) AS due,
+				unnest($8::bigint[]) AS cost, unnest($9::smallint[]) AS status, unnest($10::text[]) AS queue,
+				unnest($11::text[]) AS limited, unnest($12::text[]) AS fair, unnest($13::text[]) AS type,
+				unnest($14::bytea[]) AS body, unnest($15::bytea[]) AS data, unnest($16::smallint[]) AS at
 			FROM stamp
 		) AS n
 	), segment AS (
-		INSERT INTO gq.segment (id, time, events, token) SELECT $5, now, $19::integer, $20::uuid FROM stamp
+		INSERT INTO gq.segment (id, time, events, token) SELECT $5, now, $17::integer, $18::uuid FROM stamp
 	), log AS (
-		INSERT INTO gq.log (id, data) SELECT $5, $21::bytea FROM stamp
+		INSERT INTO gq.log (id, jobs, data) SELECT $5, seqs, $19::bytea FROM stamp
 	), delta AS (
 		INSERT INTO gq.delta (queue, status, jobs)
-		SELECT unnest($22::text[]), unnest($23::smallint[]), unnest($24::bigint[]) FROM stamp
+		SELECT unnest($20::text[]), unnest($21::smallint[]), unnest($22::bigint[]) FROM stamp
 	)
 	SELECT now, seqs, nextval('gq.segment_id')
 	FROM stamp
@@ -84,6 +76,7 @@ func (tx *txn) canInsertFast(groups []store.Group, jobs []*gq.Spec) bool {
 	t, ours := tx.Tx.(*connTx)
 	return ours && t.pending() && tx.shared && !tx.careful &&
 		len(jobs) <= fastMost && len(jobs) == len(groups) && !slices.ContainsFunc(jobs, tardy) &&
+		!slices.ContainsFunc(groups, func(g store.Group) bool { return !g.Mint }) &&
 		!slices.ContainsFunc(jobs, func(spec *gq.Spec) bool {
 			return spec.Queue == matchingQueue || tx.s.guarded.has(spec.Queue) || !tx.s.registry.admits(spec.Queue)
 		})
@@ -99,9 +92,9 @@ func (s *Store) remember(names []string, queues map[string]gq.Queue) {
 }
 
 // tardy reports whether a job refers to others, or selects who may run it, or may not
-// run at once.
+// run at once, or is more than a row.
 func tardy(spec *gq.Spec) bool {
-	return refers(spec) || spec.Delay != 0 || !spec.RunAt.IsZero() || len(spec.Requires) > 0
+	return refers(spec) || spec.Delay != 0 || !spec.RunAt.IsZero() || len(spec.Requires) > 0 || isApart(spec)
 }
 
 // insertFast inserts jobs in one round trip, or does nothing.
@@ -127,27 +120,26 @@ func (tx *txn) insertFast(ctx context.Context, groups []store.Group, jobs []*gq.
 	if err != nil {
 		return nil, false, err
 	}
-	counts, a := tx.encodeMoves(), &tx.work.jobs
+	counts := tx.encodeMoves()
 	tx.mark, tx.written = events.mark, true
 	var batch pgx.Batch
 	var now, spare int64
 	var numbers []int64
 	batch.Queue(insertedFast,
 		len(jobs), tx.s.latest.Load(), clock, counts.queues, events.mark.id,
-		a.ids, a.costs, a.types, a.specs, a.payloads,
-		rows.his, rows.dues, rows.statuses, rows.queues, rows.limited, rows.fairs, rows.datas, places,
+		rows.his, rows.dues, rows.costs, rows.statuses, rows.queues, rows.limited, rows.fairs, rows.types, rows.bodies, rows.datas, places,
 		events.n, events.mark.token, events.data, counts.queues, counts.statuses, counts.jobs,
 	).Query(func(rows pgx.Rows) error {
 		_, err := pgx.ForEachRow(rows, []any{&now, &numbers, &spare}, func() error { return nil })
 		return err
 	})
-	tx.writeMinimumsFast(&batch, jobs[0].ID, &numbers)
+	tx.writeMinimumsFast(&batch, events.mark.id, &numbers)
 	failed := conn.sendAlone(ctx, &batch).Close()
 	if err := tx.resolveCommit(ctx, failed); err != nil {
 		return nil, false, err
 	}
 	if failed != nil { // it happened, and the answer was lost
-		if now, numbers, err = tx.s.recall(ctx, tx.mark, a.ids); err != nil {
+		if now, numbers, err = tx.s.recall(ctx, tx.mark); err != nil {
 			return nil, false, fmt.Errorf("%w: %w", errUnknown, err) // not to be tried again
 		}
 	}
@@ -162,7 +154,7 @@ func (tx *txn) insertFast(ctx context.Context, groups []store.Group, jobs []*gq.
 	}
 	tx.now = instant(now)
 	tx.s.time(now, 0) // which no call is told less than from here on
-	p := tx.work.plan(len(jobs))
+	p := tx.work.plan(len(jobs), tx.s.ids)
 	p.now, p.numbers, p.book, p.answers = tx.now, numbers, newBook(), make([]store.Placed, 0, len(jobs))
 	out = make([]store.Inserted, len(groups))
 	for i := range groups {
@@ -185,27 +177,29 @@ func (s *Store) keepSpare(segment int64) {
 // submitUndated records jobs as if they were submitted at the instant 0, without numbers. It
 // returns their rows and where in each state that instant is, counted from 1.
 func (tx *txn) submitUndated(jobs []*gq.Spec) (rows *rowArrays, places []int16, err error) {
-	p := tx.work.plan(len(jobs))
+	p := tx.work.plan(len(jobs), tx.s.ids)
 	p.now, p.book = instant(0), newBook()
 	tx.events.data = tx.work.log
-	tx.work.jobs.grow(len(jobs))
+	tx.work.bodies = tx.work.bodies[:0]
 	rows = tx.arrays(move{nowhere, inReady})
 	places = make([]int16, len(jobs))
 	segments := []int64{tx.segment}
 	space := slices.Grow(tx.work.states[:0], len(jobs)*stateGuess)
 	for i, spec := range jobs {
-		p.submit(spec, member{}, 1)
+		p.submit(spec, member{id: spec.ID, native: true}, 1)
 		b := &p.insertions[i]
-		if err := tx.work.jobs.add(0, spec, time.Time{}); err != nil {
+		if b.row.body, err = tx.work.body(spec, len(jobs)-i); err != nil {
 			return nil, nil, err
 		}
 		from := len(space)
 		var created int
-		if space, created, err = codec.AppendMovableState(&b.row.state, appendSegments(space, segments, false)); err != nil {
+		if space, created, err = codec.AppendMovableState(&b.row.state, appendSegments(space, segments, b.row.flags())); err != nil {
 			return nil, nil, err
 		}
 		places[i] = int16(created - from + 1)
-		rows.add(b.row, space[from:len(space):len(space)], len(jobs))
+		if err := rows.add(b.row, move{nowhere, inReady}, space[from:len(space):len(space)], len(jobs)); err != nil {
+			return nil, nil, err
+		}
 		tx.minimums.note(b.row, inReady)
 		if due := nanoseconds(machine.Due(&b.row.state)); due != 0 {
 			tx.changes.at(tx.s.known() + due)
@@ -221,21 +215,11 @@ func (tx *txn) submitUndated(jobs []*gq.Spec) (rows *rowArrays, places []int16, 
 
 // recall finds out the time and the numbers that jobs were given by a transaction
 // that has happened.
-func (s *Store) recall(ctx context.Context, m mark, ids [][16]byte) (now int64, numbers []int64, err error) {
+func (s *Store) recall(ctx context.Context, m mark) (now int64, numbers []int64, err error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), resolveWithin)
 	defer cancel()
-	known := make(map[gq.JobID]int64, len(ids))
 	err = s.transact(ctx, "read", s.begins.read, func(tx *txn) error {
-		if known, err = tx.numbered(ctx, ids); err != nil {
-			return err
-		}
-		return tx.QueryRow(ctx, "SELECT time FROM gq.segment WHERE id = $1", m.id).Scan(&now)
+		return tx.QueryRow(ctx, "SELECT s.time, l.jobs FROM gq.segment AS s JOIN gq.log AS l USING (id) WHERE s.id = $1", m.id).Scan(&now, &numbers)
 	})
-	for _, id := range ids {
-		if known[id] == 0 && err == nil {
-			err = fmt.Errorf("job %x was inserted and is gone: %w", id, gq.ErrUnavailable)
-		}
-		numbers = append(numbers, known[id])
-	}
 	return now, numbers, err
 }

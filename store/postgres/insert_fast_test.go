@@ -68,7 +68,7 @@ func fastInserts(t *testing.T, s *Store, n int) []store.Inserted {
 	for i := range groups {
 		spec := gq.Spec{ID: machine.NewJobID(random()), Queue: "q", Type: "t", Policy: machine.DefaultPolicy()}.WithDefaults()
 		spec.Policy.Lifetime = time.Hour
-		groups[i].Jobs = []gq.Spec{spec}
+		groups[i] = store.Group{Jobs: []gq.Spec{spec}, Mint: true}
 	}
 	out, err := s.Insert(t.Context(), groups)
 	if err != nil {
@@ -239,7 +239,7 @@ func TestSegmentOfAnEarlierDay(t *testing.T) {
 	var wrong, days int
 	err = s.pool.QueryRow(t.Context(), `
 		SELECT count(*) FILTER (WHERE s.id = $1), count(DISTINCT j.seq >> 32)
-		FROM gq.job AS j, gq.segment AS s`, before).Scan(&wrong, &days)
+		FROM gq.ready AS j, gq.segment AS s`, before).Scan(&wrong, &days)
 	if err != nil || wrong > 0 || days != 2 {
 		t.Errorf("the segment of the day before was used: %t; the jobs are of %d days, want 2: %v", wrong > 0, days, err)
 	}

@@ -4,6 +4,7 @@ import (
 	"crypto/rand"
 	"fmt"
 	"maps"
+	"slices"
 	"time"
 
 	"github.com/gopherqueue/gq"
@@ -14,6 +15,7 @@ import (
 // plan decides about groups one after the other, on what was read of the
 // database and what was decided before.
 type plan struct {
+	ids     *idKey
 	now     time.Time
 	numbers []int64                      // sequence numbers, one for each job
 	taken   map[gq.JobID]bool            // nil where that shows later
@@ -52,7 +54,11 @@ type member struct {
 	existing gq.JobID // the job that has its key, zero if it is new
 	same     bool
 	deps     []gq.Dependency
-	sequence uint64 // of a new one
+
+	// Of a new one.
+	id       gq.JobID
+	native   bool // the id tells the number
+	sequence uint64
 }
 
 // place decides about one group. A refused group leaves no trace in the plan.
@@ -61,7 +67,10 @@ func (p *plan) place(g store.Group) store.Inserted {
 		return store.Inserted{Err: err}
 	}
 	if p.states == nil && len(g.Jobs) == 1 && !g.Jobs[0].ID.IsZero() {
-		return p.placeOne(&g.Jobs[0])
+		return p.placeOne(&g.Jobs[0], g.Mint)
+	}
+	if g.Mint {
+		g = p.mint(g)
 	}
 	if p.states == nil {
 		if p.taken == nil {
@@ -85,10 +94,9 @@ func (p *plan) place(g store.Group) store.Inserted {
 	}
 	maps.Copy(p.keys, keys)
 	for i := range members { // numbered as given, made parents first
-		if members[i].existing.IsZero() {
-			members[i].sequence, p.numbers = uint64(p.numbers[0]), p.numbers[1:]
-		}
+		members[i].id, members[i].native, members[i].sequence = g.Jobs[i].ID, g.Mint, uint64(p.numbers[i])
 	}
+	p.numbers = p.numbers[len(members):]
 	for _, i := range info.Order {
 		if members[i].existing.IsZero() {
 			p.submit(&g.Jobs[i], members[i], info.Depth[i])
@@ -106,19 +114,42 @@ func (p *plan) place(g store.Group) store.Inserted {
 }
 
 // placeOne is place for a job that has nothing to do with others.
-func (p *plan) placeOne(spec *gq.Spec) store.Inserted {
-	if p.taken[spec.ID] {
+func (p *plan) placeOne(spec *gq.Spec, mint bool) store.Inserted {
+	if !mint && p.taken[spec.ID] {
 		return store.Inserted{Err: fmt.Errorf("job %s: %w", spec.ID, gq.ErrDuplicateID)}
 	}
 	if err := machine.CheckRunAt(spec, p.now); err != nil {
 		return store.Inserted{Err: err}
 	}
-	m := member{sequence: uint64(p.numbers[0])}
+	m := member{id: spec.ID, native: mint, sequence: uint64(p.numbers[0])}
+	if mint {
+		m.id = p.ids.id(p.numbers[0], spec.ID)
+	}
 	p.numbers = p.numbers[1:]
 	p.submit(spec, m, 1)
 	n := len(p.answers)
 	p.answers = append(p.answers, store.Placed{State: p.insertions[len(p.insertions)-1].row.state})
 	return store.Inserted{Jobs: p.answers[n : n+1 : n+1]}
+}
+
+// mint is a group whose jobs have the ids that go with their numbers, and refer to each other
+// by them.
+func (p *plan) mint(g store.Group) store.Group {
+	jobs := slices.Clone(g.Jobs)
+	minted := make(map[gq.JobID]gq.JobID, len(jobs))
+	for i := range jobs {
+		id := p.ids.id(p.numbers[i], jobs[i].ID)
+		minted[jobs[i].ID], jobs[i].ID = id, id
+	}
+	for i := range jobs {
+		jobs[i].DependsOn = slices.Clone(jobs[i].DependsOn)
+		for k, d := range jobs[i].DependsOn {
+			if id, ok := minted[d.Job]; ok {
+				jobs[i].DependsOn[k].Job = id
+			}
+		}
+	}
+	return store.Group{Jobs: jobs, Mint: true}
 }
 
 // identify finds out which jobs of a group exist already, and what its
@@ -212,7 +243,7 @@ const eventsOfInsert = 2
 // submit gives a job its first state. Everything it depends on has one.
 func (p *plan) submit(spec *gq.Spec, m member, depth int) {
 	b := machine.Submission{
-		ID: spec.ID, Sequence: m.sequence, Policy: p.policies.of(spec.Policy), Own: spec.Metadata.Priority,
+		ID: m.id, Sequence: m.sequence, Policy: p.policies.of(spec.Policy), Own: spec.Metadata.Priority,
 		Depth: depth, RunAt: machine.FirstRun(spec, p.now),
 	}
 	if n := len(p.events); cap(p.events)-n >= eventsOfInsert {
@@ -233,7 +264,7 @@ func (p *plan) submit(spec *gq.Spec, m member, depth int) {
 	if len(p.rows) == cap(p.rows) {
 		p.rows = make([]row, 0, 1) // those before stay where they are
 	}
-	p.rows = append(p.rows, row{queue: spec.Queue, limit: spec.LimitKey, fair: spec.FairKey, parsed: spec, reported: p.reports(spec.Queue)})
+	p.rows = append(p.rows, row{queue: spec.Queue, limit: spec.LimitKey, fair: spec.FairKey, parsed: spec, reported: p.reports(spec.Queue), native: m.native})
 	made := insertion{spec: spec, row: &p.rows[len(p.rows)-1]}
 	state := &made.row.state
 	*state, made.events = machine.Submit(b, p.now)
@@ -254,10 +285,10 @@ func (p *plan) submit(spec *gq.Spec, m member, depth int) {
 		made.awaits = nil // waits no longer, whatever the others do
 	}
 	if p.taken != nil {
-		p.taken[spec.ID] = true
+		p.taken[m.id] = true
 	}
 	if p.states != nil {
-		p.states[spec.ID] = *state
+		p.states[m.id] = *state
 		if state.Live() {
 			p.live[spec.Queue]++
 		}

@@ -74,11 +74,15 @@ func open(ctx context.Context, settings *pgxpool.Config, dialect *dialect, cfg s
 	if err == nil {
 		_, err = pool.Exec(ctx, forgetting)
 	}
+	var ids *idKey
+	if err == nil {
+		ids, err = readIDKey(ctx, pool)
+	}
 	if err != nil {
 		pool.Close()
 		return nil, fmt.Errorf("open postgres: %w", err)
 	}
-	s := &Store{cfg: cfg, pool: pool, begins: begins}
+	s := &Store{cfg: cfg, pool: pool, begins: begins, ids: ids}
 	s.floors.every.Store(raiseEvery)
 	s.spares = make(chan int64, maxSpares)
 	s.works.New = func() any { return new(workspace) }
@@ -107,6 +111,14 @@ func open(ctx context.Context, settings *pgxpool.Config, dialect *dialect, cfg s
 	}
 	s.notifier.start(s)
 	return s, nil
+}
+
+func readIDKey(ctx context.Context, db querier) (*idKey, error) {
+	var secret []byte
+	if err := db.QueryRow(ctx, "SELECT secret FROM gq.id_key").Scan(&secret); err != nil {
+		return nil, fmt.Errorf("read the key of job ids: %w", err)
+	}
+	return newIDKey(secret)
 }
 
 // behindPooler reports whether a pooler such as PgBouncer is in between. A pooler invents the

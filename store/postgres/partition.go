@@ -12,7 +12,6 @@ import (
 
 	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/internal/retry"
-	"github.com/gopherqueue/gq/store/codec"
 )
 
 // Numbers of jobs and segments begin with the day on which they were given.
@@ -22,7 +21,7 @@ const (
 )
 
 // partitioned are the tables that come in partitions, all with the same bounds.
-var partitioned = []string{"job", "done", "blob", "segment", "log", "report", "report_event"}
+var partitioned = []string{"done", "blob", "segment", "log", "report", "report_event"}
 
 // partition is where the numbers from first up to past are.
 type partition struct {
@@ -313,8 +312,8 @@ func (tx *txn) replace(ctx context.Context, group []partition) error {
 		return err
 	}
 	for _, old := range group {
-		_, err := tx.Exec(ctx, fmt.Sprintf("LOCK TABLE %s, %s, %s, %s IN SHARE ROW EXCLUSIVE MODE",
-			old.table("job"), old.table("done"), old.table("blob"), old.table("report")))
+		_, err := tx.Exec(ctx, fmt.Sprintf("LOCK TABLE %s, %s, %s IN SHARE ROW EXCLUSIVE MODE",
+			old.table("done"), old.table("blob"), old.table("report")))
 		if err != nil {
 			return err
 		}
@@ -328,7 +327,7 @@ func (tx *txn) replace(ctx context.Context, group []partition) error {
 		return err
 	}
 	for _, old := range group {
-		for _, of := range []string{"job", "done", "blob", "report"} {
+		for _, of := range []string{"done", "blob", "report"} {
 			sql := "INSERT INTO " + p.table(of) + " SELECT o.* FROM unnest($1::bigint[]) AS n (seq) JOIN " + old.table(of) + " AS o USING (seq)"
 			if _, err := tx.Exec(ctx, sql, left.seqs); err != nil {
 				return err
@@ -405,16 +404,14 @@ func (tx *txn) left(ctx context.Context, p partition) (l leftover, err error) {
 		if seq >= p.first {
 			l.seqs = append(l.seqs, seq)
 		}
-		segments, _, rest, err := decodeSegments(data)
+		var policy policies
+		r, err := tx.s.decodeRow(data, seq, &policy)
 		if err != nil {
 			return err
 		}
+		state, segments := r.state, r.segments
 		if len(segments) == 0 || segments[0] >= p.past || segments[len(segments)-1] < p.first {
 			return nil
-		}
-		state, err := codec.DecodeState(rest, uint64(seq), func(p gq.Policy) *gq.Policy { return &p })
-		if err != nil {
-			return fmt.Errorf("job %d: %w", seq, err)
 		}
 		l.jobs[state.ID] = true
 		for _, id := range segments {
@@ -444,16 +441,17 @@ func (tx *txn) carryEvents(ctx context.Context, p partition, l leftover) error {
 		jobs = append(jobs, id)
 	}
 	for ids := range slices.Chunk(l.segments, carryStep) {
-		rows, err := tx.Query(ctx, "SELECT l.id, l.data FROM unnest($1::bigint[]) AS n (id) JOIN gq.log AS l USING (id)", ids)
+		rows, err := tx.Query(ctx, "SELECT l.id, l.data, l.jobs FROM unnest($1::bigint[]) AS n (id) JOIN gq.log AS l USING (id)", ids)
 		if err != nil {
 			return err
 		}
 		var id int64
 		var data []byte
+		var numbers []int64
 		var datas [][]byte
 		found := ids[:0:0]
-		_, err = pgx.ForEachRow(rows, []any{&id, &data}, func() error {
-			lean, err := trimLog(data, func(job gq.JobID) bool { return l.jobs[job] })
+		_, err = pgx.ForEachRow(rows, []any{&id, &data, &numbers}, func() error {
+			lean, err := tx.s.ids.trimLog(data, numbers, func(job gq.JobID) bool { return l.jobs[job] })
 			found, datas = append(found, id), append(datas, lean)
 			return err
 		})

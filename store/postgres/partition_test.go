@@ -38,7 +38,6 @@ const noDeletes = `
 	BEGIN
 		RAISE EXCEPTION 'a row of % was deleted', tg_table_name;
 	END $$;
-	CREATE TRIGGER refuse BEFORE DELETE ON gq.job FOR EACH ROW EXECUTE FUNCTION refuse();
 	CREATE TRIGGER refuse BEFORE DELETE ON gq.done FOR EACH ROW EXECUTE FUNCTION refuse();
 	CREATE TRIGGER refuse BEFORE DELETE ON gq.blob FOR EACH ROW EXECUTE FUNCTION refuse();
 	CREATE TRIGGER refuse BEFORE DELETE ON gq.segment FOR EACH ROW EXECUTE FUNCTION refuse();
@@ -170,7 +169,7 @@ func TestHistoryIsDropped(t *testing.T) {
 		t.Fatal(err)
 	}
 	unchanged(append(failed, waiting...))
-	if n := number(t, url, "SELECT count(*) FROM gq.job"); n != 44 {
+	if n := number(t, url, "SELECT (SELECT count(*) FROM gq.live) + (SELECT count(*) FROM gq.done)"); n != 44 {
 		t.Fatalf("%d rows before any retention ended, want 44", n)
 	}
 
@@ -179,7 +178,7 @@ func TestHistoryIsDropped(t *testing.T) {
 		t.Errorf("collected %d jobs, want 40", n)
 	}
 	unchanged(append(failed, waiting...))
-	for table, want := range map[string]int{"job": 4, "done": 2, "name": 4, "blob": 4, "partition": 3} {
+	for table, want := range map[string]int{"live": 2, "done": 2, "foreign_id": 4, "blob": 4, "partition": 3} {
 		if n := number(t, url, "SELECT count(*) FROM gq."+table); n != want {
 			t.Errorf("gq.%s has %d rows after the week, want %d", table, n, want)
 		}
@@ -218,7 +217,7 @@ func TestHistoryIsDropped(t *testing.T) {
 	}
 	clock.pass(days(40))
 	dropAll(t, s)
-	for _, table := range []string{"job", "done", "blob", "name", "segment", "log"} {
+	for _, table := range []string{"live", "done", "blob", "foreign_id", "segment", "log"} {
 		if n := number(t, url, "SELECT count(*) FROM gq."+table); n != 0 {
 			t.Errorf("gq.%s has %d rows at the end", table, n)
 		}

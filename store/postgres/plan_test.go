@@ -37,31 +37,26 @@ var hot = []struct {
 		[]string{"held_due", leaseFromFloor, "Index Scan Backward using floor_pkey", "Index Scan using early_xid", "Index Scan Backward using round_pkey"},
 	},
 	{
-		"submit", insertedFast, `1, 1, NULL, '{q}', 1, '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}',
+		"submit", insertedFast, `1, 1, NULL, '{q}', 1, '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}',
 			1, '00000000-0000-0000-0000-000000000001', '', '{}', '{}', '{}'`,
 		[]string{"Index Scan using queue_pkey"},
 	},
-	{"specs", specs, "'{1,2,3}', 1, 3, true", []string{"Index Scan using job_0_pkey"}},
 	{"reclaim", lockOverdue, "'{q}', 1, 100", []string{"held_due", leaseFromFloor, "Index Scan Backward using floor_pkey", "Index Scan using early_xid"}},
 	{
 		"lock", "SELECT " + columns + " FROM gq.held AS s WHERE s.seq = ANY ($1::bigint[]) ORDER BY s.seq FOR UPDATE", "'{1,2,3}'",
 		[]string{"held_pkey"},
 	},
 	{"take held", strings.Replace(takeHeld, "$1", "$1::bigint[]", 1), "'{1,2,3}'", []string{"Index Scan using held_pkey"}},
-	{
-		"be ready again", beReadyAgain, "'{1}', '{1}', '{1}', '{1}', '{1}', '{3}', '{q}', '{}', '{}', '{x}'",
-		[]string{"Index Scan using job_0_pkey"},
-	},
 	{"stay held", stayHeld, "'{1}', '{1}', '{5}', '{x}'", []string{"Index Scan using held_pkey"}},
 	{"stay ready", stayReady, "'{1}', '{1}', '{1}', '{1}', '{1}', '{3}', '{x}'", []string{"Index Scan using ready_pkey"}},
 	{"hold", hold, "'{1}', '{1}', '{5}', '{x}'", []string{"Index Scan using ready_pkey"}},
-	{"give back", giveBack, "'{1}', '{1}', '{1}', '{1}', '{1}', '{3}', '{x}'", []string{"Index Scan using held_pkey"}},
+	{"give back", giveBack, "'{1}', '{1}', '{1}', '{1}', '{1}', '{3}', '{t}', '{\"{}\"}', '{x}'", []string{"Index Scan using held_pkey"}},
 	{"end held", endHeld, "'{1}', '{1}', '{7}', '{x}'", []string{"Index Scan using held_pkey"}},
 	{"end ready", endReady, "'{1}', '{1}', '{7}', '{x}'", []string{"Index Scan using ready_pkey"}},
-	{"states", states, "'{1,2}'", []string{"ready_pkey", "held_pkey", "done_0_pkey", "job_0_pkey"}},
+	{"states", states, "'{1,2}'", []string{"ready_pkey", "held_pkey", "done_0_pkey"}},
 	{
-		"tell fast", tellingFast, "'{q}', '{3}', '{1}', '00000000-0000-0000-0000-000000000001'",
-		[]string{"Index Scan Backward using floor_pkey", "Index Scan using name_pkey"},
+		"tell fast", tellingFast, "'{q}', '{3}', '{1}', 1",
+		[]string{"Index Scan Backward using floor_pkey", "log_0_pkey", "segment_0_pkey"},
 	},
 	{"tell", telling, "'{q}', '{3}', '{1}', '{1}'", []string{"Index Scan Backward using floor_pkey"}},
 	{
@@ -81,15 +76,15 @@ var hot = []struct {
 	},
 	{"due next", dueNext, "1", []string{"Index Scan using ready_due", "held_due"}},
 	{"collect any", anyEnded, "'{7,8}', '{1,1}'", []string{"done_0_status_ended_expr_idx", "horizon_pkey"}},
-	{"collect", ended, "7, 0, 0, 1, 100", []string{"done_0_status_ended_expr_idx", "Merge Append", "job_0_pkey"}},
+	{"collect", ended, "7, 0, 0, 1, 100", []string{"done_0_status_ended_expr_idx", "Merge Append"}},
 	{
 		"find", "SELECT " + columns + " FROM " + finished + " WHERE " + kept + " ORDER BY s.seq FOR UPDATE OF s", "'{1,2}'",
 		[]string{"Index Scan using done_0_pkey", "horizon_pkey"},
 	},
-	{"name", "SELECT id, seq FROM gq.name WHERE id = ANY ($1::uuid[])", "'{}'", []string{"name_pkey"}},
+	{"foreign id", strings.Replace(foreignIDs, "$1", "$1::uuid[]", 1), "'{}'", []string{"foreign_id_pkey"}},
 	{
 		"events", `
-			SELECT s.seq, s.time, l.data
+			SELECT s.seq, s.time, l.data, l.jobs
 			FROM gq.segment AS s
 			JOIN gq.log AS l USING (id)
 			WHERE s.seq >= $1
@@ -113,23 +108,21 @@ func TestPlans(t *testing.T) {
 		{"fresh", ""},
 		{"empty", "ANALYZE"},
 		{"large", `
-			INSERT INTO gq.ready (seq, order_hi, order_lo, run_at, due, status, queue, data, cost, type)
-			SELECT n, 0, n, 0, n, 3, 'q' || n % 10, '', 0, 't' FROM generate_series(1, 1500) AS n;
-			INSERT INTO gq.held (seq, due, status, queue, fair, data)
-			SELECT n, n, 5, 'q' || n % 10, '', '' FROM generate_series(1501, 3000) AS n;
-			INSERT INTO gq.job (seq, id, cost, created, type, requires, spec)
-			SELECT n, gen_random_uuid(), 0, 0, 't', '{}', '' FROM generate_series(1, 3000) AS n;
-			INSERT INTO gq.done (seq, ended, status, queue, fair, data)
-			SELECT n, n, 7 + n % 4, 'q' || n % 10, '', '' FROM generate_series(3001, 6000) AS n;
-			INSERT INTO gq.name (id, seq) SELECT id, seq FROM gq.job;
+			INSERT INTO gq.ready (seq, order_hi, order_lo, run_at, due, created, cost, status, queue, type, body, data)
+			SELECT n, 0, n, 0, n, 0, 0, 3, 'q' || n % 10, 't', '', '' FROM generate_series(1, 1500) AS n;
+			INSERT INTO gq.held (seq, due, created, cost, status, queue, fair, body, data)
+			SELECT n, n, 0, 0, 5, 'q' || n % 10, '', '', '' FROM generate_series(1501, 3000) AS n;
+			INSERT INTO gq.done (seq, ended, created, status, queue, fair, body, data)
+			SELECT n, n, 0, 7 + n % 4, 'q' || n % 10, '', '', '' FROM generate_series(3001, 6000) AS n;
+			INSERT INTO gq.foreign_id (id, seq) SELECT gen_random_uuid(), n FROM generate_series(1, 3000) AS n;
 			INSERT INTO gq.segment (id, seq, time, events, token)
 			SELECT n, n, n, 1, gen_random_uuid() FROM generate_series(1, 3000) AS n;
 			INSERT INTO gq.log (id, data) SELECT n, '' FROM generate_series(1, 3000) AS n;
 			ANALYZE;
 			UPDATE pg_class SET reltuples = 1e7, relpages = 200000
-			WHERE relnamespace = 'gq'::regnamespace AND relkind = 'r' AND relname ~ '^(ready|held|name|job|done|segment|log|floor|early|delta|round)';
+			WHERE relnamespace = 'gq'::regnamespace AND relkind = 'r' AND relname ~ '^(ready|held|foreign_id|done|segment|log|floor|early|delta|round)';
 			UPDATE pg_class SET reltuples = 1e7, relpages = 40000
-			WHERE relnamespace = 'gq'::regnamespace AND relkind = 'i' AND relname ~ '^(ready|held|name|job|done|segment|log|floor|early|delta|round)'`},
+			WHERE relnamespace = 'gq'::regnamespace AND relkind = 'i' AND relname ~ '^(ready|held|foreign_id|done|segment|log|floor|early|delta|round)'`},
 	} {
 		t.Run(state.name, func(t *testing.T) {
 			if _, err := s.pool.Exec(t.Context(), state.sql); err != nil {

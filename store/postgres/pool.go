@@ -73,10 +73,9 @@ func (tx *txn) pools(ctx context.Context, since int64, names ...string) (map[str
 	// 5 is RUNNING. Of each queue only the held jobs are read, along held_due.
 	rows, err := tx.Query(ctx, `
 		SELECT p.name, p.capacity, p.at_start, p.updated, (
-			SELECT coalesce(sum(j.cost), 0)::bigint
+			SELECT coalesce(sum(s.cost), 0)::bigint
 			FROM gq.queue AS q
 			JOIN gq.held AS s ON s.queue = q.name
-			JOIN gq.job AS j USING (seq)
 			WHERE q.config ->> 'Pool' = p.name AND s.due > $2 AND (s.status = 5 OR NOT p.at_start)
 		)
 		FROM gq.pool AS p
@@ -227,10 +226,9 @@ var startingUse = `
 		FOR UPDATE OF s SKIP LOCKED
 	)
 	SELECT p.name, p.capacity, p.updated, (
-		SELECT coalesce(sum(j.cost), 0)::bigint
+		SELECT coalesce(sum(s.cost), 0)::bigint
 		FROM sharing AS q
 		JOIN gq.held AS s ON s.queue = q.name
-		JOIN gq.job AS j USING (seq)
 		WHERE q.pool = p.name AND s.status = 5 AND s.seq NOT IN (SELECT seq FROM over)
 	), ARRAY (SELECT seq FROM over)
 	FROM pools AS p`

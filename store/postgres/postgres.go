@@ -59,6 +59,7 @@ type Store struct {
 	closed bool           // guarded by mu
 	under  sync.WaitGroup // what calls have begun and may have left behind
 
+	ids        *idKey
 	spares     chan int64   // segments that insertFast may use
 	latest     atomic.Int64 // the newest instant that a call was given, in nanoseconds
 	startedDay atomic.Int64 // the newest day that is known to have its partitions
@@ -202,7 +203,7 @@ func undone(err error) bool {
 	case uniqueViolation:
 		// Two inserted the same id at once, and the next try sees the other. Or a segment
 		// that was at hand is in use: the server that gave it has lost that to a failover.
-		return e.TableName == "name" || strings.HasPrefix(e.TableName, "segment_")
+		return e.TableName == "foreign_id" || strings.HasPrefix(e.TableName, "segment_")
 	}
 	return false
 }

@@ -35,7 +35,9 @@ func (s *Store) Get(ctx context.Context, refs []store.Ref, parts gq.Parts) ([]st
 		handed := make(map[int64]bool, len(refs))
 		for i, r := range refs {
 			j, ok := found[seqs[i]]
-			if ok && r.Job.IsZero() {
+			if ok && !r.Job.IsZero() {
+				ok = j.State.ID == r.Job
+			} else if ok {
 				if ok, err = tx.had(ctx, &j.State, rows, r.Lease); err != nil {
 					return err
 				}
@@ -68,11 +70,11 @@ func (tx *txn) had(ctx context.Context, s *gq.State, rows []*row, lease gq.Lease
 		return s.Lease != nil, nil
 	}
 	at := slices.IndexFunc(rows, func(r *row) bool { return r.state.ID == s.ID })
-	_, events, err := readLog(tx.Query(ctx, `
-		SELECT coalesce(s.seq, 0), s.time, l.data
+	_, events, err := tx.readLog(tx.Query(ctx, `
+		SELECT coalesce(s.seq, 0), s.time, l.data, l.jobs
 		FROM unnest($1::bigint[]) AS n (id)
 		CROSS JOIN LATERAL (SELECT seq, time FROM gq.segment WHERE id = n.id OFFSET 0) AS s
-		CROSS JOIN LATERAL (SELECT data FROM gq.log WHERE id = n.id OFFSET 0) AS l`,
+		CROSS JOIN LATERAL (SELECT data, jobs FROM gq.log WHERE id = n.id OFFSET 0) AS l`,
 		rows[at].segments))
 	return slices.ContainsFunc(events, func(e gq.Event) bool { return e.Job == s.ID && e.Lease == lease }), err
 }
@@ -104,19 +106,18 @@ func (s *Store) List(ctx context.Context, q gq.Query) (gq.Page, error) {
 		part := func(table, kept string) string {
 			return `
 			(
-				SELECT ` + columns + `, j.spec
+				SELECT ` + columns + `
 				FROM ` + table + ` AS s
-				JOIN gq.job AS j USING (seq)
 				WHERE s.seq > $1 AND s.seq < $2
 					AND ($3 = '' OR s.queue = $3)
 					AND (cardinality($4::smallint[]) = 0 OR s.status = ANY ($4))
-					AND j.created >= $5 AND j.created < $6
+					AND s.created >= $5 AND s.created < $6
 					AND ` + kept + `
 				ORDER BY s.seq ` + direction + `
 				LIMIT $7
 			)`
 		}
-		rows, err := scanRows(tx.Query(ctx, part("gq.live", "true")+" UNION ALL "+part("gq.done", kept)+" ORDER BY seq "+direction+" LIMIT $7",
+		rows, err := tx.scanRows(tx.Query(ctx, part("gq.live", "true")+" UNION ALL "+part("gq.done", kept)+" ORDER BY seq "+direction+" LIMIT $7",
 			from, to, q.Queue, statuses, bound(q.CreatedAfter, math.MinInt64), bound(q.CreatedBefore, math.MaxInt64), q.Limit+1))
 		if err != nil {
 			return err

@@ -31,19 +31,27 @@ func leaseSequence(id gq.LeaseID) (uint64, bool) {
 }
 
 // numbered finds the sequence numbers of jobs by their ids. They never change,
-// so that nothing need be locked.
+// so that nothing need be locked. There may be no such job, or it may be another one:
+// whoever reads its row compares the id.
 func (tx *txn) numbered(ctx context.Context, ids [][16]byte) (map[gq.JobID]int64, error) {
 	if len(ids) == 0 {
 		return nil, nil
 	}
-	rows, err := tx.Query(ctx, numbersByID, ids)
+	rows, err := tx.Query(ctx, foreignIDs, ids)
 	if err != nil {
 		return nil, err
 	}
-	return parseNumbers(rows)
+	found, err := parseNumbers(rows)
+	for _, id := range ids {
+		if seq := tx.s.ids.number(id); seq != 0 && found[id] == 0 {
+			found[id] = seq
+		}
+	}
+	return found, err
 }
 
-const numbersByID = "SELECT id, seq FROM gq.name WHERE id = ANY ($1)"
+// foreignIDs finds the numbers of jobs whose ids do not tell them.
+const foreignIDs = "SELECT id, seq FROM gq.foreign_id WHERE id = ANY ($1)"
 
 func parseNumbers(rows pgx.Rows) (map[gq.JobID]int64, error) {
 	found := make(map[gq.JobID]int64)

@@ -13,7 +13,6 @@ import (
 	"github.com/gopherqueue/gq/internal/projection"
 	"github.com/gopherqueue/gq/machine"
 	"github.com/gopherqueue/gq/match"
-	"github.com/gopherqueue/gq/store/codec"
 )
 
 // The queues that the views of schema.sql show: those that share the scheduler's pool, and the
@@ -282,7 +281,7 @@ func (p *reports) write(batch *pgx.Batch, segment int64) error {
 // reportQueue writes the jobs of a queue that the views did not show before, with their events.
 // The caller has locked the live ones.
 func (tx *txn) reportQueue(ctx context.Context, queue string, live []*row) error {
-	done, err := scanRows(tx.Query(ctx, "SELECT "+columns+" FROM gq.done AS s WHERE s.queue = $1 AND "+kept, queue))
+	done, err := tx.scanRows(tx.Query(ctx, "SELECT "+columns+" FROM gq.done AS s WHERE s.queue = $1 AND "+kept, queue))
 	if err != nil {
 		return err
 	}
@@ -315,41 +314,28 @@ func (tx *txn) reportRows(ctx context.Context, queue string, rows []*row) error 
 	}
 	slices.Sort(segments)
 	segments = slices.Compact(segments)
-	specs := make(map[int64]*gq.Spec, len(rows))
-	var number int64
-	var data []byte
-	found, err := tx.Query(ctx, `
-		SELECT n.seq, j.spec
-		FROM unnest($1::bigint[]) AS n (seq)
-		CROSS JOIN LATERAL (SELECT spec FROM gq.job WHERE seq = n.seq OFFSET 0) AS j`, numbers)
-	if err != nil {
-		return err
-	}
-	_, err = pgx.ForEachRow(found, []any{&number, &data}, func() error {
-		spec, err := codec.DecodeSpec(data)
-		specs[number] = &spec
-		return err
-	})
-	if err != nil {
-		return err
-	}
 	var p reports
 	byID := make(map[gq.JobID]*gq.Spec, len(rows))
-	for i, r := range rows {
-		if spec := specs[numbers[i]]; spec != nil {
-			byID[r.state.ID] = spec
-			p.job(queue, spec, &r.state)
+	for _, r := range rows {
+		spec, err := r.specOf()
+		if err != nil {
+			return err
 		}
+		byID[r.state.ID] = spec
+		p.job(queue, spec, &r.state)
 	}
-	found, err = tx.Query(ctx, `
-		SELECT n.id, l.data
+	var number int64
+	var data []byte
+	var jobs []int64
+	found, err := tx.Query(ctx, `
+		SELECT n.id, l.data, l.jobs
 		FROM unnest($1::bigint[]) AS n (id)
-		CROSS JOIN LATERAL (SELECT data FROM gq.log WHERE id = n.id OFFSET 0) AS l`, segments)
+		CROSS JOIN LATERAL (SELECT data, jobs FROM gq.log WHERE id = n.id OFFSET 0) AS l`, segments)
 	if err != nil {
 		return err
 	}
-	_, err = pgx.ForEachRow(found, []any{&number, &data}, func() error {
-		return walkLog(data, func(place int, e gq.Event, _ []byte) {
+	_, err = pgx.ForEachRow(found, []any{&number, &data, &jobs}, func() error {
+		return tx.s.ids.walkLog(data, jobs, func(place int, e gq.Event, _ []byte) {
 			if ids[e.Job] {
 				p.event(number, place, queue, byID[e.Job], &e)
 			}

@@ -109,16 +109,11 @@ const anyEnded = `
 // ended are the jobs behind a horizon that ended up to an instant, in their
 // order, along the index done_ended.
 const ended = `
-	SELECT s.seq, s.ended, s.queue, j.id
-	FROM (
-		SELECT seq, ended, queue
-		FROM gq.done
-		WHERE status = $1 AND (ended, seq + 0) > ($2, $3) AND ended <= $4
-		ORDER BY ended, seq + 0
-		LIMIT $5
-	) AS s
-	CROSS JOIN LATERAL (SELECT id FROM gq.job WHERE seq = s.seq OFFSET 0) AS j
-	ORDER BY s.ended, s.seq`
+	SELECT seq, ended, queue
+	FROM gq.done
+	WHERE status = $1 AND (ended, seq + 0) > ($2, $3) AND ended <= $4
+	ORDER BY ended, seq + 0
+	LIMIT $5`
 
 // expire moves the horizon of a status past up to limit jobs. A job that has
 // dependents to tell may go: gq.ended knows what they have to be told.
@@ -136,11 +131,9 @@ func (tx *txn) expire(ctx context.Context, status gq.Status, limit int) (int, er
 		return 0, err
 	}
 	var seqs []int64
-	var ids [][16]byte
 	var queue string
-	var id [16]byte
-	_, err = pgx.ForEachRow(rows, []any{&h.seq, &h.ended, &queue, &id}, func() error {
-		seqs, ids = append(seqs, h.seq), append(ids, id)
+	_, err = pgx.ForEachRow(rows, []any{&h.seq, &h.ended, &queue}, func() error {
+		seqs = append(seqs, h.seq)
 		tx.count(place{queue, status}, -1)
 		return nil
 	})
@@ -151,7 +144,7 @@ func (tx *txn) expire(ctx context.Context, status gq.Status, limit int) (int, er
 		INSERT INTO gq.horizon (status, ended, seq) VALUES ($1, $2, $3)
 		ON CONFLICT (status) DO UPDATE SET ended = excluded.ended, seq = excluded.seq`,
 		int16(status), h.ended, h.seq)
-	tx.more.Queue("DELETE FROM gq.name WHERE id = ANY ($1)", ids)
+	tx.more.Queue("DELETE FROM gq.foreign_id WHERE seq = ANY ($1)", seqs)
 	tx.more.Queue("DELETE FROM gq.lease WHERE seq = ANY ($1)", seqs)
 	tx.more.Queue("DELETE FROM gq.idempotency WHERE seq = ANY ($1)", seqs)
 	return len(seqs), nil
@@ -209,7 +202,6 @@ func (s *Store) Purge(ctx context.Context, ids []gq.JobID) ([]error, error) {
 			known[r.state.ID] = r
 		}
 		var gone []int64
-		var names [][16]byte
 		for i, id := range ids {
 			r, ok := known[id]
 			switch {
@@ -219,7 +211,7 @@ func (s *Store) Purge(ctx context.Context, ids []gq.JobID) ([]error, error) {
 				answers[i] = gq.ErrIllegalMove.Errorf("job %s is still %s; only finished jobs can be purged", id, r.state.Status)
 			default:
 				delete(known, id) // named again, it is not there
-				gone, names = append(gone, int64(r.state.Sequence)), append(names, id)
+				gone = append(gone, int64(r.state.Sequence))
 				tx.count(place{r.queue, r.state.Status}, -1)
 			}
 		}
@@ -228,8 +220,7 @@ func (s *Store) Purge(ctx context.Context, ids []gq.JobID) ([]error, error) {
 		}
 		tx.more.Queue(headLock, lockHead)
 		tx.more.Queue(reached, nanoseconds(tx.now))
-		tx.more.Queue("DELETE FROM gq.name WHERE id = ANY ($1)", names)
-		for _, table := range []string{"lease", "idempotency", "done", "job", "blob", "report"} {
+		for _, table := range []string{"foreign_id", "lease", "idempotency", "done", "blob", "report"} {
 			tx.more.Queue("DELETE FROM gq."+table+" WHERE seq = ANY ($1)", gone)
 		}
 		return tx.flush(ctx)

@@ -20,7 +20,7 @@
 -- Conventions. Instants are nanoseconds since 1970, since a timestamptz would round them to
 -- microseconds. Specs, states and events are in the binary form of package store/codec;
 -- beside them are only the columns that a query selects or orders by. There are no foreign
--- keys: each would lock a row of gq.job for every row that names it.
+-- keys: each would lock a row of a job for every row that names it.
 
 CREATE SCHEMA gq;
 
@@ -33,41 +33,40 @@ CREATE TABLE gq.migration (
 
 CREATE SEQUENCE gq.submission CACHE 1;
 
--- What was submitted.
-CREATE TABLE gq.job (
-    seq      bigint NOT NULL,             -- the day, and the order of submission
-    id       uuid   NOT NULL,
-    cost     bigint NOT NULL,             -- capacity that it occupies
-    created  bigint NOT NULL,
-    type     text   NOT NULL COLLATE "C",
-    requires text[] NOT NULL COLLATE "C", -- capabilities that a worker must offer
-    spec     bytea  NOT NULL,             -- without the payload
-    payload  bytea,
-    PRIMARY KEY (seq)
-) PARTITION BY RANGE (seq);
+-- A job is one row of gq.ready, gq.held or gq.done, which moves from one to the next. Its
+-- number begins with the day on which it was submitted, and its id is computed from the
+-- number, 58 random bits that the row keeps, and this key. So no index of ids is needed.
+CREATE TABLE gq.id_key (
+    secret bytea NOT NULL
+);
 
--- Which job has an id. Ids are random: to look for one in every partition would read a page
--- of each. A row goes with its job.
-CREATE TABLE gq.name (
+INSERT INTO gq.id_key VALUES (decode(replace(gen_random_uuid()::text, '-', ''), 'hex'));
+
+-- Ids that another store has made, or a caller has chosen. A row goes with its job.
+CREATE TABLE gq.foreign_id (
     id  uuid   PRIMARY KEY,
     seq bigint NOT NULL
 );
 
+CREATE INDEX foreign_id_seq ON gq.foreign_id (seq);
+
 -- Jobs that nobody holds: PENDING, DELAYED, SCHEDULED and RETRYING.
 CREATE TABLE gq.ready (
-    seq      bigint   PRIMARY KEY,
+    seq      bigint   PRIMARY KEY,                     -- the day, and the order of submission
     order_hi bigint   NOT NULL,                        -- its place among those of its queue
     order_lo bigint   NOT NULL,
     run_at   bigint   NOT NULL,                        -- not claimable before
     due      bigint,                                   -- when time alone changes it; NULL for never
+    created  bigint   NOT NULL,
+    cost     bigint   NOT NULL,                        -- capacity that it occupies
     status   smallint NOT NULL,
     queue    text     NOT NULL COLLATE "C",
     limited  text     COLLATE "C",                     -- the key that it shares a limit with; NULL for none
     fair     text     NOT NULL DEFAULT '' COLLATE "C", -- whose turn it takes
-    data     bytea    NOT NULL,                        -- the commits that tell of it, then its state
-    cost     bigint   NOT NULL,                        -- as in gq.job, for claims to select by
     type     text     NOT NULL COLLATE "C",
-    requires text[]   COLLATE "C"                      -- NULL for nothing
+    requires text[]   COLLATE "C",                     -- capabilities that a worker must offer; NULL for none
+    body     bytea    NOT NULL,                        -- its payload, unless that is large, and its spec
+    data     bytea    NOT NULL                         -- the commits that tell of it, then its state
 ) WITH (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_cost_delay = 1);
 
 -- A claim reads the jobs of a queue that are, or will be, claimable in their order. 2, 3 and
@@ -81,10 +80,13 @@ CREATE INDEX ready_due ON gq.ready ((due + 0), seq) WHERE due + 0 IS NOT NULL;
 CREATE TABLE gq.held (
     seq     bigint   PRIMARY KEY,
     due     bigint,                    -- when its lease, run or lifetime ends; a held job always has one
+    created bigint   NOT NULL,
+    cost    bigint   NOT NULL,
     status  smallint NOT NULL,
     queue   text     NOT NULL COLLATE "C",
     limited text     COLLATE "C",
     fair    text     NOT NULL COLLATE "C",
+    body    bytea    NOT NULL,
     data    bytea    NOT NULL
 ) WITH (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_cost_delay = 1);
 
@@ -95,18 +97,20 @@ CREATE INDEX held_due ON gq.held (queue, due);
 CREATE INDEX held_limited ON gq.held (queue, limited) WHERE limited IS NOT NULL;
 
 CREATE VIEW gq.live AS
-SELECT seq, due, status, queue, limited, fair, data FROM gq.ready
+SELECT seq, due, created, status, queue, limited, fair, body, data FROM gq.ready
 UNION ALL
-SELECT seq, due, status, queue, limited, fair, data FROM gq.held;
+SELECT seq, due, created, status, queue, limited, fair, body, data FROM gq.held;
 
 -- Jobs that have finished.
 CREATE TABLE gq.done (
-    seq    bigint   NOT NULL,
-    ended  bigint   NOT NULL,
-    status smallint NOT NULL,
-    queue  text     NOT NULL COLLATE "C",
-    fair   text     NOT NULL COLLATE "C",
-    data   bytea    NOT NULL,
+    seq     bigint   NOT NULL,
+    ended   bigint   NOT NULL,
+    created bigint   NOT NULL,
+    status  smallint NOT NULL,
+    queue   text     NOT NULL COLLATE "C",
+    fair    text     NOT NULL COLLATE "C",
+    body    bytea    NOT NULL,
+    data    bytea    NOT NULL,
     PRIMARY KEY (seq)
 ) PARTITION BY RANGE (seq);
 
@@ -121,7 +125,7 @@ CREATE TABLE gq.horizon (
     seq    bigint   NOT NULL
 ) WITH (fillfactor = 10);
 
--- Results, checkpoints and other bytes of a job that its state does not need.
+-- Results, checkpoints, large payloads and other bytes of a job that its state does not need.
 CREATE TABLE gq.blob (
     seq  bigint   NOT NULL,
     part smallint NOT NULL,
@@ -194,8 +198,9 @@ CREATE INDEX segment_fresh ON gq.segment (xid) WHERE seq IS NULL;
 CREATE INDEX segment_seq ON gq.segment (seq) WHERE seq IS NOT NULL;
 
 CREATE TABLE gq.log (
-    id   bigint NOT NULL,
-    data bytea  NOT NULL,
+    id   bigint   NOT NULL,
+    data bytea    NOT NULL,
+    jobs bigint[],          -- numbers of the jobs, where the record was written before they were known
     PRIMARY KEY (id)
 ) PARTITION BY RANGE (id);
 
@@ -399,7 +404,6 @@ DO $$
 DECLARE
     today bigint := (extract(epoch FROM clock_timestamp())::bigint / 86400) << 32;
 BEGIN
-    EXECUTE format('CREATE TABLE gq.job_0 PARTITION OF gq.job FOR VALUES FROM (MINVALUE) TO (%s)', today);
     EXECUTE format('CREATE TABLE gq.done_0 PARTITION OF gq.done FOR VALUES FROM (MINVALUE) TO (%s)', today);
     EXECUTE format('CREATE TABLE gq.blob_0 PARTITION OF gq.blob FOR VALUES FROM (MINVALUE) TO (%s)', today);
     EXECUTE format('CREATE TABLE gq.segment_0 PARTITION OF gq.segment FOR VALUES FROM (MINVALUE) TO (%s)', today);
@@ -556,7 +560,7 @@ CROSS JOIN LATERAL (
             ELSE 'JOB_' || e.scheduler_state
         END,
         CASE e.type
-            WHEN 'job.submitted' THEN CASE WHEN EXISTS (SELECT FROM gq.name AS n WHERE n.id = e.job) THEN e.submitted ELSE '{}' END
+            WHEN 'job.submitted' THEN CASE WHEN e.job IN (SELECT r.id FROM gq.report_kept AS r) THEN e.submitted ELSE '{}' END
             WHEN 'job.updated' THEN '{}'
             ELSE jsonb_build_object(
                 'worker_id', CASE WHEN e.type <> 'job.cancel_requested' THEN nullif(e.worker, '') END,

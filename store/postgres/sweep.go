@@ -12,7 +12,6 @@ import (
 	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/machine"
 	"github.com/gopherqueue/gq/store"
-	"github.com/gopherqueue/gq/store/codec"
 )
 
 // What is due, and when the first of the others is. What is not held is found along
@@ -111,12 +110,9 @@ func (tx *txn) late(ctx context.Context, n int) ([]lateness, error) {
 		if err := from.Scan(&l.seq, &l.due, &data); err != nil {
 			return l, err
 		}
-		_, _, rest, err := decodeSegments(data)
-		if err != nil {
-			return l, err
-		}
-		state, err := codec.DecodeState(rest, uint64(l.seq), func(p gq.Policy) *gq.Policy { return &p })
-		l.job = state.ID
+		var policy policies
+		r, err := tx.s.decodeRow(data, l.seq, &policy)
+		l.job = r.state.ID
 		return l, err
 	})
 	slices.SortFunc(late, func(a, b lateness) int { return cmp.Or(cmp.Compare(a.due, b.due), cmp.Compare(a.seq, b.seq)) })

@@ -154,7 +154,7 @@ func (s *Store) within(ctx context.Context, verb string, outer pgx.Tx, f func(tx
 // From its first write on nobody can drop another one.
 const noticeWithin = `
 	SELECT current_setting('transaction_isolation') <> 'read committed' AND EXISTS (
-		SELECT FROM pg_inherits WHERE inhparent = 'gq.job'::regclass AND pg_relation_filenode(inhrelid) IS NULL
+		SELECT FROM pg_inherits WHERE inhparent = 'gq.done'::regclass AND pg_relation_filenode(inhrelid) IS NULL
 	)
 	FROM pg_notify($1, $2)`
 

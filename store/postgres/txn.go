@@ -36,7 +36,6 @@ type txn struct {
 
 	// Gathered by record and written by flush.
 	work     *workspace // of a transaction that inserts
-	jobs     *jobArrays // new jobs, whose rows are among rows
 	rows     []*row
 	inHand   int // rows that were taken out of their tables and not written yet
 	leases   []lease
@@ -80,15 +79,14 @@ type row struct {
 	queue    string
 	limit    string   // limit key; known of jobs that are new or in hand
 	fair     string   // fair key
-	spec     []byte   // of gq.job, where it was read along
-	payload  []byte   // likewise
-	cost     int64    // likewise, of gq.ready
-	parsed   *gq.Spec // the spec, once it was decoded
+	body     []byte   // what never changes: see appendBody
+	parsed   *gq.Spec // its spec, once it was decoded
 	segments []int64  // that tell of the job
 	state    gq.State
 	changed  bool // among txn.rows
 	told     bool // there are events of it among txn.events
 	reported bool // the views show it: see reports
+	native   bool // its id tells its number: see idKey
 	home     home // where it is in the database
 }
 
@@ -151,11 +149,10 @@ func (tx *txn) readClock(ctx context.Context) error {
 const clock = "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint * 1000"
 
 // columns that make a row; the alias is s.
-const columns = "s.seq, s.queue, s.fair, s.data"
+const columns = "s.seq, s.queue, s.fair, s.body, s.data"
 
-// scanRows reads rows of the columns, and the spec, the cost or the limit key where
-// there are more.
-func scanRows(rows pgx.Rows, err error) ([]*row, error) {
+// scanRows reads rows of the columns, and the limit key where there is one more.
+func (tx *txn) scanRows(rows pgx.Rows, err error) ([]*row, error) {
 	if err == nil {
 		err = rows.Err() // of a batch that has failed before
 	}
@@ -167,28 +164,37 @@ func scanRows(rows pgx.Rows, err error) ([]*row, error) {
 		data   pgtype.DriverBytes // decoded before the next row is read
 		now    row
 		policy policies
-		into   = []any{&seq, &now.queue, &now.fair, &data}
+		into   = []any{&seq, &now.queue, &now.fair, &now.body, &data}
 	)
-	for i, field := range rows.FieldDescriptions() { // none where the query has failed
-		if i >= len(into) {
-			into = append(into, map[string]any{"spec": &now.spec, "cost": &now.cost, "limited": &now.limit}[field.Name])
-		}
+	if len(rows.FieldDescriptions()) > len(into) { // there are none where the query has failed
+		into = append(into, &now.limit)
 	}
 	return pgx.CollectRows(rows, func(from pgx.CollectableRow) (*row, error) {
 		now = row{}
 		if err := from.Scan(into...); err != nil {
 			return nil, err
 		}
-		segments, isReported, rest, err := decodeSegments(data)
-		if err != nil {
-			return nil, fmt.Errorf("job %d: %w", seq, err)
-		}
-		r := new(now)
-		r.segments, r.reported = segments, isReported
-		r.state, err = codec.DecodeState(rest, uint64(seq), policy.of)
-		r.home = homeOf(r.state.Status)
-		return r, err
+		r, err := tx.s.decodeRow(data, seq, &policy)
+		r.queue, r.fair, r.body, r.limit = now.queue, now.fair, now.body, now.limit
+		return &r, err
 	})
+}
+
+// decodeRow reads the data of a row: what tells of the job, and its state.
+func (s *Store) decodeRow(data []byte, seq int64, policy *policies) (r row, err error) {
+	flags, segments, rest, err := decodeSegments(data)
+	if err == nil {
+		r.segments, r.reported, r.native = segments, flags&flagReported != 0, flags&flagNative != 0
+		r.state, err = codec.DecodeState(rest, uint64(seq), policy.of)
+	}
+	if err != nil {
+		return r, fmt.Errorf("job %d: %w", seq, err)
+	}
+	if r.native {
+		r.state.ID = s.ids.id(seq, r.state.ID)
+	}
+	r.home = homeOf(r.state.Status)
+	return r, nil
 }
 
 // returned are the columns of rows that are taken out of their table, with the alias
@@ -199,7 +205,7 @@ const returned = columns + ", coalesce(s.limited, '') AS limited"
 // take reads rows that were taken out of their tables. Each of them is written again,
 // by record or by putBack.
 func (tx *txn) take(from pgx.Rows) ([]*row, error) {
-	rows, err := scanRows(from, nil)
+	rows, err := tx.scanRows(from, nil)
 	for _, r := range rows {
 		r.home = inHand
 	}
@@ -235,27 +241,29 @@ func (p *policies) of(policy gq.Policy) *gq.Policy {
 	return p.last
 }
 
-// specOf decodes the spec of a row, once.
-func (r *row) specOf() (*gq.Spec, error) {
-	if r.parsed == nil {
-		spec, err := codec.DecodeSpec(r.spec)
-		if err != nil {
-			return nil, fmt.Errorf("job %s: %w", r.state.ID, err)
-		}
-		r.parsed = &spec
+// What the lowest bits of a list of segments say about a job: that it is reported, and that
+// its id tells its number.
+const (
+	flagReported = 1 << iota
+	flagNative
+	flagBits = iota
+)
+
+// flags are those of a row.
+func (r *row) flags() (f uint64) {
+	if r.reported {
+		f |= flagReported
 	}
-	return r.parsed, nil
+	if r.native {
+		f |= flagNative
+	}
+	return f
 }
 
-// appendSegments writes a growing list of numbers: how many, doubled, then each as the
-// distance from the one before. The lowest bit of the first number says whether the job is
-// reported.
-func appendSegments(b []byte, segments []int64, reported bool) []byte {
-	count := uint64(len(segments)) << 1
-	if reported {
-		count |= 1
-	}
-	b = binary.AppendUvarint(b, count)
+// appendSegments writes a growing list of numbers: how many, above the flags, then each as the
+// distance from the one before.
+func appendSegments(b []byte, segments []int64, flags uint64) []byte {
+	b = binary.AppendUvarint(b, uint64(len(segments))<<flagBits|flags)
 	last := int64(0)
 	for _, id := range segments {
 		b = binary.AppendUvarint(b, uint64(id-last))
@@ -264,12 +272,11 @@ func appendSegments(b []byte, segments []int64, reported bool) []byte {
 	return b
 }
 
-func decodeSegments(b []byte) (segments []int64, reported bool, rest []byte, err error) {
+func decodeSegments(b []byte) (flags uint64, segments []int64, rest []byte, err error) {
 	count, n := binary.Uvarint(b)
-	reported = count&1 == 1
-	count >>= 1
+	flags, count = count&(1<<flagBits-1), count>>flagBits
 	if n <= 0 || count > uint64(len(b)) {
-		return nil, false, nil, fmt.Errorf("its list of segments is broken: %w", gq.ErrCorrupt)
+		return 0, nil, nil, fmt.Errorf("its list of segments is broken: %w", gq.ErrCorrupt)
 	}
 	b = b[n:]
 	segments = make([]int64, 0, count+1)
@@ -277,13 +284,13 @@ func decodeSegments(b []byte) (segments []int64, reported bool, rest []byte, err
 	for range count {
 		d, n := binary.Uvarint(b)
 		if n <= 0 {
-			return nil, false, nil, fmt.Errorf("its list of segments is broken: %w", gq.ErrCorrupt)
+			return 0, nil, nil, fmt.Errorf("its list of segments is broken: %w", gq.ErrCorrupt)
 		}
 		b = b[n:]
 		last += int64(d)
 		segments = append(segments, last)
 	}
-	return segments, reported, b, nil
+	return flags, segments, b, nil
 }
 
 // errMoved is a job that was claimed or given back while it was looked for, and
@@ -299,7 +306,7 @@ func (tx *txn) lock(ctx context.Context, seqs []int64, strength string) (rows []
 		if len(missing) == 0 {
 			return nil
 		}
-		found, err := scanRows(tx.Query(ctx, "SELECT "+columns+" FROM "+from+" ORDER BY s.seq FOR "+strength+" OF s"+how, missing))
+		found, err := tx.scanRows(tx.Query(ctx, "SELECT "+columns+" FROM "+from+" ORDER BY s.seq FOR "+strength+" OF s"+how, missing))
 		rows = append(rows, found...)
 		known := make(map[int64]bool, len(found))
 		for _, r := range found {

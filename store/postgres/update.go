@@ -142,12 +142,10 @@ func (c *changes) writeBlobs(batch *pgx.Batch) {
 
 // prepareChanges locks the jobs of updates and whatever their children refer to.
 func (tx *txn) prepareChanges(ctx context.Context, c *changes, updates []store.Update, seqs []int64) error {
-	var children []*gq.Spec
+	var children []store.Group
 	for i := range updates {
-		if len(updates[i].Spawn) > 0 && tx.s.checkUpdate(&updates[i]) == nil {
-			for k := range updates[i].Spawn {
-				children = append(children, &updates[i].Spawn[k])
-			}
+		if u := &updates[i]; len(u.Spawn) > 0 && tx.s.checkUpdate(u) == nil {
+			children = append(children, store.Group{Jobs: u.Spawn, Mint: u.Mint})
 		}
 	}
 	var rows []*row
@@ -206,7 +204,7 @@ func (tx *txn) prepareLeased(ctx context.Context, c *changes, updates []store.Up
 		})
 	} else {
 		batch.Queue(heldByNumber, sorted).Query(func(found pgx.Rows) (err error) {
-			rows, err = scanRows(found, nil)
+			rows, err = tx.scanRows(found, nil)
 			return err
 		})
 	}
@@ -237,7 +235,7 @@ func (tx *txn) prepareLeased(ctx context.Context, c *changes, updates []store.Up
 
 // spawn places the children of an update of a row. The job is what it will be
 // while they are looked at, and what it was if they are refused.
-func (c *changes) spawn(r *row, next gq.State, children []gq.Spec) ([]store.Placed, error) {
+func (c *changes) spawn(r *row, next gq.State, children store.Group) ([]store.Placed, error) {
 	p := c.plan
 	if p == nil {
 		return nil, nil
@@ -247,10 +245,10 @@ func (c *changes) spawn(r *row, next gq.State, children []gq.Spec) ([]store.Plac
 	if old.Live() && !next.Live() {
 		p.live[r.queue]--
 	}
-	if len(children) == 0 {
+	if len(children.Jobs) == 0 {
 		return nil, nil
 	}
-	out := p.place(store.Group{Jobs: children})
+	out := p.place(children)
 	if out.Err != nil {
 		p.states[next.ID] = old
 		if old.Live() && !next.Live() {
@@ -285,7 +283,7 @@ func (tx *txn) update(ctx context.Context, u *store.Update, seq int64, c *change
 	switch {
 	case !ok && u.Job.IsZero():
 		return no(gq.State{}, store.UnknownLease(u.Lease))
-	case !ok:
+	case !ok, !u.Job.IsZero() && r.state.ID != u.Job:
 		return no(gq.State{}, fmt.Errorf("job %s: %w", u.Job, gq.ErrNotFound))
 	}
 	id := r.state.ID
@@ -321,7 +319,7 @@ func (tx *txn) update(ctx context.Context, u *store.Update, seq int64, c *change
 	if err := tx.turned(ctx, r, &next, c.rows); err != nil {
 		return store.Updated{}, err
 	}
-	placed, err := c.spawn(r, next, u.Spawn)
+	placed, err := c.spawn(r, next, store.Group{Jobs: u.Spawn, Mint: u.Mint})
 	if err != nil {
 		return no(old, err)
 	}

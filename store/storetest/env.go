@@ -209,10 +209,22 @@ func (e *env) each(specs ...gq.Spec) []gq.State {
 	return states
 }
 
-// add submits one job.
+// add submits one job, to which the store may give an id of its own.
 func (e *env) add(settings ...setting) gq.State {
 	e.Helper()
-	return e.insert(e.spec(settings...))[0]
+	return e.minted(e.spec(settings...))[0]
+}
+
+// minted submits one group, to whose jobs the store may give ids of its own.
+func (e *env) minted(specs ...gq.Spec) []gq.State {
+	e.Helper()
+	answer := e.tryInsert(store.Group{Jobs: specs, Mint: true})[0]
+	e.check("Insert", answer.Err)
+	states := make([]gq.State, len(specs))
+	for i, p := range answer.Jobs {
+		states[i] = p.State
+	}
+	return states
 }
 
 // refusal is the reason why a group was not inserted.

@@ -49,6 +49,13 @@ var insertCases = []Case{
 		run:    insertSequence,
 	},
 	{
+		Name:   "Insert/Mint",
+		Clause: "the ids of a group that leaves them to the store are known from the answer: its jobs are found by them and by no others, depend on each other and on those of other groups by them, and keys, events, leases, lists and children tell them; they stay after a restart and are taken",
+		Needs:  []string{"Insert", "Claim", "Update", "Get", "List", "History", "Events", "Reopen", "Close"},
+		Covers: []string{"Q-38", "J-08"},
+		run:    insertMint,
+	},
+	{
 		Name:   "Insert/DuplicateID",
 		Clause: "an id can be inserted once: a second insert is ErrDuplicateID and leaves the first job untouched",
 		Needs:  []string{"Insert", "Get", "History", "Counts", "Close"},
@@ -229,6 +236,77 @@ func insertSequence(e *env) {
 			e.Errorf("job %d was answered sequence %d and is stored with %d", i, s.Sequence, got)
 		}
 	}
+}
+
+func insertMint(e *env) {
+	first := e.minted(e.spec(ofType("first"), func(s *gq.Spec) { s.Payload = gq.Payload{Data: e.noise(20), ContentType: "application/octet-stream"} }))[0]
+	large := e.minted(e.spec(inQueue("other"), ofType("large"), func(s *gq.Spec) { s.Payload = gq.Payload{Data: e.noise(5000), ContentType: "application/octet-stream"} }))[0]
+	parent, child := e.spec(inQueue("graph"), keyed("k", 7)), e.spec(inQueue("graph"))
+	child.DependsOn = []gq.Dependency{{Kind: gq.DependencyAfter, Job: parent.ID}, {Kind: gq.DependencyAfter, Job: first.ID}}
+	group := e.minted(parent, child)
+	ids := []gq.JobID{first.ID, large.ID, group[0].ID, group[1].ID}
+	seen := make(map[gq.JobID]bool)
+	for _, id := range ids {
+		if seen[id] || id.IsZero() || id[6]>>4 != 4 || id[8]>>6 != 2 {
+			e.Errorf("%s is not a new random UUID", id)
+		}
+		seen[id] = true
+	}
+	e.equal("what the child depends on", e.get(group[1].ID).Spec.DependsOn, []gq.Dependency{
+		{Kind: gq.DependencyAfter, Job: group[0].ID}, {Kind: gq.DependencyAfter, Job: first.ID},
+	})
+	again := e.tryInsert(store.Group{Jobs: []gq.Spec{e.spec(inQueue("graph"), keyed("k", 7))}, Mint: true})[0]
+	e.check("a key that is taken", again.Err)
+	if p := again.Jobs[0]; p.State.ID != group[0].ID || !p.Existing || !p.Same {
+		e.Errorf("the key leads to job %s, existing %t, same %t; want %s", p.State.ID, p.Existing, p.Same, group[0].ID)
+	}
+	e.absent("an id of which the last bit differs", altered(first.ID, 15))
+	e.absent("an id of which the first bit differs", altered(first.ID, 0))
+
+	for _, id := range ids {
+		if job := e.get(id); job.Spec.ID != id || job.State.ID != id {
+			e.Errorf("job %s is read as %s with the spec of %s", id, job.State.ID, job.Spec.ID)
+		}
+		for _, event := range e.history(id) {
+			if event.Job != id {
+				e.Errorf("the history of job %s tells of %s", id, event.Job)
+			}
+		}
+	}
+	for _, event := range e.events(0) {
+		if !seen[event.Job] {
+			e.Errorf("an event tells of job %s, which nobody submitted", event.Job)
+		}
+	}
+	held := e.one(with(allParts))
+	if held.State.ID != first.ID || held.Spec.ID != first.ID {
+		e.Errorf("claimed job %s, want %s", held.State.ID, first.ID)
+	}
+	e.equal("the payload", held.Spec.Payload.Data, e.get(first.ID).Spec.Payload.Data)
+	placed := e.tryUpdate(store.Update{
+		Ref: byID(first.ID), Apply: completing(held.State.Lease.Ref(), nil), Mint: true,
+		Spawn: []gq.Spec{e.spec(inQueue("children"), func(s *gq.Spec) {
+			s.DependsOn = []gq.Dependency{{Kind: gq.DependencyFanOut, Job: first.ID}}
+		})},
+	})[0]
+	e.check("an update that spawns a child", placed.Err)
+	ids = append(ids, placed.Spawned[0].State.ID)
+	e.reopen()
+	e.listed("all jobs", gq.Query{OldestFirst: true, Limit: 10}, ids)
+	for _, id := range ids {
+		taken := e.spec()
+		taken.ID = id
+		e.refused(gq.ErrDuplicateID, taken)
+	}
+	if data := e.one(from("other"), with(allParts)).Spec.Payload.Data; len(data) != 5000 {
+		e.Errorf("a large payload has %d bytes, want 5000", len(data))
+	}
+}
+
+// altered is an id that differs in one bit.
+func altered(id gq.JobID, at int) gq.JobID {
+	id[at] ^= 1
+	return id
 }
 
 func insertDuplicate(e *env) {

@@ -1,0 +1,64 @@
+package postgres
+
+import (
+	"encoding/binary"
+	"fmt"
+
+	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/store/codec"
+)
+
+// The body of a job is what never changes: its payload and its spec. It moves with the job
+// from table to table, since to look it up elsewhere costs more than to write it again. A
+// payload of more than maxMoved bytes stays in gq.blob.
+
+// maxMoved is how large a payload is at most that moves with its job.
+const maxMoved = 1024
+
+// appendBody appends the body of a job: the length of the payload doubled, and one more where
+// that is in gq.blob; the payload; the spec without it and without the id.
+func appendBody(b []byte, spec *gq.Spec) ([]byte, error) {
+	lean, payload := *spec, spec.Payload.Data
+	lean.ID, lean.Payload.Data = gq.JobID{}, nil
+	if isApart(spec) {
+		b = append(b, 1)
+	} else {
+		b = append(binary.AppendUvarint(b, uint64(len(payload))<<1), payload...)
+	}
+	return codec.AppendSpec(&lean, b)
+}
+
+// isApart reports whether the payload of a job is in gq.blob.
+func isApart(spec *gq.Spec) bool { return len(spec.Payload.Data) > maxMoved }
+
+// splitBody returns the parts of a body. The payload is nil if there is none or it is apart.
+func splitBody(body []byte) (payload, spec []byte, apart bool, err error) {
+	head, n := binary.Uvarint(body)
+	size := head >> 1
+	if n <= 0 || size > uint64(len(body)-n) {
+		return nil, nil, false, fmt.Errorf("its body is broken: %w", gq.ErrCorrupt)
+	}
+	end := n + int(size)
+	if size > 0 {
+		payload = body[n:end:end]
+	}
+	return payload, body[end:], head&1 == 1, nil
+}
+
+// specOf decodes the spec of a row, once. It is without the payload, unless the row is new.
+func (r *row) specOf() (*gq.Spec, error) {
+	if r.parsed != nil {
+		return r.parsed, nil
+	}
+	_, data, _, err := splitBody(r.body)
+	if err != nil {
+		return nil, fmt.Errorf("job %s: %w", r.state.ID, err)
+	}
+	spec, err := codec.DecodeSpec(data)
+	if err != nil {
+		return nil, fmt.Errorf("job %s: %w", r.state.ID, err)
+	}
+	spec.ID = r.state.ID
+	r.parsed = &spec
+	return r.parsed, nil
+}
