@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -15,9 +16,9 @@ import (
 )
 
 // Most claims need no lock but those of the jobs they get: their queues have no
-// limits. These take two round trips. The first asks for the configurations, locks
-// what has run out, takes out what may be claimed, and then reads the clock; the second
-// writes, reads what goes with the jobs, and commits.
+// limits. These take two round trips. The first takes out what may be claimed, and then reads
+// the clock, the configurations, and whether a lease has run out; the second writes, reads
+// what goes with the jobs, and commits.
 
 // presently is the time as the database has it when a statement begins: $%d is the
 // newest that this process knows, and $%d whether the database's clock counts. What is
@@ -29,7 +30,15 @@ var (
 	DELETE FROM gq.ready AS s
 	WHERE s.ctid = ANY (ARRAY (` + fmt.Sprintf(candidatesOf, "s.row", "s.ctid AS row", fmt.Sprintf(presently, 3, 9), skipping) + `))
 	RETURNING ` + returned
-	fastOverdue = fmt.Sprintf(overdueOf, fmt.Sprintf(presently, 2, 4), skipping)
+	// fastStamp is stamps with the configurations of the queues $10, NULL where there are none,
+	// whether a lease of theirs has run out, and a job that may be claimable and was not taken
+	// out. Where the claim is short of jobs somebody else has locked it.
+	fastStamp = `
+	SELECT time, ` + clock + `, NULL::bigint[], nextval('gq.segment_id'),
+		(SELECT jsonb_object_agg(name, config) FROM gq.queue WHERE name = ANY ($10) AND config IS NOT NULL),
+		EXISTS (` + fmt.Sprintf(strings.NewReplacer("$1", "$10", "$3", "$8").Replace(overdueOf), fmt.Sprintf(presently, 3, 9), "") + `),
+		(` + fmt.Sprintf(candidatesOf, "s.seq", "s.seq", fmt.Sprintf(presently, 3, 9), "") + `)
+	FROM gq.head`
 )
 
 // errLimited is a queue that turned out to have a limit or to be paused. Its row must
@@ -39,7 +48,7 @@ var errLimited = errors.New("a queue has a limit that a claim has to keep")
 // claimFast serves a claim from queues without limits. Where leases have run out it
 // leaves everything to claim.
 func (tx *txn) claimFast(ctx context.Context, w *want, queues []string) (passed []int64, done bool, err error) {
-	rows, late, err := tx.takeFast(ctx, w, queues)
+	rows, passed, late, err := tx.takeFast(ctx, w, queues)
 	if err != nil {
 		return nil, false, err
 	}
@@ -71,8 +80,8 @@ func (tx *txn) claimFast(ctx context.Context, w *want, queues []string) (passed 
 	if len(touched) > 0 {
 		queueBlobs(&tx.more, touched, w.Parts, &blobs)
 	}
-	if len(granted) < w.missing() {
-		tx.queuePassed(w, queues, &passed)
+	if len(granted) == w.missing() {
+		passed = nil
 	}
 	if err := tx.finish(ctx); err != nil {
 		return nil, false, err
@@ -92,33 +101,32 @@ func (tx *txn) claimFast(ctx context.Context, w *want, queues []string) (passed 
 	return passed, true, err
 }
 
-// takeFast takes out what a claim may get, in its order, finds out whether leases have
-// run out, and takes the stamp.
-func (tx *txn) takeFast(ctx context.Context, w *want, names []string) (rows []*row, late bool, err error) {
+// takeFast takes out what a claim may get, in its order, finds out what else it might get and
+// whether leases have run out, and takes the stamp.
+func (tx *txn) takeFast(ctx context.Context, w *want, names []string) (rows []*row, passed []int64, late bool, err error) {
 	var batch pgx.Batch
 	var queues map[string]gq.Queue
-	var overdue []*row
-	batch.Queue(queuesByName, names).Query(func(from pgx.Rows) (err error) {
-		queues, err = parseQueues(from)
-		return err
-	})
 	known, ours := tx.s.known(), tx.s.cfg.Clock == nil
-	batch.Queue(fastOverdue, names, known, 1, ours).Query(func(from pgx.Rows) (err error) {
-		overdue, err = tx.scanRows(from, nil)
-		return err
-	})
 	batch.Queue(fastCandidates, append(w.fastArgs(names, known, w.missing()), ours)...).
 		Query(func(from pgx.Rows) (err error) {
 			rows, err = tx.take(from)
 			return err
 		})
-	batch.Queue(stamps, 0).QueryRow(func(row pgx.Row) error {
-		_, err := tx.stampFrom(row)
+	batch.Queue(fastStamp, append(w.fastArgs(names, known, 1), ours, names)...).QueryRow(func(row pgx.Row) error {
+		var configs []byte
+		var other *int64
+		_, err := tx.stampFrom(row, &configs, &late, &other)
+		if err == nil {
+			queues, err = queuesOf(configs)
+		}
+		if other != nil {
+			passed = []int64{*other}
+		}
 		return err
 	})
 	w.asked = time.Now()
 	if err := tx.SendBatch(ctx, &batch).Close(); err != nil {
-		return nil, false, err
+		return nil, nil, false, err
 	}
 	for name, q := range queues {
 		if q.Paused || limited(q) {
@@ -134,19 +142,7 @@ func (tx *txn) takeFast(ctx context.Context, w *want, names []string) (rows []*r
 		x, y := machine.Order(&a.state), machine.Order(&b.state)
 		return cmp.Or(cmp.Compare(rank[a.queue], rank[b.queue]), cmp.Compare(x.Hi, y.Hi), cmp.Compare(x.Lo, y.Lo))
 	})
-	return rows, len(overdue) > 0, err
-}
-
-// queuePassed asks for jobs that may be claimable but are locked by others, after all
-// that the transaction writes.
-func (tx *txn) queuePassed(w *want, queues []string, passed *[]int64) {
-	read := func(from pgx.Rows) error {
-		more, err := numbersOf(tx.scanRows(from, nil))
-		*passed = append(*passed, more...)
-		return err
-	}
-	tx.after.Queue(candidates, w.fastArgs(queues, nanoseconds(tx.now), 1)...).Query(read)
-	tx.after.Queue(overdue, queues, nanoseconds(tx.now), 1).Query(read)
+	return rows, passed, late, err
 }
 
 // fastArgs are the arguments of candidates of queues without limits.

@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strconv"
+	"strings"
 
 	"github.com/jackc/pgx/v5"
 
@@ -21,7 +23,7 @@ func (tx *txn) finish(ctx context.Context) error { return tx.send(ctx, true) }
 
 func (tx *txn) send(ctx context.Context, last bool) error {
 	if len(tx.rows) == 0 && len(tx.moves) == 0 && tx.more.Len() == 0 {
-		return tx.ask(ctx, last)
+		return nil
 	}
 	if tx.segment == 0 && tx.events.n > 0 {
 		if err := tx.QueryRow(ctx, "SELECT nextval('gq.segment_id')").Scan(&tx.segment); err != nil {
@@ -51,8 +53,6 @@ func (tx *txn) send(ctx context.Context, last bool) error {
 		return err
 	}
 	batch := tx.more
-	batch.QueuedQueries = append(batch.QueuedQueries, tx.after.QueuedQueries...)
-	tx.after = pgx.Batch{}
 	if last {
 		batch.Queue("COMMIT")
 	}
@@ -69,30 +69,21 @@ func (tx *txn) send(ctx context.Context, last bool) error {
 	return nil
 }
 
-// ask sends what is asked where there is nothing to write, and ends the transaction.
-func (tx *txn) ask(ctx context.Context, last bool) error {
-	if tx.after.Len() == 0 {
-		return nil
-	}
-	batch := tx.after
-	tx.after = pgx.Batch{}
-	if err := tx.whole(); err != nil {
-		return err
-	}
-	if last && tx.ours {
-		batch.Queue("COMMIT")
-	}
-	return tx.SendBatch(ctx, &batch).Close()
-}
-
-// write queues everything. Jobs that are new and wait are written in one statement
-// with all that tells of them, as most are.
+// write queues everything. Jobs that are new and wait, are claimed or end are written in one
+// statement with all that tells of them, as most are: a statement costs as much as a few rows.
 func (tx *txn) write(rows map[move]*rowArrays, events segment, counts countArrays) {
-	inserted := move{nowhere, inReady}
-	if rows[inserted] != nil && events.mark.id != 0 && len(counts.jobs) > 0 {
-		rows[inserted].writeAll(&tx.more, events, counts)
-		delete(rows, inserted)
-	} else {
+	told := false
+	for _, m := range []move{{nowhere, inReady}, {inHand, inHeld}, {inHand, inDone}} {
+		if a := rows[m]; a != nil && !told && events.mark.id != 0 && len(counts.jobs) > 0 && (m.to != inDone || len(tx.ended) == len(a.seqs)) {
+			a.writeAll(&tx.more, m, events, counts)
+			delete(rows, m)
+			told = true
+			if m.to == inDone {
+				tx.ended = nil // written along
+			}
+		}
+	}
+	if !told {
 		events.write(&tx.more)
 		counts.write(&tx.more)
 	}
@@ -114,6 +105,7 @@ type rowArrays struct {
 	queues, limited, fairs []string
 	datas, bodies          [][]byte
 	created                []int64
+	priorities             []int16 // of rows that come to gq.done
 
 	// Of rows that come to gq.ready; the costs also of those that come to gq.held.
 	costs           []int64
@@ -144,8 +136,12 @@ func (a *rowArrays) add(r *row, m move, data []byte, n int) error {
 	a.statuses, a.queues = append(a.statuses, int16(s.Status)), append(a.queues, r.queue)
 	a.limited, a.fairs = append(a.limited, r.limit), append(a.fairs, r.fair)
 	a.datas, a.bodies, a.created = append(a.datas, data), append(a.bodies, r.body), append(a.created, nanoseconds(s.CreatedAt))
-	if m.to == inDone || m.from == m.to || m.from == inReady {
-		return nil // the cost, if there is one, stays or moves with the row
+	if m.to == inDone {
+		a.priorities = append(a.priorities, int16(s.Priority()))
+		return nil
+	}
+	if m.from == m.to || m.from == inReady {
+		return nil // the cost stays or moves with the row
 	}
 	spec, err := r.specOf()
 	if err != nil {
@@ -161,7 +157,7 @@ func (a *rowArrays) reset() {
 	a.seqs, a.his, a.los, a.runs, a.dues = a.seqs[:0], a.his[:0], a.los[:0], a.runs[:0], a.dues[:0]
 	a.instants, a.ends, a.statuses, a.queues = a.instants[:0], a.ends[:0], a.statuses[:0], a.queues[:0]
 	a.limited, a.fairs, a.datas, a.bodies, a.created = a.limited[:0], a.fairs[:0], a.datas[:0], a.bodies[:0], a.created[:0]
-	a.costs, a.types, a.requires, a.demanding = a.costs[:0], a.types[:0], a.requires[:0], false
+	a.costs, a.types, a.requires, a.demanding, a.priorities = a.costs[:0], a.types[:0], a.requires[:0], false, a.priorities[:0]
 }
 
 func (a *rowArrays) forget() {
@@ -333,25 +329,17 @@ var (
 	endReady = fmt.Sprintf(endOf, "ready")
 
 	// To read an array of each row's own takes as long as to write the row.
-	beReadyPlain     = fmt.Sprintf(beReady, "NULL", "")
-	beReadyDemanding = fmt.Sprintf(beReady, "nullif(n.requires, '{}')::text[]", ", unnest($15::text[]) AS requires")
+	beReadyPlain     = either(fmt.Sprintf(beReady, "NULL", ""), 14, "")
+	beReadyDemanding = either(fmt.Sprintf(beReady, "nullif(n.requires, '{}')::text[]", ", unnest($15::text[]) AS requires"), 15, "")
+	beHeldEither     = either(beHeld, 10, "")
+	beDoneEither     = either(beDone, 8, andEnded)
 )
 
 func (a *rowArrays) write(batch *pgx.Batch, m move) {
 	switch m {
-	case move{nowhere, inReady}, move{inHand, inReady}:
-		args := []any{
-			a.seqs, a.his, a.los, a.runs, a.dues, a.created, a.costs, a.statuses, a.queues, a.limited, a.fairs, a.types, a.bodies, a.datas,
-		}
-		if a.demanding {
-			batch.Queue(beReadyDemanding, append(args, a.requires)...)
-		} else {
-			batch.Queue(beReadyPlain, args...)
-		}
-	case move{nowhere, inHeld}, move{inHand, inHeld}:
-		batch.Queue(beHeld, a.seqs, a.dues, a.created, a.costs, a.statuses, a.queues, a.limited, a.fairs, a.bodies, a.datas)
-	case move{nowhere, inDone}, move{inHand, inDone}:
-		batch.Queue(beDone, a.seqs, a.ends, a.created, a.statuses, a.queues, a.fairs, a.bodies, a.datas)
+	case move{nowhere, inReady}, move{inHand, inReady}, move{nowhere, inHeld}, move{inHand, inHeld}, move{nowhere, inDone}, move{inHand, inDone}:
+		sql, args := a.insert(m.to)
+		batch.Queue(sql.alone, args...)
 	case move{inReady, inReady}:
 		batch.Queue(stayReady, a.seqs, a.his, a.los, a.runs, a.dues, a.statuses, a.datas)
 	case move{inHeld, inHeld}:
@@ -366,6 +354,66 @@ func (a *rowArrays) write(batch *pgx.Batch, m move) {
 		batch.Queue(endHeld, a.seqs, a.ends, a.statuses, a.datas)
 	}
 }
+
+// statement writes rows alone, or with all that tells of them.
+type statement struct{ alone, told string }
+
+// insert is the statement that writes rows which are in no table.
+func (a *rowArrays) insert(to home) (statement, []any) {
+	switch to {
+	case inHeld:
+		return beHeldEither, []any{a.seqs, a.dues, a.created, a.costs, a.statuses, a.queues, a.limited, a.fairs, a.bodies, a.datas}
+	case inDone:
+		return beDoneEither, []any{a.seqs, a.ends, a.created, a.statuses, a.queues, a.fairs, a.bodies, a.datas}
+	default:
+		args := []any{
+			a.seqs, a.his, a.los, a.runs, a.dues, a.created, a.costs, a.statuses, a.queues, a.limited, a.fairs, a.types, a.bodies, a.datas,
+		}
+		if a.demanding {
+			return beReadyDemanding, append(args, a.requires)
+		}
+		return beReadyPlain, args
+	}
+}
+
+// writeAll queues rows that are in no table, and all that tells of them.
+func (a *rowArrays) writeAll(batch *pgx.Batch, m move, s segment, c countArrays) {
+	sql, args := a.insert(m.to)
+	args = append(args, s.mark.id, s.time, s.n, s.mark.token, s.data, c.queues, c.statuses, c.jobs)
+	if m.to == inDone {
+		args = append(args, a.priorities)
+	}
+	batch.Queue(sql.told, args...)
+}
+
+// either makes both of a statement that has n parameters.
+func either(rows string, n int, more string) statement {
+	at := func(k int) string { return "$" + strconv.Itoa(n+k) }
+	return statement{alone: rows, told: strings.NewReplacer(
+		"$id", at(1), "$time", at(2), "$events", at(3), "$token", at(4), "$data", at(5), "$queues", at(6), "$statuses", at(7), "$jobs", at(8), "$priorities", at(9),
+	).Replace(`
+		WITH moved AS (` + rows + `
+		), segment AS (
+			INSERT INTO gq.segment (id, time, events, token) VALUES ($id, $time, $events, $token)
+		), log AS (
+			INSERT INTO gq.log (id, data) VALUES ($id, $data)
+		)` + more + `
+		INSERT INTO gq.delta (queue, status, jobs)
+		SELECT unnest($queues::text[]), unnest($statuses::smallint[]), unnest($jobs::bigint[])`)}
+}
+
+// andEnded leaves a marker for ReleaseDependents with rows of gq.done: see writeEnded.
+const andEnded = `, ended AS (
+			INSERT INTO gq.ended (parent, status, priority)
+			SELECT n.seq, n.status, n.priority
+			FROM (
+				SELECT unnest($1::bigint[]) AS seq, unnest($4::smallint[]) AS status, unnest($priorities::smallint[]) AS priority
+			) AS n ` + awaited + `
+		)`
+
+// awaited selects the jobs n that a child waits for, each by its number: with EXISTS all of a
+// table may be read that the planner believes to be empty.
+const awaited = "CROSS JOIN LATERAL (SELECT FROM gq.edge WHERE parent = n.seq LIMIT 1) AS e"
 
 func (tx *txn) writeLeases() {
 	if len(tx.leases) == 0 {
@@ -394,8 +442,7 @@ func (tx *txn) writeEnded() {
 		SELECT n.seq, n.status, n.priority
 		FROM (
 			SELECT unnest($1::bigint[]) AS seq, unnest($2::smallint[]) AS status, unnest($3::smallint[]) AS priority
-		) AS n
-		WHERE EXISTS (SELECT FROM gq.edge WHERE parent = n.seq)`,
+		) AS n `+awaited,
 		seqs, statuses, priorities)
 }
 

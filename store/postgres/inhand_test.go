@@ -26,7 +26,6 @@ func TestNothingInHandIsLost(t *testing.T) {
 		"with a commit":              func(_ context.Context, tx *txn) error { tx.written = true; return nil },
 		"with what it relies on":     func(_ context.Context, tx *txn) error { tx.relies = true; return nil },
 		"with its last statements":   func(ctx context.Context, tx *txn) error { tx.more.Queue("SELECT"); return tx.finish(ctx) },
-		"with its last questions":    func(ctx context.Context, tx *txn) error { tx.after.Queue("SELECT"); return tx.finish(ctx) },
 		"with nothing but an answer": func(context.Context, *txn) error { return nil },
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -33,8 +33,12 @@ var hot = []struct {
 		[]string{"Tid Scan on ready", "Index Scan using ready_claim", belowNothing, "Index Scan Backward using floor_pkey", "Index Scan using early_xid", "Index Scan Backward using round_pkey"},
 	},
 	{
-		"fast reclaim", fastOverdue, "'{q}', 1, 1, true",
-		[]string{"held_due", leaseFromFloor, "Index Scan Backward using floor_pkey", "Index Scan using early_xid", "Index Scan Backward using round_pkey"},
+		"settle", beDoneEither.told, "'{1}', '{1}', '{1}', '{7}', '{q}', '{}', '{x}', '{x}', 1, 1, 1, '00000000-0000-0000-0000-000000000001', 'x', '{q}', '{7}', '{1}', '{3}'",
+		[]string{"edge_pkey"},
+	},
+	{
+		"fast stamp", fastStamp, "'{q,q}', '{1,2}', 1, '{}', '{}', -1, '{}', 1, true, '{q}'",
+		[]string{"Index Scan using ready_claim", belowNothing, "held_due", leaseFromFloor, "Index Scan Backward using floor_pkey", "Index Scan using early_xid", "Index Scan Backward using round_pkey"},
 	},
 	{
 		"submit", insertedFast, `1, 1, NULL, '{q}', 1, '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}',

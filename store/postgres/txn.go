@@ -48,7 +48,6 @@ type txn struct {
 	book     *turnBook // nil until someone needs a turn
 	starts   starts    // see lockStarts
 	more     pgx.Batch // statements that go before those of flush
-	after    pgx.Batch // and what is asked after them
 }
 
 // mark is a segment that was written.

@@ -174,29 +174,27 @@ const (
 )
 
 // prepareLeased is resolve and prepareChanges for holders that tell of jobs that they
-// hold, as most do: by leases that this store has made. It asks and locks everything at
-// once, takes out what is to leave the table of held jobs, and locks the pools after that
-// where a job may be about to start. Where it turns out to be otherwise c has no rows, and
-// what was locked is locked again; but where a job is missing that may be held by now, and
-// that stands before one that is locked, everything is let go of first.
+// hold, as most do: by leases that this store has made and that the jobs have. It asks and
+// locks everything at once, takes out what is to leave the table of held jobs, and locks the
+// pools after that where a job may be about to start. Where it turns out to be otherwise c has
+// no rows, and what was locked is locked again; but where a job is missing that may be held by
+// now, and that stands before one that is locked, everything is let go of first.
 func (tx *txn) prepareLeased(ctx context.Context, c *changes, updates []store.Update) ([]int64, error) {
-	seqs, leases := make([]int64, len(updates)), make([]string, len(updates))
+	seqs := make([]int64, len(updates))
 	for i := range updates {
 		u := &updates[i]
 		seq, ok := leaseSequence(u.Lease)
 		if !ok || !u.Job.IsZero() || len(u.Spawn) > 0 {
 			return nil, nil
 		}
-		seqs[i], leases[i] = int64(seq), string(u.Lease)
+		seqs[i] = int64(seq)
 	}
 	sorted := slices.Compact(slices.Sorted(slices.Values(seqs)))
 	var (
 		batch   pgx.Batch
-		foreign int64
 		rows    []*row
 		leaving = tx.ours && !slices.ContainsFunc(updates, func(u store.Update) bool { return !u.Settles })
 	)
-	batch.Queue("SELECT count(*) FROM gq.lease WHERE id = ANY ($1)", leases).QueryRow(func(row pgx.Row) error { return row.Scan(&foreign) })
 	if leaving {
 		batch.Queue(takeHeld, sorted).Query(func(found pgx.Rows) (err error) {
 			rows, err = tx.take(found)
@@ -219,7 +217,16 @@ func (tx *txn) prepareLeased(ctx context.Context, c *changes, updates []store.Up
 		return nil, errMoved
 	}
 	starting := slices.ContainsFunc(rows, func(r *row) bool { return r.state.Status == gq.StatusClaimed })
-	if foreign > 0 || len(rows) < len(sorted) || starting && leaving { // a pool counts nothing that is taken out
+	leases := make(map[int64]gq.LeaseID, len(rows))
+	for _, r := range rows {
+		leases[int64(r.state.Sequence)] = r.state.Lease.ID
+	}
+	// Another lease may be one that the store has not made and whose id tells nothing.
+	current := len(rows) == len(sorted)
+	for i := range updates {
+		current = current && leases[seqs[i]] == updates[i].Lease
+	}
+	if !current || starting && leaving { // a pool counts nothing that is taken out
 		tx.putBack(rows)
 		return seqs, tx.flush(ctx)
 	}
