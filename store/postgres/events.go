@@ -10,15 +10,15 @@ import (
 	"github.com/gopherqueue/gq"
 )
 
-// sequenceStep is how many segments are numbered in one transaction.
+// sequenceStep is how many segments one transaction numbers.
 const sequenceStep = 500
 
-// sequence gives numbers to the events of committed segments, and folds the
-// counts that were appended. Any node may do so at any time: whoever has the lock
-// of the head does it, and the next one finds it done. An event whose transaction
-// is still open gets its number later, and holds up nobody.
+// sequence numbers the events of committed segments, and folds the counts in gq.delta into
+// gq.tally. Any node may do so at any time: the node that holds the head lock does the
+// work, and the next one finds it done. An event of an open transaction gets its number
+// later and delays no other.
 //
-// A reader that calls it first reads everything that was committed before.
+// A reader that calls sequence first sees everything committed before the call.
 func (s *Store) sequence(ctx context.Context) (last int64, err error) {
 	var more bool
 	err = s.transact(ctx, "look for events", s.begins.single, func(tx *txn) error {
@@ -30,7 +30,7 @@ func (s *Store) sequence(ctx context.Context) (last int64, err error) {
 	return s.number(ctx)
 }
 
-// number is sequence for whoever knows that there is something to do.
+// number is sequence without asking first whether there is anything to do.
 func (s *Store) number(ctx context.Context) (last int64, err error) {
 	for more := true; more; {
 		err = s.transact(ctx, "number events", s.begins.write, func(tx *txn) error {
@@ -44,20 +44,20 @@ func (s *Store) number(ctx context.Context) (last int64, err error) {
 	return last, nil
 }
 
-// fresh are the segments without numbers, along the index segment_fresh. It begins
-// behind what was numbered before, which is still in the index while somebody holds
-// an old snapshot.
+// fresh selects segments without numbers, using the index segment_fresh. It skips the
+// entries of segments numbered before, which stay in the index as long as a transaction
+// has an old snapshot.
 const fresh = `
 	SELECT id, place, events, time FROM gq.segment
 	WHERE seq IS NULL AND xid >= (SELECT numbered FROM gq.head)
 	ORDER BY place, id
 	LIMIT $1`
 
-// numbering gives the next numbers to the fresh ones. Whoever runs it has taken the
-// lock of the head with a statement before, and sees what others did until then. It
-// looks the segments up by a list, because a join reads all of a partition that the
-// planner believes to be empty. Where none is left, all that were not seen are of
-// transactions that were under way.
+// numbering gives the next numbers to the fresh segments. An earlier statement must have
+// taken the head lock, so that the snapshot of this one includes what the previous holder
+// wrote. It looks the segments up by a list: a join would read a whole partition that the
+// planner believes to be empty. If it numbers fewer than $1, only segments of transactions
+// open at its snapshot remain, and head.numbered advances to that snapshot's xmin.
 const numbering = `
 	WITH head AS MATERIALIZED (SELECT * FROM gq.head),
 	fresh AS MATERIALIZED (
@@ -78,15 +78,15 @@ const numbering = `
 	WHERE n.segments > 0
 	RETURNING event, (SELECT count(*) FROM fresh)`
 
-// foldStep is from how many appended counts on they are folded. Each time leaves
-// dead rows of gq.tally behind, and everyone who counts reads what is not folded.
+// foldStep is how many rows gq.delta must have before they are folded. Each fold leaves
+// dead rows in gq.tally; each count reads all rows that are not folded.
 const foldStep = 500
 
-// unfolded are the counts that were appended since the last time.
+// unfolded selects the counts appended since the last fold.
 const unfolded = "gq.delta WHERE xid >= (SELECT folded FROM gq.head)"
 
-// folding adds up the counts that were appended, where there are enough of them.
-// Whoever runs it has the lock of the head.
+// folding adds the appended counts to gq.tally if there are at least $1 of them. The caller
+// holds the head lock.
 const folding = `
 	WITH ripe AS MATERIALIZED (
 		SELECT number FROM gq.head WHERE (SELECT count(*) FROM (SELECT FROM ` + unfolded + ` LIMIT $1) AS d) >= $1
@@ -100,20 +100,20 @@ const folding = `
 	SELECT queue, status, sum(jobs) FROM folded GROUP BY queue, status
 	ON CONFLICT (queue, status) DO UPDATE SET jobs = t.jobs + excluded.jobs`
 
-// unsequenced is the last number given, and whether there is anything to do.
+// unsequenced selects the last number given, and whether there are segments to number.
 const unsequenced = `
 	SELECT event, EXISTS (SELECT FROM gq.segment WHERE seq IS NULL AND xid >= h.numbered)
 	FROM gq.head AS h`
 
-// headLock is taken by whoever writes to gq.round; reached writes that time has
-// reached an instant.
+// headLock must be held to write to gq.round. reached advances the persisted time to an
+// instant.
 const (
 	headLock = "SELECT pg_advisory_xact_lock($1, 0)"
 	reached  = "UPDATE gq.round SET time = greatest(time, $1) WHERE number = (SELECT number FROM gq.head)"
 )
 
-// sequence numbers a step of the fresh segments. All of it travels at once: losing
-// the answer loses nothing, since it is found done the next time.
+// sequence numbers up to sequenceStep fresh segments, in one round trip with its commit. A
+// lost answer does no harm: the next call finds the work done.
 func (tx *txn) sequence(ctx context.Context) (last int64, more bool, err error) {
 	var batch pgx.Batch
 	batch.Queue(headLock, lockHead)
@@ -131,7 +131,7 @@ func (tx *txn) sequence(ctx context.Context) (last int64, more bool, err error) 
 	return last, more, err
 }
 
-// tally is gq.tally with what has not been folded yet, in one snapshot.
+// tally is gq.tally plus the counts not folded yet, in one snapshot.
 const tally = `
 	(
 		SELECT queue, status, jobs FROM gq.tally
@@ -144,7 +144,7 @@ func (s *Store) Events(ctx context.Context, after uint64, limit int) ([]gq.Event
 	var out []gq.Event
 	last, err := s.sequenced(ctx, "events")
 	if err != nil || after >= uint64(last) {
-		return nil, err // nothing has happened since; nothing beyond the last is gone
+		return nil, err // no newer events
 	}
 	err = s.read(ctx, "events", func(tx *txn) error {
 		var gone int64
@@ -167,12 +167,12 @@ func (s *Store) Events(ctx context.Context, after uint64, limit int) ([]gq.Event
 	return out, nil
 }
 
-// segmentStep is how many segments are read at a time, since nobody knows how
-// many it takes: each has at least one event.
+// segmentStep is how many segments are read at a time. Each has at least one event, so the
+// number needed is not known beforehand.
 const segmentStep = 64
 
-// eventsAfter begins with the segment in whose middle the first event may stand.
-// Both parts follow the index segment_seq.
+// eventsAfter returns up to limit events after a number. It starts with the segment that
+// may contain the first of them. Both queries use the index segment_seq.
 func (tx *txn) eventsAfter(ctx context.Context, after int64, limit int) (out []gq.Event, err error) {
 	var from int64
 	err = tx.QueryRow(ctx, "SELECT coalesce(max(seq), 0) FROM gq.segment WHERE seq <= $1", after+1).Scan(&from)
@@ -198,7 +198,7 @@ func (tx *txn) eventsAfter(ctx context.Context, after int64, limit int) (out []g
 	return out, err
 }
 
-// readLog reads segments: their numbers, times and records, and the numbers of their jobs.
+// readLog decodes segments from rows of number, time, data, and the numbers of new jobs.
 func (tx *txn) readLog(rows pgx.Rows, err error) (segments int, out []gq.Event, _ error) {
 	if err != nil {
 		return 0, nil, err
@@ -215,8 +215,7 @@ func (tx *txn) readLog(rows pgx.Rows, err error) (segments int, out []gq.Event, 
 	return segments, out, err
 }
 
-// sequenced has all events numbered that were committed before, and returns the
-// number of the last.
+// sequenced numbers all events committed before the call and returns the last number.
 func (s *Store) sequenced(ctx context.Context, verb string) (last int64, err error) {
 	if err := s.enter(); err != nil {
 		return 0, fmt.Errorf("%s: %w", verb, err)
@@ -252,8 +251,7 @@ func (s *Store) History(ctx context.Context, id gq.JobID) ([]gq.Event, error) {
 		if len(rows) == 0 || rows[0].state.ID != id {
 			return fmt.Errorf("job %s: %w", id, gq.ErrNotFound)
 		}
-		// A segment without a number was committed since: what it tells is not
-		// history yet.
+		// A segment without a number was committed after sequenced: it is left out.
 		_, events, err := tx.readLog(tx.Query(ctx, `
 			SELECT s.seq, s.time, l.data, l.jobs
 			FROM unnest($1::bigint[]) AS n (id)

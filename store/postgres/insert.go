@@ -28,11 +28,11 @@ func (s *Store) Insert(ctx context.Context, groups []store.Group) ([]store.Inser
 	return out, nil
 }
 
-// insertValid has those groups inserted that are right in themselves, and answers for
-// the others.
+// insertValid inserts the groups that pass checkGroup. The result of any other group is
+// its fault.
 func (s *Store) insertValid(groups []store.Group, insert func(valid []store.Group) ([]store.Inserted, error)) (out []store.Inserted, err error) {
 	valid := groups
-	var faults []error // of all groups, if there are any
+	var faults []error // one for each group, nil if no group has a fault
 	for i := range groups {
 		err := s.checkGroup(groups[i])
 		if err != nil && faults == nil {
@@ -123,8 +123,8 @@ func (s *Store) checkGroup(g store.Group) error {
 	return nil
 }
 
-// checkWindow refuses a key that could outlive its job, or it would lead
-// nowhere.
+// checkWindow refuses an idempotency window longer than the shortest retention: the key
+// would outlive its job.
 func (s *Store) checkWindow(spec *gq.Spec, prefix string) []gq.Fault {
 	window, kept := spec.Policy.IdempotencyWindow, s.cfg.Retention.Shortest()
 	if spec.Key.Name == "" || window <= kept {
@@ -135,8 +135,8 @@ func (s *Store) checkWindow(spec *gq.Spec, prefix string) []gq.Fault {
 	}}
 }
 
-// prepare locks and reads everything that new jobs refer to, and the jobs that
-// the transaction is going to change.
+// prepare locks and reads everything that new jobs refer to. It also locks the jobs in
+// change, which the transaction is going to update.
 func (tx *txn) prepare(ctx context.Context, groups []store.Group, change []int64) (*plan, []*row, error) {
 	jobs, kept := jobsOf(groups), keptIDs(groups)
 	if tx.work == nil {
@@ -153,11 +153,11 @@ func (tx *txn) prepare(ctx context.Context, groups []store.Group, change []int64
 		}
 	}
 	var (
-		ids    = slices.Clone(kept) // of the jobs, and of what they depend on
+		ids    = slices.Clone(kept) // of the new jobs and their dependencies
 		names  []string
 		keys   []gq.IdempotencyKey
 		fair   []string
-		others = slices.Clone(change) // and what the jobs depend on
+		others = slices.Clone(change) // existing jobs to lock
 	)
 	for _, spec := range jobs {
 		names, fair = append(names, spec.Queue), append(fair, spec.FairKey)
@@ -186,8 +186,8 @@ func (tx *txn) prepare(ctx context.Context, groups []store.Group, change []int64
 	for _, seq := range known {
 		others = append(others, seq)
 	}
-	// A shared lock on a parent keeps it from ending before its new children
-	// are there to be found.
+	// A shared lock on a parent keeps it from ending before its new children are
+	// committed.
 	strength := "SHARE"
 	if len(change) > 0 {
 		strength = "UPDATE"
@@ -209,7 +209,7 @@ func (tx *txn) prepare(ctx context.Context, groups []store.Group, change []int64
 		p.states[r.state.ID], p.taken[r.state.ID] = r.state, true
 		names, fair = append(names, r.queue), append(fair, r.fair)
 	}
-	// A key leads nowhere once its job is gone.
+	// A key whose job is gone is free.
 	maps.DeleteFunc(p.keys, func(_ gq.IdempotencyKey, h holder) bool { _, there := p.states[h.job]; return !there })
 	if p.live, err = tx.liveJobs(ctx, p.queues); err != nil {
 		return nil, nil, err
@@ -224,10 +224,11 @@ func (tx *txn) prepare(ctx context.Context, groups []store.Group, change []int64
 	return p, rows, err
 }
 
-// refers reports whether a job refers to something that others may use or change.
+// refers reports whether a job has an idempotency key or dependencies, which other
+// transactions may use or change.
 func refers(spec *gq.Spec) bool { return spec.Key.Name != "" || len(spec.DependsOn) > 0 }
 
-// keptIDs are the ids of new jobs that the caller has chosen.
+// keptIDs returns the ids of new jobs that the caller chose.
 func keptIDs(groups []store.Group) (ids [][16]byte) {
 	for i := range groups {
 		for k := range groups[i].Jobs {
@@ -239,10 +240,10 @@ func keptIDs(groups []store.Group) (ids [][16]byte) {
 	return ids
 }
 
-// preparePlain is prepare for jobs that need no lock: new ones without keys,
-// dependencies and limits, which most are. It asks everything at once. Where the
-// jobs turn out to need one, or their ids may be taken, nothing is prepared, and the
-// numbers are not used.
+// preparePlain is prepare for new jobs that need no lock, as most do: they have no keys
+// and no dependencies, and their queues no limits. It takes one round trip. If a job turns
+// out to need a lock, or its id may be taken, it returns false; the sequence numbers that
+// it took are then never used.
 func (tx *txn) preparePlain(ctx context.Context, p *plan, jobs []*gq.Spec, kept [][16]byte) (plain bool, err error) {
 	if slices.ContainsFunc(kept, func(id [16]byte) bool { return tx.s.ids.number(id) != 0 }) {
 		return false, nil
@@ -260,7 +261,7 @@ func (tx *txn) preparePlain(ctx context.Context, p *plan, jobs []*gq.Spec, kept 
 	}
 	slices.Sort(names)
 	names = slices.Compact(names)
-	if tx.careful { // otherwise an id that is taken shows when it is inserted
+	if tx.careful { // otherwise the INSERT fails if an id is taken
 		p.taken = make(map[gq.JobID]bool, len(jobs))
 		batch.Queue(foreignIDs, kept).Query(func(rows pgx.Rows) error {
 			known, err = parseNumbers(rows)
@@ -286,8 +287,7 @@ func (tx *txn) preparePlain(ctx context.Context, p *plan, jobs []*gq.Spec, kept 
 	return true, nil
 }
 
-// stampsOfQueues is stamps with the configuration of queues, NULL where there is
-// none.
+// stampsOfQueues is stamps plus the configurations of queues, NULL if there are none.
 const stampsOfQueues = `
 	SELECT time, ` + clock + `, ARRAY (SELECT nextval('gq.submission') FROM generate_series(1, $1)),
 		nextval('gq.segment_id'),
@@ -313,11 +313,12 @@ func queuesOf(configs []byte) (map[string]gq.Queue, error) {
 	return queues, nil
 }
 
-// guarded reports whether a queue has a limit that inserts must keep.
+// guarded reports whether inserts into a queue must lock it: it has a maximum depth, or
+// it is fair.
 func guarded(q gq.Queue) bool { return q.MaxDepth > 0 || q.Fair }
 
-// lockKeys keeps others from using the same idempotency keys, taken or not, and
-// reads who has them. Two keys with one hash merely wait for each other.
+// lockKeys locks idempotency keys, used or not, and returns the jobs that hold them. It
+// locks a hash of each key; a collision only makes a transaction wait.
 func (tx *txn) lockKeys(ctx context.Context, keys []gq.IdempotencyKey) (map[gq.IdempotencyKey]holder, error) {
 	held := make(map[gq.IdempotencyKey]holder)
 	if len(keys) == 0 {
@@ -355,8 +356,7 @@ func (tx *txn) lockKeys(ctx context.Context, keys []gq.IdempotencyKey) (map[gq.I
 	return held, err
 }
 
-// liveJobs tells how many jobs have not finished of each queue that has a limit
-// for them.
+// liveJobs counts the unfinished jobs of each queue that has a maximum depth.
 func (tx *txn) liveJobs(ctx context.Context, queues map[string]gq.Queue) (map[string]int64, error) {
 	live := make(map[string]int64)
 	var names []string
@@ -386,7 +386,7 @@ func (tx *txn) liveJobs(ctx context.Context, queues map[string]gq.Queue) (map[st
 	return live, err
 }
 
-// add writes the jobs that a plan has placed.
+// add writes the jobs that a plan placed.
 func (tx *txn) add(ctx context.Context, p *plan) error {
 	if len(p.insertions) == 0 {
 		return tx.finish(ctx)
@@ -395,7 +395,7 @@ func (tx *txn) add(ctx context.Context, p *plan) error {
 	var (
 		keys              keyArrays
 		payloads          blobs
-		ids               [][16]byte // of which the database has to know the numbers
+		ids               [][16]byte // chosen by callers; gq.foreign_id maps them to numbers
 		numbers           []int64
 		parents, children []int64
 		kinds             []int16
@@ -435,8 +435,8 @@ func (tx *txn) add(ctx context.Context, p *plan) error {
 	return tx.finish(ctx)
 }
 
-// writeForeignIDs makes ids lead to jobs. They are sorted, so that the index finds the pages of
-// one after the other.
+// writeForeignIDs maps ids to the sequence numbers of their jobs. It inserts them in order
+// of id, so that index pages are visited in order.
 func writeForeignIDs(batch *pgx.Batch, ids [][16]byte, seqs []int64) {
 	if len(ids) == 0 {
 		return
@@ -444,7 +444,7 @@ func writeForeignIDs(batch *pgx.Batch, ids [][16]byte, seqs []int64) {
 	batch.Queue("INSERT INTO gq.foreign_id (id, seq) SELECT * FROM unnest($1::uuid[], $2::bigint[]) AS n (id, seq) ORDER BY id", ids, seqs)
 }
 
-// queueEdges writes which jobs wait for which.
+// queueEdges queues the rows of gq.edge: which job waits for which.
 func queueEdges(batch *pgx.Batch, parents, children []int64, kinds []int16) {
 	if len(kinds) == 0 {
 		return

@@ -13,20 +13,21 @@ import (
 	"github.com/gopherqueue/gq/store/codec"
 )
 
-// insertedFast is insertReady for jobs that may run at once and of which neither the time nor
-// the numbers are known: one statement takes and uses them, and that is the whole
-// transaction, but for telling. What is sent is as of the instant 0, from which everything in a state
-// counts, and it is moved to the present: n.at is where a state has it.
+// insertedFast inserts jobs that may run at once, in one statement that also reads the
+// clock and takes the sequence numbers. It is the whole transaction, apart from writing
+// the minimums. States are encoded as of instant 0, and every other time in a state is
+// relative to that one: the statement overwrites the 8 bytes at n.at with the present.
 //
-// The ids are not known either: what is sent has those that the caller has given, and
-// whoever reads it computes the others from them and the numbers, which gq.log keeps.
+// The ids of the jobs depend on the numbers. The rows and events therefore contain the ids
+// that the caller gave; a reader computes the final ids from them and the numbers, which
+// gq.log keeps for the events.
 //
-// The segment is known, since the states name it. It was taken before the numbers,
-// whereas startDay wants it taken after them, so it must not be of an earlier day.
+// The segment was taken beforehand, because the states contain it. startDay expects a
+// segment to be taken after the numbers, so it must not be of an earlier day than they are.
 //
-// The last part is executed first, so that nobody is waited for longer than in other
-// shared transactions. Where it yields no row nothing was written: a queue has
-// limits, or a day has begun.
+// The final SELECT runs first: it sets lock_timeout, so that the inserts wait no longer for
+// a lock than other shared transactions do. If it returns no row, nothing was written: a
+// queue has limits, or a new day has begun.
 const insertedFast = `
 	WITH stamp AS MATERIALIZED (
 		SELECT s.now, s.seqs
@@ -63,15 +64,15 @@ const insertedFast = `
 	FROM stamp
 	WHERE set_config('lock_timeout', '` + lockWait + `', true) IS NOT NULL`
 
-// unguarded is what the configuration of a queue has that is not guarded.
+// unguarded is contained in the configuration of every queue that is not guarded.
 const unguarded = `{"MaxDepth": 0, "Fair": false}`
 
-// fastMost is for how many jobs it is worth it. The jobs of more cost so much that
-// a round trip matters little.
+// fastMost is the largest number of jobs that insertFast inserts. For more jobs, saving a
+// round trip matters little.
 const fastMost = 256
 
-// canInsertFast reports whether insertFast may be tried. Through a pooler a transaction
-// needs settings of its own, and one that was undone asks first.
+// canInsertFast reports whether insertFast may be tried. It is not tried through a pooler,
+// where each transaction needs its own settings, nor when a transaction is retried.
 func (tx *txn) canInsertFast(groups []store.Group, jobs []*gq.Spec) bool {
 	t, ours := tx.Tx.(*connTx)
 	return ours && t.pending() && tx.shared && !tx.careful &&
@@ -82,8 +83,8 @@ func (tx *txn) canInsertFast(groups []store.Group, jobs []*gq.Spec) bool {
 		})
 }
 
-// remember takes down which of some queues are guarded, so that insertFast is not
-// tried in vain.
+// remember records which of the named queues rule out insertFast: those that are guarded
+// or reported.
 func (s *Store) remember(names []string, queues map[string]gq.Queue) {
 	for _, name := range names {
 		q, configured := queues[name]
@@ -91,23 +92,23 @@ func (s *Store) remember(names []string, queues map[string]gq.Queue) {
 	}
 }
 
-// tardy reports whether a job refers to others, or selects who may run it, or may not
-// run at once, or is more than a row.
+// tardy reports whether a job rules out insertFast: it has a key or dependencies, requires
+// something of its worker, may not run at once, or keeps its payload in gq.blob.
 func tardy(spec *gq.Spec) bool {
 	return refers(spec) || spec.Delay != 0 || !spec.RunAt.IsZero() || len(spec.Requires) > 0 || isApart(spec)
 }
 
-// insertFast inserts jobs in one round trip, or does nothing.
+// insertFast inserts jobs in one round trip. If done is false it wrote nothing.
 func (tx *txn) insertFast(ctx context.Context, groups []store.Group, jobs []*gq.Spec) (out []store.Inserted, done bool, err error) {
 	conn := tx.Tx.(*connTx)
 	select {
 	case tx.segment = <-tx.s.spares:
-	default: // the first time
+	default: // no spare yet
 		if err := conn.conn.QueryRow(ctx, conn.dialect.of("SELECT nextval('gq.segment_id')")).Scan(&tx.segment); err != nil {
 			return nil, false, err
 		}
 	}
-	var clock *int64 // nil for the database's
+	var clock *int64 // nil means the database's clock
 	if tx.s.cfg.Clock != nil {
 		now := tx.s.cfg.Clock.Now().UnixNano()
 		clock = &now
@@ -138,9 +139,9 @@ func (tx *txn) insertFast(ctx context.Context, groups []store.Group, jobs []*gq.
 	if err := tx.resolveCommit(ctx, failed); err != nil {
 		return nil, false, err
 	}
-	if failed != nil { // it happened, and the answer was lost
+	if failed != nil { // it was committed, but the answer was lost
 		if now, numbers, err = tx.s.recall(ctx, tx.mark); err != nil {
-			return nil, false, fmt.Errorf("%w: %w", errUnknown, err) // not to be tried again
+			return nil, false, fmt.Errorf("%w: %w", errUnknown, err) // must not be retried
 		}
 	}
 	tx.moves, tx.events = nil, eventLog{}
@@ -153,7 +154,7 @@ func (tx *txn) insertFast(ctx context.Context, groups []store.Group, jobs []*gq.
 		tx.s.keepSpare(spare)
 	}
 	tx.now = instant(now)
-	tx.s.time(now, 0) // which no call is told less than from here on
+	tx.s.time(now, 0) // later calls return no earlier time
 	p := tx.work.plan(len(jobs), tx.s.ids)
 	p.now, p.numbers, p.book, p.answers = tx.now, numbers, newBook(), make([]store.Placed, 0, len(jobs))
 	out = make([]store.Inserted, len(groups))
@@ -163,8 +164,8 @@ func (tx *txn) insertFast(ctx context.Context, groups []store.Group, jobs []*gq.
 	return out, true, nil
 }
 
-// maxSpares is how many segments a node has at hand at most: one for each
-// transaction that may be in flight.
+// maxSpares is how many spare segments a node keeps: one for each insert transaction that
+// may be in flight.
 const maxSpares = 2
 
 func (s *Store) keepSpare(segment int64) {
@@ -174,8 +175,9 @@ func (s *Store) keepSpare(segment int64) {
 	}
 }
 
-// submitUndated records jobs as if they were submitted at the instant 0, without numbers. It
-// returns their rows and where in each state that instant is, counted from 1.
+// submitUndated records jobs as if they were submitted at instant 0, without sequence
+// numbers. It returns their rows and the position of that instant in each state, counted
+// from 1.
 func (tx *txn) submitUndated(jobs []*gq.Spec) (rows *rowArrays, places []int16, err error) {
 	p := tx.work.plan(len(jobs), tx.s.ids)
 	p.now, p.book = instant(0), newBook()
@@ -213,8 +215,8 @@ func (tx *txn) submitUndated(jobs []*gq.Spec) (rows *rowArrays, places []int16, 
 	return rows, places, nil
 }
 
-// recall finds out the time and the numbers that jobs were given by a transaction
-// that has happened.
+// recall reads the time and the sequence numbers that a committed transaction gave its
+// jobs.
 func (s *Store) recall(ctx context.Context, m mark) (now int64, numbers []int64, err error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), resolveWithin)
 	defer cancel()

@@ -12,52 +12,52 @@ import (
 	"github.com/gopherqueue/gq/store"
 )
 
-// plan decides about groups one after the other, on what was read of the
-// database and what was decided before.
+// plan decides about groups one after the other. Each decision rests on what was read
+// from the database and on the earlier decisions.
 type plan struct {
 	ids     *idKey
 	now     time.Time
 	numbers []int64                      // sequence numbers, one for each job
-	taken   map[gq.JobID]bool            // nil where that shows later
-	states  map[gq.JobID]gq.State        // of jobs that others may depend on
+	taken   map[gq.JobID]bool            // ids in use; nil if the INSERT will detect duplicates
+	states  map[gq.JobID]gq.State        // jobs that others may depend on
 	keys    map[gq.IdempotencyKey]holder // by scope and name
 	queues  map[string]gq.Queue
 	live    map[string]int64
-	crowded map[string]bool // queues that would be too many
+	crowded map[string]bool // new queues beyond the limit on queues
 	book    *turnBook
 
 	insertions []insertion    // to be written
-	rows       []row          // room for theirs
-	events     []gq.Event     // room for theirs
-	answers    []store.Placed // of a plan whose jobs have nothing to do with each other, which has no keys and states
+	rows       []row          // memory for the rows of insertions
+	events     []gq.Event     // memory for the events of insertions
+	answers    []store.Placed // memory for the answers of placeOne
 	policies   policies
 }
 
-// holder is the job that has an idempotency key.
+// holder is the job that holds an idempotency key.
 type holder struct {
 	job         gq.JobID
-	seq         int64 // 0 for one of the plan
+	seq         int64 // 0 for a job of this plan
 	fingerprint uint64
 	expires     time.Time
 }
 
-// insertion is a job that is to be inserted.
+// insertion is a job to insert.
 type insertion struct {
 	spec   *gq.Spec
 	row    *row
 	events []gq.Event
-	awaits []gq.Dependency // parents that live
+	awaits []gq.Dependency // on parents that have not ended
 }
 
-// member is a job of a group on its way in.
+// member is a job of a group while place decides about the group.
 type member struct {
-	existing gq.JobID // the job that has its key, zero if it is new
-	same     bool
+	existing gq.JobID // the job that holds its key; zero if the member is new
+	same     bool     // both have the same fingerprint
 	deps     []gq.Dependency
 
-	// Of a new one.
+	// Set only for a new job.
 	id       gq.JobID
-	native   bool // the id tells the number
+	native   bool // the number can be computed from the id: see idKey
 	sequence uint64
 }
 
@@ -93,7 +93,7 @@ func (p *plan) place(g store.Group) store.Inserted {
 		return store.Inserted{Err: err}
 	}
 	maps.Copy(p.keys, keys)
-	for i := range members { // numbered as given, made parents first
+	for i := range members { // numbered in the order given, submitted parents first
 		members[i].id, members[i].native, members[i].sequence = g.Jobs[i].ID, g.Mint, uint64(p.numbers[i])
 	}
 	p.numbers = p.numbers[len(members):]
@@ -113,7 +113,7 @@ func (p *plan) place(g store.Group) store.Inserted {
 	return out
 }
 
-// placeOne is place for a job that has nothing to do with others.
+// placeOne is place for a job without a key, dependencies or queue limits.
 func (p *plan) placeOne(spec *gq.Spec, mint bool) store.Inserted {
 	if !mint && p.taken[spec.ID] {
 		return store.Inserted{Err: fmt.Errorf("job %s: %w", spec.ID, gq.ErrDuplicateID)}
@@ -132,8 +132,8 @@ func (p *plan) placeOne(spec *gq.Spec, mint bool) store.Inserted {
 	return store.Inserted{Jobs: p.answers[n : n+1 : n+1]}
 }
 
-// mint is a group whose jobs have the ids that go with their numbers, and refer to each other
-// by them.
+// mint returns a copy of a group in which ids computed from the sequence numbers replace
+// the caller's ids, also in dependencies within the group.
 func (p *plan) mint(g store.Group) store.Group {
 	jobs := slices.Clone(g.Jobs)
 	minted := make(map[gq.JobID]gq.JobID, len(jobs))
@@ -152,8 +152,8 @@ func (p *plan) mint(g store.Group) store.Group {
 	return store.Group{Jobs: jobs, Mint: true}
 }
 
-// identify finds out which jobs of a group exist already, and what its
-// dependencies mean then. It returns the keys that its new jobs will have.
+// identify finds the jobs of a group that already exist by their keys, and redirects
+// dependencies to them. It returns the keys that the new jobs will hold.
 func (p *plan) identify(g store.Group) ([]member, map[gq.IdempotencyKey]holder, error) {
 	members := make([]member, len(g.Jobs))
 	var keys map[gq.IdempotencyKey]holder
@@ -194,10 +194,10 @@ func (p *plan) identify(g store.Group) ([]member, map[gq.IdempotencyKey]holder, 
 	return members, keys, nil
 }
 
-// alone is the graph of one job that depends on nothing. The spec has been checked.
+// alone is the graph of one job without dependencies, whose spec has been checked.
 var alone = machine.GraphInfo{Depth: []int{1}, Order: []int{0}}
 
-// relate checks the new jobs of a group as a graph.
+// relate checks the dependencies among the new jobs of a group.
 func (p *plan) relate(g store.Group, members []member) (machine.GraphInfo, error) {
 	if len(members) == 1 && len(members[0].deps) == 0 && !g.Jobs[0].ID.IsZero() {
 		return alone, nil
@@ -206,8 +206,8 @@ func (p *plan) relate(g store.Group, members []member) (machine.GraphInfo, error
 	for i, m := range members {
 		nodes[i] = machine.Node{ID: g.Jobs[i].ID, Priority: g.Jobs[i].Metadata.Priority, Dependencies: m.deps}
 		if !m.existing.IsZero() {
-			// Holds the place, so that faults name the right job, under an id
-			// that nobody depends on.
+			// A placeholder keeps the indexes in faults right. No job depends on
+			// its id.
 			nodes[i] = machine.Node{ID: machine.NewJobID(random())}
 		}
 	}
@@ -217,7 +217,7 @@ func (p *plan) relate(g store.Group, members []member) (machine.GraphInfo, error
 	})
 }
 
-// guard refuses a group that would take a queue above its depth.
+// guard refuses a group that would exceed the maximum depth of a queue.
 func (p *plan) guard(g store.Group, members []member) error {
 	var more map[string]int64
 	for i, m := range members {
@@ -237,10 +237,10 @@ func (p *plan) guard(g store.Group, members []member) error {
 	return nil
 }
 
-// eventsOfInsert is how many events a new job has, unless it has ended at once.
+// eventsOfInsert is how many events a new job has, unless it ends at once.
 const eventsOfInsert = 2
 
-// submit gives a job its first state. Everything it depends on has one.
+// submit gives a job its first state. The jobs that it depends on must have theirs.
 func (p *plan) submit(spec *gq.Spec, m member, depth int) {
 	b := machine.Submission{
 		ID: m.id, Sequence: m.sequence, Policy: p.policies.of(spec.Policy), Own: spec.Metadata.Priority,
@@ -262,7 +262,7 @@ func (p *plan) submit(spec *gq.Spec, m member, depth int) {
 	}
 	b.Turn = p.book.next(spec.Queue, b.Own.Inherit(b.Inherited), spec.FairKey)
 	if len(p.rows) == cap(p.rows) {
-		p.rows = make([]row, 0, 1) // those before stay where they are
+		p.rows = make([]row, 0, 1) // earlier rows must not move: insertions point to them
 	}
 	p.rows = append(p.rows, row{queue: spec.Queue, limit: spec.LimitKey, fair: spec.FairKey, parsed: spec, reported: p.reports(spec.Queue), native: m.native})
 	made := insertion{spec: spec, row: &p.rows[len(p.rows)-1]}
@@ -282,7 +282,7 @@ func (p *plan) submit(spec *gq.Spec, m member, depth int) {
 		*state, made.events = next, append(made.events, events...)
 	}
 	if state.Status != gq.StatusPending {
-		made.awaits = nil // waits no longer, whatever the others do
+		made.awaits = nil // it no longer waits for any parent
 	}
 	if p.taken != nil {
 		p.taken[m.id] = true
@@ -296,7 +296,7 @@ func (p *plan) submit(spec *gq.Spec, m member, depth int) {
 	p.insertions = append(p.insertions, made)
 }
 
-// reports reports whether the views show the jobs of a queue.
+// reports tells whether the reporting views show the jobs of a queue.
 func (p *plan) reports(queue string) bool {
 	return queue == matchingQueue || len(p.queues) > 0 && reported(p.queues[queue])
 }

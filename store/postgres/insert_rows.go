@@ -17,8 +17,8 @@ type keyArrays struct {
 	latest                  map[gq.IdempotencyKey]int
 }
 
-// add gives a key to a job. A window of no length may end within the call: then
-// the last one has it.
+// add gives a key to a job. A key with a window of zero can occur twice in one call: the
+// last job gets it.
 func (a *keyArrays) add(seq int64, id gq.JobID, spec *gq.Spec, until time.Time) {
 	if a.latest == nil {
 		a.latest = make(map[gq.IdempotencyKey]int)
@@ -35,7 +35,7 @@ func (a *keyArrays) add(seq int64, id gq.JobID, spec *gq.Spec, until time.Time) 
 	a.held[i], a.holders[i], a.expiry[i] = id, seq, nanoseconds(until)
 }
 
-// write queues the keys. That of a job whose window is over is taken from it.
+// write queues the keys. It overwrites keys whose window is over.
 func (a *keyArrays) write(batch *pgx.Batch) {
 	if len(a.names) == 0 {
 		return
@@ -48,11 +48,11 @@ func (a *keyArrays) write(batch *pgx.Batch) {
 		a.scopes, a.names, a.prints, a.held, a.holders, a.expiry)
 }
 
-// orderLo is the order of a new job by its number: see signed.
+// orderLo computes order_lo of a new job from its sequence number: see signed.
 const orderLo = "n.seq - 9223372036854775807 - 1"
 
-// arrayOf is a list as the text of an array, since arrays of arrays would have
-// to be rectangular.
+// arrayOf encodes a list as the text of a PostgreSQL array. Arrays of arrays would have to
+// be rectangular.
 func arrayOf(names []string) string {
 	if len(names) == 0 {
 		return "{}"

@@ -6,22 +6,21 @@ import (
 	"github.com/gopherqueue/gq"
 )
 
-// workspace is memory in which one transaction after the other inserts jobs. Most of
-// what a submission costs a client would otherwise be the garbage it leaves. Nothing
-// in it outlives its transaction.
+// workspace is memory that insert transactions reuse. Without it, garbage would be most of
+// the cost of a submission in this process. Nothing in it outlives its transaction.
 type workspace struct {
 	insertions []insertion
-	rows       []row      // of the inserts
-	events     []gq.Event // likewise
+	rows       []row      // of insertions
+	events     []gq.Event // of insertions
 	written    []*row
 	ready      rowArrays
 	states     []byte
 	bodies     []byte
 	log        []byte
-	used       int // jobs there was room for, at most, since it was cleared
+	used       int // the most jobs that a plan had since the last forget
 }
 
-// plan makes room for a plan of n jobs.
+// plan returns an empty plan with room for n jobs.
 func (w *workspace) plan(n int, ids *idKey) *plan {
 	w.insertions, w.rows = slices.Grow(w.insertions[:0], n), slices.Grow(w.rows[:0], n)
 	w.events, w.written = slices.Grow(w.events[:0], eventsOfInsert*n), slices.Grow(w.written[:0], n)
@@ -30,10 +29,10 @@ func (w *workspace) plan(n int, ids *idKey) *plan {
 	return &plan{ids: ids, insertions: w.insertions, rows: w.rows, events: w.events}
 }
 
-// bodyGuess is how many bytes a body has.
+// bodyGuess estimates the size of a body in bytes.
 const bodyGuess = 256
 
-// body encodes the body of a job, the first of n.
+// body encodes the body of a job; n jobs, with this one, remain to be encoded.
 func (w *workspace) body(spec *gq.Spec, n int) ([]byte, error) {
 	if cap(w.bodies)-len(w.bodies) < bodyGuess {
 		w.bodies = make([]byte, 0, bodyGuess*n)
@@ -45,7 +44,7 @@ func (w *workspace) body(spec *gq.Spec, n int) ([]byte, error) {
 	return slices.Clip(body), err
 }
 
-// forget lets go of everything that the caller gave and of what became of it.
+// forget drops the references to the caller's data and to everything derived from it.
 func (w *workspace) forget() {
 	clear(w.insertions[:w.used])
 	clear(w.rows[:w.used])
