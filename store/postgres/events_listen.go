@@ -16,22 +16,22 @@ import (
 )
 
 const (
-	// pollEvery is how often a node asks where notifications do not reach it,
-	// and pollRarely where they do: they are hints, and may be lost.
+	// pollEvery is how often a node polls if it receives no notifications, and
+	// pollRarely if it does: a notification is a hint and may be lost.
 	pollEvery  = time.Second
 	pollRarely = 15 * time.Second
 
-	// probeWithin is how long a node waits for its own notification. A pooler
-	// that gives every transaction another connection lets none through.
+	// probeWithin is how long a node waits for its own notification. None arrives
+	// through a pooler that may run each transaction on another connection.
 	probeWithin = 2 * time.Second
-	// probeAgain is when it tries again after that.
+	// probeAgain is how long it polls before it probes again.
 	probeAgain = time.Minute
 )
 
-// notice is what a notification says. It has at most 8,000 bytes.
+// notice is the content of a notification, for which PostgreSQL allows 8,000 bytes.
 type notice struct {
 	Node   string   `json:"n"`
-	Queues []string `json:"q"` // where there may be something to claim; null is anywhere
+	Queues []string `json:"q"` // queues with jobs that may be claimable; null means any queue
 	Freed  []string `json:"f,omitempty"`
 	Due    int64    `json:"d,omitempty"` // see effects
 	Event  int64    `json:"e,omitempty"`
@@ -41,7 +41,7 @@ type notice struct {
 
 const maxNotice = 7500
 
-// names lists queues, and is never nil.
+// names lists queues. The result is never nil.
 func names(queues map[string]bool) []string {
 	return slices.AppendSeq(make([]string, 0, len(queues)), maps.Keys(queues))
 }
@@ -51,8 +51,8 @@ func nodeName() string {
 	return hex.EncodeToString(b[:8])
 }
 
-// notify sends word to the other nodes. It is a statement of its own, because
-// commits that notify wait for each other.
+// notify notifies the other nodes. It runs in its own transaction, because commits that
+// notify wait for each other.
 func (h *notifier) notify(ctx context.Context, c *effects, last int64, fresh bool) {
 	n := notice{Node: h.node, Queues: names(c.opened), Freed: names(c.freed), Due: c.due, Event: last, Fresh: fresh}
 	text, err := json.Marshal(n)
@@ -65,8 +65,8 @@ func (h *notifier) notify(ctx context.Context, c *effects, last int64, fresh boo
 	}
 }
 
-// listen brings news of other nodes for as long as the store is open: by
-// notifications where they get through, by asking where they do not.
+// listen passes on news from other nodes while the store is open. It receives
+// notifications if they arrive, and polls otherwise.
 func (h *notifier) listen() {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
@@ -77,7 +77,7 @@ func (h *notifier) listen() {
 	for ctx.Err() == nil {
 		wait := probeAgain
 		if errors.Is(h.receive(ctx), errLost) {
-			wait = jitter(pollEvery) // it worked before, so it may again
+			wait = jitter(pollEvery) // notifications arrived before, so retry soon
 		}
 		for until := time.Now().Add(wait); time.Now().Before(until) && ctx.Err() == nil; {
 			h.poll(ctx)
@@ -88,8 +88,8 @@ func (h *notifier) listen() {
 	}
 }
 
-// receive hands on notifications until the connection ends. The error is errLost
-// where they had come through.
+// receive passes on notifications until the connection ends. It returns errLost if
+// notifications had been arriving.
 func (h *notifier) receive(ctx context.Context) error {
 	conn, err := pgx.ConnectConfig(ctx, h.s.pool.Config().ConnConfig)
 	if err != nil {
@@ -103,7 +103,7 @@ func (h *notifier) receive(ctx context.Context) error {
 		return err
 	}
 	for {
-		h.poll(ctx) // whatever came before, or was lost
+		h.poll(ctx) // for lost notifications, and those from before LISTEN
 		for until := time.Now().Add(jitter(pollRarely)); time.Now().Before(until); {
 			waiting, cancel := context.WithDeadline(ctx, until)
 			got, err := conn.WaitForNotification(waiting)
@@ -120,8 +120,7 @@ func (h *notifier) receive(ctx context.Context) error {
 	}
 }
 
-// probe finds out whether a notification that is sent as all are, through the
-// pool, comes through.
+// probe checks that a notification sent through the pool, like all others, arrives.
 func (h *notifier) probe(ctx context.Context, conn *pgx.Conn) error {
 	ctx, cancel := context.WithTimeout(ctx, probeWithin)
 	defer cancel()
@@ -145,7 +144,7 @@ func (h *notifier) probe(ctx context.Context, conn *pgx.Conn) error {
 	}
 }
 
-// heard hands on a notification of another node.
+// heard passes on a notification from another node.
 func (h *notifier) heard(payload string) {
 	var n notice
 	if json.Unmarshal([]byte(payload), &n) != nil || n.Node == h.node || n.Probe {
@@ -168,7 +167,8 @@ func (h *notifier) heard(payload string) {
 	h.spread(news)
 }
 
-// tellAll tells of every queue there is, and reports whether it could.
+// tellAll tells the listeners that any queue may have changed, and reports whether it
+// could read the list of queues.
 func (h *notifier) tellAll() bool {
 	ctx, cancel := context.WithTimeout(context.Background(), notifierWithin)
 	defer cancel()
@@ -188,8 +188,8 @@ func (h *notifier) tellAll() bool {
 	return true
 }
 
-// poll asks whether there are events that this node has not heard of. Nothing
-// new is one query.
+// poll asks the database for events that this node does not know. If there are none, it
+// costs one query.
 func (h *notifier) poll(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, notifierWithin)
 	defer cancel()

@@ -9,16 +9,16 @@ import (
 	"github.com/gopherqueue/gq/store/codec"
 )
 
-// eventLog is the events of a segment as they are written: each with the id of its
-// job and its queue, which is left empty where it is that of the event before.
+// eventLog encodes the events of a segment, each with the id of its job and its queue. The
+// queue is empty if it is the same as that of the previous event.
 type eventLog struct {
 	n     int
 	data  []byte
-	queue string // of the last one
-	err   error  // the first
+	queue string // of the last event
+	err   error  // the first one
 }
 
-// add writes an event of a queue.
+// add appends an event of a queue.
 func (l *eventLog) add(queue string, e *gq.Event) {
 	if l.err != nil {
 		return
@@ -34,19 +34,19 @@ func (l *eventLog) add(queue string, e *gq.Event) {
 	l.n++
 }
 
-// eventGuess is how many bytes an event has.
+// eventGuess estimates the size of an encoded event in bytes.
 const eventGuess = 32
 
-// maxOmitted is how many events of a job a segment may have, by far.
+// maxOmitted is far more events than one job can have in a segment.
 const maxOmitted = 1 << 20
 
-// walkLog reads the events of a segment in their order, each with its place in
-// it. Where events have been left out there is no id of a job but a zero one, and
-// how many they were. Where jobs are given, the ids are those that the jobs had before
-// they had these numbers: see insertFast.
+// walkLog calls f for the events of a segment in order, with the position of each. A zero
+// job id and a count stand for events that trimLog left out. If jobs is given, the log
+// contains the ids from before the jobs had these numbers; walkLog computes the final ids
+// (see insertFast).
 func (k *idKey) walkLog(b []byte, jobs []int64, f func(place int, e gq.Event, encoded []byte)) error {
 	queue := ""
-	var before, now gq.JobID // the last id that was translated
+	var before, now gq.JobID // the last id translated, and its final id
 	for place := 0; len(b) > 0; place++ {
 		var id gq.JobID
 		if len(b) < len(id) {
@@ -91,7 +91,7 @@ func (k *idKey) walkLog(b []byte, jobs []int64, f func(place int, e gq.Event, en
 	return nil
 }
 
-// decodeLog reads the events of a segment whose first has the number seq.
+// decodeLog decodes the events of a segment whose first event has the number seq.
 func (k *idKey) decodeLog(b []byte, jobs []int64, seq int64, at time.Time) (events []gq.Event, err error) {
 	err = k.walkLog(b, jobs, func(place int, e gq.Event, _ []byte) {
 		e.Seq, e.Time = uint64(seq)+uint64(place), at
@@ -103,8 +103,7 @@ func (k *idKey) decodeLog(b []byte, jobs []int64, seq int64, at time.Time) (even
 	return events, nil
 }
 
-// trimLog leaves out the events of jobs that are not kept. The others stay in
-// their places.
+// trimLog removes the events of jobs that keep rejects. The others keep their positions.
 func (k *idKey) trimLog(b []byte, jobs []int64, keep func(gq.JobID) bool) (lean []byte, err error) {
 	queue, next := "", 0
 	err = k.walkLog(b, jobs, func(place int, e gq.Event, encoded []byte) {

@@ -13,13 +13,12 @@ import (
 
 var _ store.Notifier = (*Store)(nil)
 
-// notifier follows the commits of its store: it has their events numbered, tells
-// whoever asked in this process, and sends word to the other nodes. While it is
-// at it the next commits gather, so that there is at most one notification for
-// many of them.
+// notifier follows the commits of its store: it numbers their events, tells the listeners
+// in this process, and notifies the other nodes. It works in rounds, so that all commits
+// made during one round share one notification.
 type notifier struct {
 	s    *Store
-	node string // tells its own notifications from others
+	node string // by which it recognizes its own notifications
 
 	wake chan struct{}  // holds one
 	quit chan struct{}  // closed by stop
@@ -27,20 +26,20 @@ type notifier struct {
 
 	mu        sync.Mutex
 	changes   effects                  // guarded by mu; since the last round
-	sharing   map[string]*[]string     // guarded by mu; the queues of a queue's pool, as far as this node has claimed from one
+	sharing   map[string]*[]string     // guarded by mu; by queue, the queues of its pool, if this node has claimed from one of them
 	listeners map[int]func(store.News) // guarded by mu
 	next      int                      // guarded by mu; key of the next listener
 	followers int                      // guarded by mu; listeners that want events promptly
 	listening bool                     // guarded by mu; there is a goroutine for notifications
 	last      int64                    // guarded by mu; number of the newest event known
-	polled    int64                    // guarded by mu; up to which poll has told; others' events may have got their numbers here
+	polled    int64                    // guarded by mu; poll has told of events up to here; last may include other nodes' events
 }
 
-// effects are what a commit, or several, may have changed for claims.
+// effects is what one or more commits may have changed for claims.
 type effects struct {
 	opened map[string]bool // queues where jobs may have become claimable, or a limit has changed
 	freed  map[string]bool // queues where a job has ended
-	due    int64           // the earliest instant at which time changes a job that was written, or one before; 0 if there is none
+	due    int64           // no later than the first instant at which time changes a written job; 0 for none
 }
 
 func (c *effects) open(queues ...string) { note(&c.opened, queues) }
@@ -55,7 +54,7 @@ func note(in *map[string]bool, queues []string) {
 	}
 }
 
-// at records when time changes a job; 0 is never.
+// at records an instant at which time changes a job; 0 means never.
 func (c *effects) at(due int64) {
 	if c.due == 0 || due != 0 && due < c.due {
 		c.due = due
@@ -79,16 +78,16 @@ func (c *effects) news(last int64) store.News {
 }
 
 const (
-	// notifierPause is the least time between two rounds. Where a round takes long,
-	// because everything does, the pause is notifierShare times as long, up to
-	// notifierPauseMost, so that the work itself has most of the database.
+	// notifierPause is the shortest pause between two rounds. After a slow round on a
+	// busy database the pause is notifierShare times as long as the round, up to
+	// notifierPauseMost, so that most of the database's capacity is left for jobs.
 	notifierPause     = 10 * time.Millisecond
 	notifierShare     = 4
 	notifierPauseMost = 100 * time.Millisecond
-	// numberLate is how long events may wait for their numbers while nobody follows them.
-	// A call that reads events numbers them first.
+	// numberLate is how long events may stay without numbers while no listener follows
+	// them. A call that reads events numbers them first.
 	numberLate = 500 * time.Millisecond
-	// notifierWithin is how long a round may take.
+	// notifierWithin is the time limit of a round.
 	notifierWithin = 10 * time.Second
 )
 
@@ -104,8 +103,8 @@ func (h *notifier) stop() {
 	h.all.Wait()
 }
 
-// tell takes the changes of a commit, and whether it has events. Listeners in this
-// process hear of the changes at once, and of the events when they have numbers.
+// tell records the effects of a commit, and whether it has events. It passes the effects
+// on to listeners in this process at once, and events once they have numbers.
 func (h *notifier) tell(c *effects, events bool) {
 	if c.none() && !events {
 		return
@@ -120,7 +119,7 @@ func (h *notifier) tell(c *effects, events bool) {
 }
 
 func (h *notifier) serve() {
-	late := time.NewTimer(0) // for events that nobody waits for
+	late := time.NewTimer(0) // for events that no listener waits for
 	defer late.Stop()
 	for numbered := time.Now(); ; {
 		select {
@@ -142,7 +141,7 @@ func (h *notifier) serve() {
 	}
 }
 
-// pause waits, unless the store is closed.
+// pause waits. It returns false if the store is closed meanwhile.
 func (h *notifier) pause(d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -154,9 +153,9 @@ func (h *notifier) pause(d time.Duration) bool {
 	}
 }
 
-// round tells of the commits since the last one. It numbers their events if a listener
-// waits for them or it must, and reports whether it did. What goes wrong here is made up
-// for by whoever reads events next.
+// round passes on the commits since the last round. It numbers their events if a listener
+// waits for them or must is true, and reports whether it tried. If numbering fails, the
+// next call that reads events does it.
 func (h *notifier) round(must bool) (numbered bool) {
 	h.mu.Lock()
 	changed := h.changes
@@ -175,11 +174,11 @@ func (h *notifier) round(must bool) (numbered bool) {
 	if must || len(changed.opened) > 0 || len(changed.freed) > 0 {
 		h.notify(ctx, &changed, last, !must)
 	}
-	_ = h.s.raise(ctx, h.s.floors.ripe(int(h.s.floors.every.Load()))) // or the next time; claims walk further until then
+	_ = h.s.raise(ctx, h.s.floors.ripe(int(h.s.floors.every.Load()))) // if it fails, claims read more of the index until the next round
 	return must
 }
 
-// spread tells the listeners of this process.
+// spread calls the listeners of this process.
 func (h *notifier) spread(news store.News) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -189,7 +188,7 @@ func (h *notifier) spread(news store.News) {
 func (h *notifier) spreadLocked(news store.News) {
 	h.last = max(h.last, int64(news.Event))
 	pools := make(map[*[]string]bool)
-	for _, queue := range slices.Concat(news.Queues, news.Freed) { // room that one queue of a pool leaves is for all of them
+	for _, queue := range slices.Concat(news.Queues, news.Freed) { // capacity freed in one queue is free for all queues of its pool
 		if pool := h.sharing[queue]; pool != nil {
 			pools[pool] = true
 		}
@@ -202,8 +201,8 @@ func (h *notifier) spreadLocked(news store.News) {
 	}
 }
 
-// learn notes queues that share pools. Whoever waits for room has tried to claim, so
-// that this node knows of the queues that may leave it some.
+// learn records queues that share a pool. A caller that waits for capacity has tried to
+// claim, so this node knows the queues that may free some.
 func (h *notifier) learn(sharing []string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -225,7 +224,7 @@ func (s *Store) Notify(events bool, f func(store.News)) (stop func()) {
 	key := h.next
 	h.listeners[key] = f
 	select {
-	case <-h.quit: // closed; nothing will be told
+	case <-h.quit: // the store is closed; f is never called
 	default:
 		if !h.listening {
 			h.listening = true
@@ -242,7 +241,7 @@ func (s *Store) Notify(events bool, f func(store.News)) (stop func()) {
 	}
 }
 
-// jitter keeps nodes from asking at the same moments.
+// jitter changes d by up to a quarter, so that nodes do not poll at the same moments.
 func jitter(d time.Duration) time.Duration {
 	return d + time.Duration((rand.Float64()-0.5)*float64(d)/2)
 }

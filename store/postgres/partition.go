@@ -14,18 +14,18 @@ import (
 	"github.com/gopherqueue/gq/internal/retry"
 )
 
-// Numbers of jobs and segments begin with the day on which they were given.
+// The sequence numbers of jobs and segments have the day since 1970 in their upper bits.
 const (
 	dayBits = 32
 	day     = 24 * time.Hour
 )
 
-// partitioned are the tables that come in partitions, all with the same bounds.
+// partitioned lists the partitioned tables. Their partitions have the same bounds.
 var partitioned = []string{"done", "blob", "segment", "log", "report", "report_event"}
 
-// partition is where the numbers from first up to past are.
+// partition holds the numbers from first up to, but not including, past.
 type partition struct {
-	name        string // what follows the name of the table
+	name        string // suffix of its tables' names
 	first, past int64
 	gone        int64 // events up to this one may have been dropped from it
 }
@@ -34,13 +34,13 @@ func (p partition) table(of string) string { return "gq." + of + "_" + p.name }
 
 func dayOf(t time.Time) int64 { return t.UnixNano() / int64(day) }
 
-// startDay makes the partitions of today and tomorrow, and lets the numbers of today
-// begin. Any node may do so at any time. As long as nobody does, numbers go on
-// in yesterday's partition, which harms nobody.
+// startDay creates the partitions of today and tomorrow and moves the sequences on to
+// today. Any node may do so at any time. Until one does, numbers continue in yesterday's
+// partition, which does no harm.
 //
-// The numbers of segments move first. A transaction takes the numbers of jobs
-// before that of its segment, so no segment that tells of a job is in an older
-// partition than the job.
+// The sequence of segments moves first, and a transaction takes the numbers of its jobs
+// before that of its segment. So no segment with events of a job is in an older partition
+// than the job.
 func (s *Store) startDay(ctx context.Context) error {
 	var today int64
 	err := s.transact(ctx, "make partitions", s.begins.write, func(tx *txn) error {
@@ -75,7 +75,7 @@ func (s *Store) startDay(ctx context.Context) error {
 	if err != nil || today <= s.startedDay.Load() {
 		return err
 	}
-	// They are committed: numbers may lead there.
+	// The partitions are committed, so the sequences may move on.
 	err = s.transact(ctx, "begin a day", s.begins.write, func(tx *txn) error {
 		if _, err := tx.Exec(ctx, "SELECT pg_advisory_xact_lock($1, 0)", lockPartition); err != nil {
 			return err
@@ -94,11 +94,11 @@ func (s *Store) startDay(ctx context.Context) error {
 	return err
 }
 
-// create makes the tables of a partition, which nobody knows yet.
+// create creates the tables of a partition without attaching them.
 func (tx *txn) create(ctx context.Context, p partition) error {
 	for _, of := range partitioned {
 		sql := "CREATE TABLE " + p.table(of) + " (LIKE gq." + of + " INCLUDING ALL)"
-		if of == "segment" { // numbered after the commit, so that every row is changed once
+		if of == "segment" { // every row is updated once, when its events are numbered
 			sql += " WITH (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_cost_delay = 1)"
 		}
 		if _, err := tx.Exec(ctx, sql); err != nil {
@@ -108,8 +108,8 @@ func (tx *txn) create(ctx context.Context, p partition) error {
 	return nil
 }
 
-// attach makes a partition known. It does not keep anyone from reading or writing
-// the others.
+// attach attaches the tables of a partition. It blocks neither reads nor writes of other
+// partitions.
 func (tx *txn) attach(ctx context.Context, p partition) error {
 	from := fmt.Sprint(p.first)
 	if p.first == oldest {
@@ -126,28 +126,29 @@ func (tx *txn) attach(ctx context.Context, p partition) error {
 	return err
 }
 
-// oldest is before all numbers.
+// oldest is less than all sequence numbers.
 const oldest = -1 << 63
 
 const (
 	// closedFor is how long a partition is left alone after its last day.
 	closedFor = time.Hour
-	// carryMost is how many jobs are carried over to another partition at most.
+	// carryMost limits how many jobs are copied to another partition.
 	carryMost = 10_000
-	// maintainEvery is how often a node looks for partitions that can go, besides when a
-	// day begins and when jobs have gone, and maintainAgain when it looks again at some
-	// that were in use.
+	// maintainEvery is how often a node looks for partitions to drop; it also looks when
+	// a day begins and when jobs have expired. maintainAgain is how soon it retries
+	// partitions that were in use.
 	maintainEvery = time.Hour
 	maintainAgain = time.Minute
-	// maintainWait is how long maintain waits for others to let go of the tables. Everyone
-	// else waits behind it, so it waits only where nobody has them for long.
+	// maintainWait is how long maintain waits for a lock on the tables. All other
+	// transactions queue behind it, so it waits only after quiet has found none that
+	// holds the tables for long.
 	maintainWait = "; SET LOCAL lock_timeout = '250ms'"
-	// quietWithin is how long maintain watches whether somebody does.
+	// quietWithin is how long quiet watches for that.
 	quietWithin = time.Second
 )
 
-// maintain makes new partitions when a day begins and drops the old ones. It is part
-// of Collect, and does nothing most of the time.
+// maintain creates partitions when a day begins and drops old ones. Collect calls it; most
+// of the time it does nothing.
 func (s *Store) maintain(ctx context.Context) error {
 	now := time.Now().UnixNano()
 	next := s.maintainAt.Load()
@@ -171,13 +172,13 @@ func (s *Store) maintain(ctx context.Context) error {
 	return err
 }
 
-// errBusy says that a partition cannot go right now.
+// errBusy means that a partition cannot be dropped right now.
 var errBusy = errors.New("partition in use")
 
-// drop drops partitions of which nothing, or not much, is left, and reports whether
-// all of them went. Where others hold them it is left for the next time.
+// drop drops partitions whose jobs are all, or almost all, gone, and reports whether none
+// remains to drop. If others hold the tables it leaves the work for the next time.
 func (s *Store) drop(ctx context.Context) (all bool, err error) {
-	if _, err := s.sequence(ctx); err != nil { // events have numbers before they go
+	if _, err := s.sequence(ctx); err != nil { // events must have numbers before they are dropped
 		return false, err
 	}
 	for s.quiet(ctx) {
@@ -208,8 +209,8 @@ func (s *Store) drop(ctx context.Context) (all bool, err error) {
 	return false, nil
 }
 
-// quiet reports whether everyone who has the tables in use at this moment is done
-// with them soon. It holds nothing and keeps nobody waiting.
+// quiet reports whether all transactions that use the tables now end within quietWithin.
+// It takes no lock on the tables.
 func (s *Store) quiet(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, quietWithin)
 	defer cancel()
@@ -243,8 +244,8 @@ func (s *Store) quiet(ctx context.Context) bool {
 	}
 }
 
-// spent finds a partition that can go, with the one before it if what is left of
-// both is not too much for one.
+// spent finds a partition to drop, together with the one before it if the jobs left in
+// both fit into one.
 func (tx *txn) spent(ctx context.Context) ([]partition, error) {
 	rows, err := tx.Query(ctx, "SELECT name, first, past, gone FROM gq.partition WHERE past <= $1 ORDER BY first",
 		dayOf(tx.now.Add(-closedFor))<<dayBits)
@@ -255,14 +256,14 @@ func (tx *txn) spent(ctx context.Context) ([]partition, error) {
 		err = from.Scan(&p.name, &p.first, &p.past, &p.gone)
 		return p, err
 	})
-	before := carryMost + 1 // jobs that are left in the partition before
+	before := carryMost + 1 // jobs left in the partition before
 	for i, p := range closed {
 		left, gone, err := tx.remainder(ctx, p)
 		if err != nil {
 			return nil, err
 		}
 		switch together := left+before <= carryMost; {
-		case gone < left || left > carryMost: // to copy it would cost more than it frees
+		case gone < left || left > carryMost: // copying would cost more than it frees
 		case together:
 			return closed[i-1 : i+1], nil
 		case gone > 0:
@@ -273,8 +274,8 @@ func (tx *txn) spent(ctx context.Context) ([]partition, error) {
 	return nil, err
 }
 
-// remainder counts the jobs of a partition that are left and those that are gone,
-// up to a bit more than is of interest.
+// remainder counts the jobs of a partition that are left and those that are gone, each
+// kind and status only up to carryMost + 1.
 func (tx *txn) remainder(ctx context.Context, p partition) (left, gone int, err error) {
 	const some = "SELECT count(*) FROM (SELECT FROM gq."
 	err = tx.QueryRow(ctx, some+"live WHERE seq >= $1 AND seq < $2 LIMIT $3) AS s", p.first, p.past, carryMost+1).Scan(&left)
@@ -295,13 +296,12 @@ func (tx *txn) remainder(ctx context.Context, p partition) (left, gone int, err 
 	return left, gone, err
 }
 
-// replace puts one partition in the place of some that are neighbours, with what
-// is left of them, and drops them.
+// replace copies what is left of adjacent partitions to a new one, and drops them.
 //
-// Jobs that are left may change meanwhile: whoever writes to their partition
-// waits until they are copied. What is left of the events cannot change, unless a
-// transaction ends that was open for all the time since: then all is undone. Only
-// at the end everyone is kept out, for as long as it takes to change the catalog.
+// Remaining jobs may change meanwhile, so writers to the old partitions wait until the
+// copy is done. Remaining events change only if a transaction commits that has been open
+// since the partition's day; then replace fails with errBusy and is rolled back. It blocks
+// all access only at the end, while it changes the catalog.
 func (tx *txn) replace(ctx context.Context, group []partition) error {
 	last := group[len(group)-1]
 	p := partition{name: last.name + "_kept", first: group[0].first, past: last.past}
@@ -318,7 +318,7 @@ func (tx *txn) replace(ctx context.Context, group []partition) error {
 			return err
 		}
 	}
-	var event int64 // what is numbered later was committed later
+	var event int64 // a segment with a greater number was committed after this snapshot
 	if err := tx.QueryRow(ctx, "SELECT event FROM gq.head").Scan(&event); err != nil {
 		return err
 	}
@@ -337,7 +337,7 @@ func (tx *txn) replace(ctx context.Context, group []partition) error {
 	if err := tx.carryEvents(ctx, p, left); err != nil {
 		return err
 	}
-	// The lock of the head stays out of this: whoever has it may be waiting for us.
+	// The head lock must not be taken here: its holder may be waiting for our locks.
 	for _, of := range partitioned {
 		for _, old := range group {
 			if _, err := tx.Exec(ctx, "ALTER TABLE gq."+of+" DETACH PARTITION "+old.table(of)); err != nil {
@@ -370,18 +370,18 @@ func (tx *txn) replace(ctx context.Context, group []partition) error {
 	return tx.attach(ctx, p)
 }
 
-// leftover is what is left in a range of numbers.
+// leftover is what is left of a range of numbers.
 type leftover struct {
-	seqs     []int64           // of the jobs in it
-	segments []int64           // in it that tell of a job that is left anywhere
-	jobs     map[gq.JobID]bool // of which these tell
+	seqs     []int64           // remaining jobs in the range
+	segments []int64           // segments in the range with events of a remaining job, in the range or not
+	jobs     map[gq.JobID]bool // the jobs of these events
 }
 
-// readMost is how many jobs are read to find the events that must stay.
+// readMost limits how many jobs are read to find the events to keep.
 const readMost = 1_000_000
 
-// left finds the jobs that are left and all segments that tell of them. Those in
-// newer partitions have no segments in an older one.
+// left finds the remaining jobs and the segments with their events. It need not read newer
+// partitions: their jobs have no segments in an older one.
 func (tx *txn) left(ctx context.Context, p partition) (l leftover, err error) {
 	rows, err := tx.Query(ctx, `
 		SELECT s.seq, s.data FROM gq.live AS s WHERE s.seq < $1
@@ -425,16 +425,16 @@ func (tx *txn) left(ctx context.Context, p partition) (l leftover, err error) {
 		l.segments = append(l.segments, id)
 	}
 	slices.Sort(l.segments)
-	if len(l.seqs) > 2*carryMost { // many have come since they were counted
+	if len(l.seqs) > 2*carryMost { // many jobs ended since they were counted
 		return l, errBusy
 	}
 	return l, err
 }
 
-// carryStep is how many segments are copied at a time.
+// carryStep is how many segments are copied per statement.
 const carryStep = 500
 
-// carryEvents copies what is left of segments.
+// carryEvents copies the segments in l without the events of jobs that are gone.
 func (tx *txn) carryEvents(ctx context.Context, p partition, l leftover) error {
 	jobs := make([][16]byte, 0, len(l.jobs))
 	for id := range l.jobs {

@@ -13,18 +13,18 @@ import (
 // endings are the statuses that have a horizon.
 var endings = []gq.Status{gq.StatusCompleted, gq.StatusFailed, gq.StatusDeadLetter, gq.StatusCancelled}
 
-// kept is the condition for a row of gq.done, with the alias s, to be a job that
-// still is: the horizon has not passed it.
+// kept is the condition that a row of gq.done, with the alias s, is a job that still
+// exists: the horizon has not passed it.
 const kept = `
 	NOT EXISTS (
 		SELECT FROM gq.horizon AS h
 		WHERE h.status = s.status AND (h.ended, h.seq) >= (s.ended, s.seq)
 	)`
 
-// Collect implements [store.Store]. It moves the horizons on, which makes jobs
-// disappear for everyone at once, and removes the ways that lead to them. Their
-// rows go with their partition: see maintain. One at a time does it; others wait, and
-// find what is left. Where somebody holds it up for longer it is left for the next time.
+// Collect implements [store.Store]. It moves the horizons on, which hides jobs from all
+// nodes at once, and deletes their ids, leases and keys. Their rows are dropped with their
+// partition: see maintain. Collectors take turns. A call that waits for longer than
+// collectWait leaves the work for the next one.
 func (s *Store) Collect(ctx context.Context, limit int) (int, error) {
 	removed := 0
 	over, err := s.expired(ctx)
@@ -67,8 +67,8 @@ func (s *Store) Collect(ctx context.Context, limit int) (int, error) {
 	return 0, s.maintain(ctx)
 }
 
-// collectWait is how long Collect waits for whoever collects or purges, and for keys that
-// somebody is using again.
+// collectWait is how long Collect waits for another call that collects or purges, and for
+// keys that a submission is reusing.
 const collectWait = "2s"
 
 // expired reports whether there is anything to collect.
@@ -87,8 +87,8 @@ func (s *Store) expired(ctx context.Context) (over bool, err error) {
 	return over, err
 }
 
-// anyEnded tells whether there is a job that ended, in one of several ways, between
-// the horizon and an instant, along the index done_ended.
+// anyEnded selects whether any job ended between the horizon of its status and an instant.
+// It uses the index done_ended.
 const anyEnded = `
 	SELECT EXISTS (
 		SELECT
@@ -106,8 +106,8 @@ const anyEnded = `
 		) AS d
 	)`
 
-// ended are the jobs behind a horizon that ended up to an instant, in their
-// order, along the index done_ended.
+// ended selects the jobs of a status after its horizon that ended up to an instant, in the
+// order in which they ended. It uses the index done_ended.
 const ended = `
 	SELECT seq, ended, queue
 	FROM gq.done
@@ -115,8 +115,8 @@ const ended = `
 	ORDER BY ended, seq + 0
 	LIMIT $5`
 
-// expire moves the horizon of a status past up to limit jobs. A job that has
-// dependents to tell may go: gq.ended knows what they have to be told.
+// expire moves the horizon of a status past up to limit jobs. A job with dependents that
+// do not know of its end may go: gq.ended has what they need.
 func (tx *txn) expire(ctx context.Context, status gq.Status, limit int) (int, error) {
 	if limit < 1 {
 		return 0, nil
@@ -150,7 +150,7 @@ func (tx *txn) expire(ctx context.Context, status gq.Status, limit int) (int, er
 	return len(seqs), nil
 }
 
-// horizon is the last job that is gone of those that ended in a status.
+// horizon is the last of the jobs that ended in a status and have expired.
 type horizon struct{ ended, seq int64 }
 
 func (tx *txn) horizon(ctx context.Context, status gq.Status) (h horizon, err error) {
@@ -164,9 +164,9 @@ func (tx *txn) horizon(ctx context.Context, status gq.Status) (h horizon, err er
 
 var _ store.Purger = (*Store)(nil)
 
-// Purge implements [store.Purger]. It is the one thing that deletes from the
-// tables of what has happened: retention does not, and drops whole partitions. The
-// log keeps its segments, which go with theirs.
+// Purge implements [store.Purger]. Only Purge deletes rows of finished jobs one by one;
+// retention drops whole partitions. The events stay in the log until their partition is
+// dropped.
 func (s *Store) Purge(ctx context.Context, ids []gq.JobID) ([]error, error) {
 	var answers []error
 	err := s.write(ctx, "purge", func(tx *txn) error {
@@ -210,7 +210,7 @@ func (s *Store) Purge(ctx context.Context, ids []gq.JobID) ([]error, error) {
 			case r.home != inDone:
 				answers[i] = gq.ErrIllegalMove.Errorf("job %s is still %s; only finished jobs can be purged", id, r.state.Status)
 			default:
-				delete(known, id) // named again, it is not there
+				delete(known, id) // a second mention is not found
 				gone = append(gone, int64(r.state.Sequence))
 				tx.count(place{r.queue, r.state.Status}, -1)
 			}
