@@ -6,12 +6,12 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 )
 
-// arrays encodes the slices that statements are given column by column. The codec
-// of pgx, which it is for everything else, boxes each element.
+// arrays is a faster encoder for the slices that statements take as columns. The codec of
+// pgx, which it embeds for everything else, boxes each element.
 type arrays struct{ *pgtype.ArrayCodec }
 
-// registerArrays has a connection encode arrays faster. Others, such as those of
-// an application, do without.
+// registerArrays makes a connection encode arrays with arrays. An application's connections
+// work without it.
 func registerArrays(m *pgtype.Map) {
 	for _, oid := range []uint32{pgtype.Int8ArrayOID, pgtype.Int2ArrayOID, pgtype.TextArrayOID, pgtype.ByteaArrayOID, pgtype.UUIDArrayOID} {
 		t, ok := m.TypeForOID(oid)
@@ -24,8 +24,8 @@ func registerArrays(m *pgtype.Map) {
 	}
 }
 
-// registerIDs has a connection know what ids are also where it does not ask the server,
-// as an application's may be set up.
+// registerIDs makes a connection encode ids as uuid even if it does not ask the server for
+// parameter types, as an application may have configured it.
 func registerIDs(m *pgtype.Map) {
 	if m == nil {
 		return
@@ -67,10 +67,10 @@ func (c arrays) PlanEncode(m *pgtype.Map, oid uint32, format int16, value any) p
 	return c.ArrayCodec.PlanEncode(m, oid, format, value)
 }
 
-// encodeArray writes a slice as PostgreSQL reads an array of one dimension.
+// encodeArray encodes a slice as a one-dimensional array in binary format.
 type encodeArray[T any] struct {
 	element uint32
-	size    int // of an element, or a guess at it
+	size    int // estimated size of an element in bytes
 	add     func(b []byte, v T) []byte
 }
 

@@ -11,9 +11,9 @@ import (
 	"github.com/gopherqueue/gq/store"
 )
 
-// PutDocs implements [store.Store]. Whoever has the lock of documents is the
-// only one who changes them, so that nothing comes between the check and the
-// write, and versions become known in their order.
+// PutDocs implements [store.Store]. Only the holder of the document lock changes documents,
+// so that no other change comes between the check and the write, and versions become
+// visible in order.
 func (s *Store) PutDocs(ctx context.Context, docs []store.Doc) (versions []uint64, err error) {
 	if err := store.CheckDocs(docs); err != nil {
 		return nil, fmt.Errorf("put documents: %w", err)
@@ -38,7 +38,7 @@ func (s *Store) PutDocs(ctx context.Context, docs []store.Doc) (versions []uint6
 	return versions, nil
 }
 
-// lockDocs takes the last lock of a transaction that writes documents.
+// lockDocs takes the document lock, the last lock of a transaction that writes documents.
 func (tx *txn) lockDocs(ctx context.Context, docs []store.Doc) error {
 	if len(docs) == 0 {
 		return nil
@@ -47,7 +47,7 @@ func (tx *txn) lockDocs(ctx context.Context, docs []store.Doc) error {
 	return err
 }
 
-// checkVersions refuses documents that are not as the caller has read them.
+// checkVersions refuses documents that changed since the caller read them.
 func (tx *txn) checkVersions(ctx context.Context, docs []store.Doc) error {
 	kinds, names := make([]string, len(docs)), make([]string, len(docs))
 	for i := range docs {

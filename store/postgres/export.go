@@ -23,17 +23,17 @@ var (
 	_ store.Importer = (*Store)(nil)
 )
 
-// export reads the tables in one snapshot, while the nodes go on. It writes
-// nothing: segments that have no numbers yet are numbered here as they would be.
+// export reads the tables in one snapshot while the nodes keep working. It writes nothing:
+// to segments that have no numbers yet, it assigns the numbers that they will get.
 type export struct {
 	s      *Store
-	tx     *txn // nil once it is closed
+	tx     *txn // nil after Close
 	head   store.Head
 	stages []stage
 }
 
-// stage reads the items of a kind after one. Where there may be more it returns
-// the last.
+// stage reads up to limit items of one kind after a position. It returns the position of
+// the last one, or "" if there are no more.
 type stage struct {
 	name string
 	read func(ctx context.Context, after string, limit int, items *store.Items) (last string, err error)
@@ -62,15 +62,15 @@ func (s *Store) Export(ctx context.Context) (store.Export, error) {
 		{"ended", x.ended},
 	}
 	if err := x.begin(ctx); err != nil {
-		_ = x.Close() // a reading transaction has nothing to lose
+		_ = x.Close() // a read-only transaction loses nothing
 		return nil, fmt.Errorf("export: %w", err)
 	}
 	return x, nil
 }
 
-// begin reads the head. The origin takes in what any change of the store changes:
-// events have numbers, versions of documents too, and whatever happens to a job
-// without an event changes its row in gq.live.
+// begin reads the head. Any change of the store changes the origin: it is a hash of the
+// numbers of events and document versions, the queues and pools, and the rows of gq.live,
+// which change even if a job changes without an event.
 func (x *export) begin(ctx context.Context) error {
 	var event, fresh, gone, at, lastJob, lastDoc, done int64
 	var made string
@@ -188,7 +188,7 @@ func (x *export) queues(ctx context.Context, _ string, _ int, items *store.Items
 	return "", err
 }
 
-// docStep is how many documents are read at once: they may have a mebibyte each.
+// docStep limits how many documents are read at once: each may have a mebibyte.
 const docStep = 100
 
 func (x *export) docs(ctx context.Context, after string, limit int, items *store.Items) (string, error) {
@@ -211,8 +211,8 @@ func (x *export) docs(ctx context.Context, after string, limit int, items *store
 	return last.Kind + "\x00" + last.Name, nil
 }
 
-// events reads whole segments by their numbers, and of those that are incomplete
-// the events of jobs that are kept.
+// events reads whole segments in the order of their numbers. Of segments that may be
+// incomplete, it returns only the events of jobs that still exist.
 func (x *export) events(ctx context.Context, after string, limit int, items *store.Items) (string, error) {
 	from, err := number(after)
 	if err != nil {
@@ -245,7 +245,8 @@ func (x *export) events(ctx context.Context, after string, limit int, items *sto
 	return strconv.FormatInt(until, 10), err
 }
 
-// kept leaves out the events of jobs that are gone, where there may be some.
+// kept removes the events of jobs that are gone. Only events up to head.Gone may be of
+// such jobs.
 func (x *export) kept(ctx context.Context, events []gq.Event) ([]gq.Event, error) {
 	var ids [][16]byte
 	for i := range events {
@@ -265,11 +266,11 @@ func (x *export) kept(ctx context.Context, events []gq.Event) ([]gq.Event, error
 	return slices.DeleteFunc(events, func(e gq.Event) bool { return e.Seq <= x.head.Gone && !there[e.Job] }), err
 }
 
-// freshStep is how many segments without numbers are read at once.
+// freshStep is how many unnumbered segments are read at once.
 const freshStep = 64
 
-// fresh reads what was committed and has no number yet. The cursor is the place and
-// the id of the last segment, and the next number.
+// fresh reads committed segments that have no numbers yet. The cursor is the place and the
+// id of the last segment, and the next number.
 func (x *export) fresh(ctx context.Context, after string, _ int, items *store.Items) (string, error) {
 	var place, id, seq int64
 	if after != "" {
@@ -309,7 +310,7 @@ func (x *export) fresh(ctx context.Context, after string, _ int, items *store.It
 	return fmt.Sprint(place, id, seq), nil
 }
 
-// jobs reads whole jobs by their numbers, fewer where they are large.
+// jobs reads whole jobs in the order of their numbers, and fewer of them if they are large.
 func (x *export) jobs(ctx context.Context, after string, limit int, items *store.Items) (string, error) {
 	from, err := number(after)
 	if err != nil {
@@ -358,7 +359,7 @@ func (x *export) jobs(ctx context.Context, after string, limit int, items *store
 	return strconv.FormatInt(seqs[len(seqs)-1], 10), err
 }
 
-// keys tells when the idempotency keys of jobs become free.
+// keys returns when the idempotency keys of jobs expire, by job.
 func (x *export) keys(ctx context.Context, seqs []int64) (map[int64]int64, error) {
 	rows, err := x.tx.Query(ctx, "SELECT seq, expires FROM gq.idempotency WHERE seq = ANY ($1)", seqs)
 	if err != nil {
@@ -440,7 +441,7 @@ func (x *export) ended(ctx context.Context, after string, limit int, items *stor
 	return strconv.FormatInt(parent, 10), nil
 }
 
-// number reads a number of a cursor; "" is 0.
+// number parses a number of a cursor; "" is 0.
 func number(text string) (int64, error) {
 	if text == "" {
 		return 0, nil

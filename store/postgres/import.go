@@ -14,9 +14,9 @@ import (
 	"github.com/gopherqueue/gq/store"
 )
 
-// importTables exist only while a database is being filled. A row of gq.import
-// says from where and how far it has got; it is written with every part. Events
-// come before their jobs: gq.import_told remembers which segments tell of whom.
+// importTables exist only during an import. The row of gq.import has the origin and the
+// progress of the import; every write updates it. Events come before their jobs:
+// gq.import_told records which segments contain events of which job.
 const importTables = `
 	CREATE TABLE IF NOT EXISTS gq.import (
 		one    boolean PRIMARY KEY DEFAULT true CHECK (one),
@@ -30,14 +30,14 @@ const importTables = `
 		PRIMARY KEY (job, segment)
 	);`
 
-// importing is a database that is being filled.
+// importing is an import under way. It implements [store.Import].
 type importing struct {
 	s    *Store
 	step int64
 	mark []byte
 }
 
-// unfinished finds what is left of an import.
+// unfinished reads the progress of an unfinished import. origin is nil if there is none.
 func unfinished(ctx context.Context, db querier) (origin []byte, i importing, err error) {
 	var there bool
 	if err := db.QueryRow(ctx, "SELECT to_regclass('gq.import') IS NOT NULL").Scan(&there); err != nil || !there {
@@ -50,7 +50,7 @@ func unfinished(ctx context.Context, db querier) (origin []byte, i importing, er
 	return origin, i, err
 }
 
-// refuseUnfinished keeps servers from a database that is being filled.
+// refuseUnfinished returns an error if the database has an unfinished import.
 func refuseUnfinished(ctx context.Context, db querier) error {
 	origin, _, err := unfinished(ctx, db)
 	if err == nil && origin != nil {
@@ -86,8 +86,8 @@ func (s *Store) Import(ctx context.Context, h store.Head) (store.Import, error) 
 	return i, nil
 }
 
-// beginImport marks an empty database and sets the numbers that go on from the
-// origin's.
+// beginImport records the import in an empty database, and advances the sequences so that
+// they continue from the origin's.
 func (tx *txn) beginImport(ctx context.Context, h store.Head) error {
 	var empty bool
 	err := tx.QueryRow(ctx, `
@@ -108,7 +108,7 @@ func (tx *txn) beginImport(ctx context.Context, h store.Head) error {
 	tx.more.Queue(headLock, lockHead)
 	tx.more.Queue("UPDATE gq.round SET event = $1, gone = $2, time = greatest(time, $3) WHERE number = (SELECT number FROM gq.head)",
 		int64(h.LastEvent), int64(h.Gone), nanoseconds(h.Time))
-	// No segment may be of an earlier day than the jobs it tells of: see startDay.
+	// No segment may be of an earlier day than the jobs of its events: see startDay.
 	for sequence, last := range map[string]uint64{
 		"submission": h.LastJob, "segment_id": h.LastJob >> dayBits << dayBits, "doc_version": h.LastDoc,
 	} {
@@ -136,7 +136,7 @@ func (i *importing) Write(ctx context.Context, items store.Items, mark []byte) e
 	return err
 }
 
-// advance takes the next step, unless someone else has.
+// advance records the next step, and fails if another process already did.
 func (i *importing) advance(ctx context.Context, tx *txn, mark []byte) error {
 	tag, err := tx.Exec(ctx, "UPDATE gq.import SET step = step + 1, mark = $1 WHERE step = $2", mark, i.step)
 	if err == nil && tag.RowsAffected() == 0 {
@@ -198,7 +198,7 @@ func (tx *txn) importItems(ctx context.Context, items *store.Items) error {
 	return tx.flush(ctx)
 }
 
-// reportedQueues finds the queues whose jobs the views show.
+// reportedQueues finds the queues whose jobs the reporting views show.
 func (tx *txn) reportedQueues(ctx context.Context, items *store.Items) (map[string]bool, error) {
 	names := map[string]bool{matchingQueue: true}
 	queues, err := tx.readQueues(ctx, queuesOfPool, schedulerPool)
@@ -213,7 +213,7 @@ func (tx *txn) reportedQueues(ctx context.Context, items *store.Items) (map[stri
 	return names, err
 }
 
-// importEvents writes events with their numbers, as segments of this database.
+// importEvents writes events as segments of this database. The events keep their numbers.
 func (tx *txn) importEvents(ctx context.Context, events []gq.Event, isReported map[string]bool) error {
 	if len(events) == 0 {
 		return nil
@@ -224,12 +224,12 @@ func (tx *txn) importEvents(ctx context.Context, events []gq.Event, isReported m
 		datas                 [][]byte
 		told                  [][16]byte
 		tokens                [][16]byte
-		runs                  []int // whose segment it is told in
+		runs                  []int // for each of told, the index of its segment in seqs
 		report                reports
 	)
 	for len(events) > 0 {
 		run := events[:store.EventRun(events)]
-		// What was changed after its submission is told by a segment of its own: see
+		// An update of a job must not share the segment of its submission: see
 		// untouched.
 		if i := slices.IndexFunc(run[1:], func(e gq.Event) bool { return e.Type == gq.EventUpdated }); i >= 0 {
 			run = run[:i+1]
@@ -279,7 +279,7 @@ func (tx *txn) importEvents(ctx context.Context, events []gq.Event, isReported m
 	return report.write(&tx.more, 0)
 }
 
-// importJobs writes jobs as they are, and counts them.
+// importJobs writes jobs unchanged, and counts them.
 func (tx *txn) importJobs(ctx context.Context, items []store.JobItem, isReported map[string]bool) error {
 	if len(items) == 0 {
 		return nil
@@ -296,9 +296,9 @@ func (tx *txn) importJobs(ctx context.Context, items []store.JobItem, isReported
 		turns = make(map[turnKey]uint64)
 
 		report reports
-		ran    []int64 // reported jobs, whose last run may be in the history only
+		ran    []int64 // reported jobs; the last run of some is only in their events
 		ids    [][16]byte
-		texts  []string // what their submissions tell
+		texts  []string // their submissions, for gq.report_event
 	)
 	for i := range items {
 		item := &items[i]
@@ -361,7 +361,7 @@ func (tx *txn) importJobs(ctx context.Context, items []store.JobItem, isReported
 	return nil
 }
 
-// told are the segments that tell of jobs, in their order.
+// told returns the segments with events of each job, in order.
 func (tx *txn) told(ctx context.Context, items []store.JobItem) (map[gq.JobID][]int64, error) {
 	ids := make([][16]byte, len(items))
 	for i := range items {

@@ -15,19 +15,19 @@ import (
 //go:embed schema.sql
 var schema string
 
-// A migration takes the tables from the layout before to its own, in SQL that also records
-// that in gq.migration.
+// migration upgrades the tables from the previous layout to its own. Its SQL also adds the
+// new version to gq.migration.
 type migration struct {
 	to   int
 	name string
 	sql  string
 }
 
-// migrations are all steps from an empty database to the layout of this program.
+// migrations lists all steps from an empty database to the layout of this program.
 var migrations = []migration{{1, "schema.sql", schema}}
 
-// Classes of advisory locks. The first word is "gq" and a number, to stay out
-// of the way of the application's own.
+// Classes of advisory locks: "gq" in ASCII and a number, to stay clear of the application's
+// own locks.
 const (
 	lockMigration = 0x67710001
 	lockRelease   = 0x67710002
@@ -42,18 +42,18 @@ const (
 	lockFloors    = 0x6771000B
 )
 
-// Layout is the state of a database.
+// Layout is the version of a database's tables, and the version that this program needs.
 type Layout struct {
-	Version int // of its tables, 0 where there are none
-	Current int // that this program works on
+	Version int // of the tables; 0 if there are none
+	Current int // required by this program
 }
 
-// Pending reports whether [MigrateUp] has something to do.
+// Pending reports whether [MigrateUp] has anything to do.
 func (l Layout) Pending() bool { return l.Version < l.Current }
 
-// MigrateUp brings a database to the layout of this program, in one transaction.
-// Any number of processes may do so at once. The error is [gq.ErrFormat] where
-// the tables are of a newer version or not ours.
+// MigrateUp upgrades a database to the layout of this program, in one transaction. Any
+// number of processes may do so at once. The error is [gq.ErrFormat] if the tables belong
+// to a newer version or to another program.
 func MigrateUp(ctx context.Context, url string) (before Layout, err error) {
 	err = connected(ctx, url, func(conn connection) error {
 		before, err = migrate(ctx, conn, migrations)
@@ -62,7 +62,7 @@ func MigrateUp(ctx context.Context, url string) (before Layout, err error) {
 	return before, err
 }
 
-// MigrateStatus tells the layout of a database and changes nothing.
+// MigrateStatus returns the layout of a database and changes nothing.
 func MigrateStatus(ctx context.Context, url string) (l Layout, err error) {
 	err = connected(ctx, url, func(conn connection) error {
 		l, err = layoutOf(ctx, conn, migrations)
@@ -71,8 +71,8 @@ func MigrateStatus(ctx context.Context, url string) (l Layout, err error) {
 	return l, err
 }
 
-// MigrateDump is the SQL that makes the layout of this program in the schema gq, for those who
-// apply it by other means.
+// MigrateDump returns the SQL that creates the layout of this program in the schema gq, for
+// applying it with other tools.
 func MigrateDump() string {
 	var b strings.Builder
 	for _, m := range migrations {
@@ -86,11 +86,11 @@ func connected(ctx context.Context, url string, f func(connection) error) error 
 	if err != nil {
 		return fmt.Errorf("migrate: %w", err)
 	}
-	settings, err := pgxpool.ParseConfig(url) // which knows what a URL says of a pool
+	settings, err := pgxpool.ParseConfig(url) // it accepts the pool parameters of a URL
 	if err != nil {
 		return fmt.Errorf("migrate: %w", err)
 	}
-	settings.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeExec // a pooler may know the names of others' statements
+	settings.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeExec // prepared statements of different clients may clash behind a pooler
 	conn, err := pgx.ConnectConfig(ctx, settings.ConnConfig)
 	if err != nil {
 		return fmt.Errorf("migrate: %w", err)
@@ -110,8 +110,8 @@ type querier interface {
 	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
 }
 
-// migrate applies what is missing, unless another process has, and refuses
-// tables that this program does not know.
+// migrate applies the missing steps, unless another process already did. It refuses tables
+// that this program does not know.
 func migrate(ctx context.Context, db beginner, steps []migration) (before Layout, err error) {
 	err = pgx.BeginFunc(ctx, db, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, "SELECT pg_advisory_xact_lock($1, 0)", lockMigration); err != nil {
@@ -133,8 +133,7 @@ func migrate(ctx context.Context, db beginner, steps []migration) (before Layout
 	return before, err
 }
 
-// layoutOf reads the layout and refuses one that this program cannot work on or
-// bring up to date.
+// layoutOf reads the layout. It refuses one that this program can neither use nor upgrade.
 func layoutOf(ctx context.Context, db querier, steps []migration) (Layout, error) {
 	l := Layout{Current: steps[len(steps)-1].to}
 	var schema, ours bool

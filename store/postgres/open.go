@@ -14,9 +14,9 @@ import (
 )
 
 // Open connects to a database and creates the tables of the store if there are none. The
-// parameter gq_schema of the URL names the schema that they are in, which is gq otherwise: queues
-// in different schemas share nothing but the database. The error is [gq.ErrFormat] if the tables
-// belong to a newer version or to another program.
+// URL parameter gq_schema names their schema; the default is gq. Queues in different schemas
+// share nothing but the database. The error is [gq.ErrFormat] if the tables belong to a
+// newer version or to another program.
 func Open(ctx context.Context, url string, cfg store.Config) (*Store, error) {
 	url, dialect, err := cutSchema(url)
 	if err != nil {
@@ -32,9 +32,9 @@ func Open(ctx context.Context, url string, cfg store.Config) (*Store, error) {
 	return open(ctx, settings, dialect, cfg, strings.Contains(url, "default_query_exec_mode"))
 }
 
-// OpenLike opens a store with the settings of the application's pool: its database, how it
-// authenticates and encrypts, and how it connects. The store has its own connections, because it
-// configures them in its own way. An empty schema is [DefaultSchema].
+// OpenLike opens a store with the settings of the application's pool for the database,
+// authentication, encryption and dialing. The store opens its own connections, because it
+// configures them differently. An empty schema means [DefaultSchema].
 func OpenLike(ctx context.Context, pool *pgxpool.Pool, schema string, cfg store.Config) (*Store, error) {
 	dialect, err := newDialect(schema)
 	if err != nil {
@@ -46,7 +46,7 @@ func OpenLike(ctx context.Context, pool *pgxpool.Pool, schema string, cfg store.
 	return open(ctx, settings, dialect, cfg, false)
 }
 
-// open opens a store. chosen says that the caller has chosen how statements are executed.
+// open opens a store. chosen means that the caller set the query execution mode.
 func open(ctx context.Context, settings *pgxpool.Config, dialect *dialect, cfg store.Config, chosen bool) (*Store, error) {
 	cfg, err := cfg.WithDefaults()
 	if err != nil {
@@ -58,7 +58,7 @@ func open(ctx context.Context, settings *pgxpool.Config, dialect *dialect, cfg s
 		return nil, fmt.Errorf("open postgres: %w", err)
 	}
 	if pooled && !chosen {
-		// The next transaction may run on a connection that knows no statement of ours.
+		// The next transaction may run on a connection without our prepared statements.
 		settings.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeCacheDescribe
 	}
 	begins := configure(settings, pooled)
@@ -121,8 +121,8 @@ func readIDKey(ctx context.Context, db querier) (*idKey, error) {
 	return newIDKey(secret)
 }
 
-// behindPooler reports whether a pooler such as PgBouncer is in between. A pooler invents the
-// process ids that it reports to clients, so they differ from that of the server process.
+// behindPooler reports whether the connection goes through a pooler such as PgBouncer. A
+// pooler reports invented process ids to its clients, which differ from the server's.
 func behindPooler(ctx context.Context, settings *pgx.ConnConfig) (bool, error) {
 	conn, err := pgx.ConnectConfig(ctx, settings)
 	if err != nil {
@@ -134,10 +134,10 @@ func behindPooler(ctx context.Context, settings *pgx.ConnConfig) (bool, error) {
 	return process != conn.PgConn().PID(), err
 }
 
-// maxConnections is how many connections a store opens at most unless its URL says otherwise. A
-// few do all the work; the others are for calls that wait for a lock. A store needs at least
-// minConnections: it resolves the outcome of a lost commit on another connection, and checks on
-// another one whether the store changed while it was exported.
+// maxConnections limits the connections of a store unless its URL sets another limit. A few
+// do all the work; the others serve calls that wait for a lock. A store needs at least
+// minConnections: it uses a second one to resolve the outcome of a lost commit, and to check
+// whether the store changed during an export.
 const (
 	maxConnections = 16
 	minConnections = 2
@@ -157,8 +157,8 @@ func (s *Store) Close() error {
 	defer s.pool.Close()
 	s.under.Wait()
 	s.notifier.stop()
-	// Read-only calls have returned the time too, and the next process must not see an earlier
-	// one. If the database cannot be reached nothing is lost: all acknowledged work is committed.
+	// Read-only calls have also returned the time, and the next process must not return an
+	// earlier one. If this write fails no work is lost: all acknowledged work is committed.
 	if latest := s.latest.Load(); latest > 0 {
 		ctx, cancel := context.WithTimeout(context.Background(), closeWithin)
 		defer cancel()

@@ -17,16 +17,16 @@ import (
 	"github.com/gopherqueue/gq/internal/retry"
 )
 
-// errUnknown is the outcome of a commit of which nothing could be found out.
+// errUnknown means that the outcome of a commit could not be determined.
 var errUnknown = errors.New("the connection was lost while committing and it could not be found out whether that happened")
 
-// errLost is a commit that is known not to have happened.
+// errLost means that a commit is known not to have happened.
 var errLost = errors.New("the connection was lost before the commit")
 
 func uncertain(err error) bool { return errors.Is(err, errUnknown) }
 
-// unavailableError is [gq.ErrUnavailable] with its reason. Callers elsewhere read
-// its text, so it does not tell where the database is and who asks it.
+// unavailableError is [gq.ErrUnavailable] with its reason. Remote callers see its text, so
+// it reveals neither the address of the database nor its user.
 type unavailableError struct{ reason error }
 
 func (e *unavailableError) Error() string {
@@ -46,8 +46,7 @@ func (e *unavailableError) Error() string {
 
 func (e *unavailableError) Unwrap() []error { return []error{gq.ErrUnavailable, e.reason} }
 
-// resolveWithin is how long the outcome of a commit is looked for while the database does not
-// answer.
+// resolveWithin is how long resolveCommit keeps trying while the database does not answer.
 const resolveWithin = 30 * time.Second
 
 // commit ends a transaction.
@@ -62,8 +61,8 @@ func (tx *txn) commit(ctx context.Context) error {
 	return tx.resolveCommit(ctx, err)
 }
 
-// resolveCommit finds out whether a commit happened whose answer was lost. It returns nil if the
-// commit happened.
+// resolveCommit determines whether a commit happened whose answer was lost. It returns nil
+// if the commit happened.
 func (tx *txn) resolveCommit(ctx context.Context, err error) error {
 	if err == nil || refused(err) {
 		return err
@@ -71,7 +70,7 @@ func (tx *txn) resolveCommit(ctx context.Context, err error) error {
 	if tx.mark.id == 0 {
 		return fmt.Errorf("%w: %w", errUnknown, err)
 	}
-	// The caller may have gone; the answer is still for others.
+	// The caller may be gone, but others in the batch still need the answer.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), resolveWithin)
 	defer cancel()
 	for pause := 50 * time.Millisecond; ; pause = min(2*pause, time.Second) {
@@ -88,8 +87,8 @@ func (tx *txn) resolveCommit(ctx context.Context, err error) error {
 	}
 }
 
-// lost reports whether a transaction ended with its connection, or never had one,
-// and has certainly had no effect.
+// lost reports whether a transaction failed because it lost its connection, or never got
+// one, and certainly had no effect.
 func lost(err error) bool {
 	if err == nil || uncertain(err) {
 		return false
@@ -103,8 +102,8 @@ func lost(err error) bool {
 		errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)
 }
 
-// passing are the errors of a server, besides those of connections, that say no
-// more than that it is not there for us at the moment.
+// passing lists the server's error codes, apart from connection errors, that only mean that
+// it is unavailable for the moment.
 var passing = []string{
 	"25006", // read_only_sql_transaction: it has become a standby
 	"53300", // too_many_connections
@@ -113,7 +112,7 @@ var passing = []string{
 	"57P03", // cannot_connect_now
 }
 
-// refused reports whether the server has answered that a commit did not happen.
+// refused reports whether the server answered that a commit did not happen.
 func refused(err error) bool {
 	if errors.Is(err, pgx.ErrTxCommitRollback) || errors.Is(err, pgx.ErrTxClosed) {
 		return true
@@ -122,14 +121,13 @@ func refused(err error) bool {
 	return errors.As(err, &e) && e.Severity == "ERROR"
 }
 
-// happened finds out whether the transaction that wrote a segment was committed.
-// Inserting the same id waits for that transaction to end, if it has not: then either
-// the row is there, or there is none. It may have yet to come, since a server goes on
-// with what it was sent before the connection was lost; so another row takes its place,
-// without events and a number, and keeps it from happening later. A row that is there
-// may be on this server alone: one that was waiting for its standbys shows it once
-// it has been restarted, or its wait was cut short. So the answer that it happened
-// is a commit of its own.
+// happened determines whether the transaction that wrote a segment was committed. It
+// inserts a row with the same id, which waits until that transaction has ended. If the
+// insert succeeds, the transaction did not commit; the new row, without events, keeps it
+// from committing later, since a server may still execute what it received before the
+// connection was lost. If the row exists, it may exist on this server only: a server that
+// was waiting for its standbys shows the row after a restart or a cancelled wait. So
+// happened returns true only after a commit of its own: see confirm.
 func (s *Store) happened(ctx context.Context, m mark) (bool, error) {
 	tx, err := s.pool.BeginTx(ctx, pgx.TxOptions{IsoLevel: pgx.ReadCommitted})
 	if err != nil {
@@ -154,8 +152,8 @@ func (s *Store) happened(ctx context.Context, m mark) (bool, error) {
 	return true, confirm(ctx, tx)
 }
 
-// confirm waits until everything that was committed before is as durable as a
-// commit makes it, by committing a record after it that says nothing.
+// confirm waits until everything committed before is as durable as any commit, by
+// committing an empty message after it.
 func confirm(ctx context.Context, tx interface {
 	Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)
 },
@@ -167,8 +165,8 @@ func confirm(ctx context.Context, tx interface {
 	return err
 }
 
-// confirm ends a transaction that wrote nothing and answers with what others have
-// committed. Losing that is as if it had never been asked.
+// confirm ends a transaction that wrote nothing and whose answer relies on others' commits.
+// If the connection is lost, it can be retried.
 func (tx *txn) confirm(ctx context.Context) error {
 	if err := tx.whole(); err != nil {
 		return err

@@ -8,17 +8,17 @@ import (
 	"github.com/gopherqueue/gq/store"
 )
 
-// registry has the queues that this node knows, to enforce the limit on their number. It is read
-// at the start, follows the notifications of other nodes, and is read again when it seems to be
-// full, because a submission that it made room for may have failed. Concurrent nodes may exceed
-// the limit slightly.
+// registry is the set of queues that this node knows, to enforce the limit on their number.
+// It is read at the start and follows the notifications of other nodes. When it seems full
+// it is read again, because a submission that added a queue may have failed. Concurrent
+// nodes may exceed the limit slightly.
 type registry struct {
 	mu    sync.RWMutex
 	most  int             // [gq.MaxQueues]
 	names map[string]bool // guarded by mu
 }
 
-// everyQueue are the queues that were configured or had jobs.
+// everyQueue selects the queues that were configured or had jobs.
 const everyQueue = "SELECT name FROM gq.queue UNION SELECT queue FROM " + tally
 
 func (c *registry) read(names []string) {
@@ -41,8 +41,7 @@ func (c *registry) addLocked(names []string) {
 	}
 }
 
-// admits reports whether a queue exists or there is room for it, which it has from then
-// on.
+// admits reports whether a queue is known or there is room for it, and then adds it.
 func (c *registry) admits(name string) bool {
 	c.mu.RLock()
 	known := c.names[name]
@@ -58,7 +57,7 @@ func (c *registry) admits(name string) bool {
 	return c.names[name]
 }
 
-// countQueues returns the queues of new jobs that would be too many.
+// countQueues returns the queues of new jobs that would exceed the limit.
 func (tx *txn) countQueues(ctx context.Context, jobs []*gq.Spec) (crowded map[string]bool, err error) {
 	for _, spec := range jobs {
 		if crowded, err = tx.countQueue(ctx, spec.Queue, crowded); err != nil {
@@ -68,13 +67,13 @@ func (tx *txn) countQueues(ctx context.Context, jobs []*gq.Spec) (crowded map[st
 	return crowded, nil
 }
 
-// countQueue adds a queue to those that would be too many if it is one.
+// countQueue adds a queue to crowded if it would exceed the limit.
 func (tx *txn) countQueue(ctx context.Context, name string, crowded map[string]bool) (map[string]bool, error) {
 	c := &tx.s.registry
 	if c.admits(name) || crowded[name] {
 		return crowded, nil
 	}
-	if crowded == nil { // or so it seems
+	if crowded == nil { // the registry seems full: read it again, once
 		names, err := collect[string](tx.Query(ctx, everyQueue))
 		if err != nil {
 			return nil, err
@@ -88,7 +87,7 @@ func (tx *txn) countQueue(ctx context.Context, name string, crowded map[string]b
 	return crowded, nil
 }
 
-// guardQueues refuses a group that would make too many queues.
+// guardQueues refuses a group with a queue that would exceed the limit.
 func (p *plan) guardQueues(g store.Group) error {
 	for i := range g.Jobs {
 		if name := g.Jobs[i].Queue; p.crowded[name] {

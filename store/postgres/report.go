@@ -15,29 +15,29 @@ import (
 	"github.com/gopherqueue/gq/match"
 )
 
-// The queues that the views of schema.sql show: those that share the scheduler's pool, and the
-// one of matching. Jobs of other queues are not written a second time.
+// The views of schema.sql show the queues of the scheduler's pool and the queue of
+// matching. Only jobs of these queues are also written to gq.report.
 const (
 	schedulerPool = "scheduler"
 	matchingQueue = "matching"
 )
 
-// reported reports whether the views show the jobs of a queue.
+// reported tells whether the views show the jobs of a queue.
 func reported(q gq.Queue) bool { return q.Pool == schedulerPool || q.Name == matchingQueue }
 
 // reports is what a transaction writes to gq.report and gq.report_event.
 type reports struct {
 	jobs   []reportJob
-	at     map[int64]int // where the job with a number is in jobs
+	at     map[int64]int // index in jobs by sequence number
 	events []reportEvent
 }
 
 // reportJob is a row of gq.report. Its JSON names are the columns.
 type reportJob struct {
 	Seq   int64 `json:"seq"`
-	isNew bool  // it has the columns of its spec
+	isNew bool  // the columns of the spec are set
 
-	// Of the spec.
+	// From the spec.
 	ID        string `json:"id,omitzero"`
 	Queue     string `json:"queue,omitzero"`
 	Type      string `json:"type"`
@@ -47,7 +47,7 @@ type reportJob struct {
 	MaxFee    int64  `json:"max_fee"`
 	Asks      string `json:"asks,omitzero"`
 
-	// Of the state.
+	// From the state.
 	Status         int16  `json:"status"`
 	Held           bool   `json:"held"`
 	SchedulerState string `json:"scheduler_state"`
@@ -67,7 +67,7 @@ type reportJob struct {
 	LeaseTTL       int64  `json:"policy_ttl"`
 	RenewBefore    int64  `json:"renew_before"`
 
-	// Of its lease.
+	// From the lease.
 	ClaimedBy  string `json:"claimed_by,omitzero"`
 	Lease      string `json:"lease,omitzero"`
 	LastRun    string `json:"last_run,omitzero"`
@@ -105,7 +105,7 @@ type reportEvent struct {
 	Submitted *reportSubmission `json:"submitted,omitempty"`
 }
 
-// reportSubmission is what the scheduler API tells of a job that was submitted.
+// reportSubmission is what the scheduler API shows of a submission.
 type reportSubmission struct {
 	Priority string `json:"priority"`
 	Addon    string `json:"addon_id"`
@@ -113,7 +113,8 @@ type reportSubmission struct {
 	Cost     int64  `json:"cost_units"`
 }
 
-// job notes the state of a job that the views show. spec is nil unless the job is new to them.
+// job records the state of a job that the views show. spec is nil unless the job is new to
+// the views.
 func (p *reports) job(queue string, spec *gq.Spec, s *gq.State) {
 	seq := int64(s.Sequence)
 	i, known := p.at[seq]
@@ -168,8 +169,8 @@ func (r *reportJob) state(s *gq.State) {
 	r.TTL, r.LeaseCost = int64(l.TTL), l.CostUnits
 }
 
-// event notes an event of a job that the views show. A segment of 0 is filled in when it is
-// known; spec is needed for the event of a submission only.
+// event records an event of a job that the views show. A segment of 0 is filled in by
+// write; spec is needed only for the event of a submission.
 func (p *reports) event(segment int64, place int, queue string, spec *gq.Spec, e *gq.Event) {
 	v := projection.View{Status: e.Status, Detail: e.Detail}
 	r := reportEvent{
@@ -198,7 +199,7 @@ func submissionOf(spec *gq.Spec) *reportSubmission {
 	return &reportSubmission{projection.SchedulerPriority(spec.Metadata.Priority), spec.Queue, spec.Type, spec.CostUnits}
 }
 
-// printable is a text as PostgreSQL can store it: without the character 0.
+// printable replaces NUL characters, which PostgreSQL cannot store in text.
 func printable(s string) string { return strings.ReplaceAll(s, "\x00", "\ufffd") }
 
 // stateColumns are the columns of gq.report that change with the state of a job, except last_run.
@@ -212,7 +213,7 @@ var (
 		SELECT seq, id, queue, type, cost, requester, tier, max_fee, gq.read_asks(asks #>> '{}'), last_run, ` + stateColumns + `
 		FROM json_populate_recordset(NULL::gq.report, $1)
 		ON CONFLICT (seq) DO NOTHING`
-	// last_run stays where the lease has not run.
+	// last_run stays as it is if no job ran under the new lease.
 	changedReports = `
 		UPDATE gq.report AS s
 		SET (last_run, ` + stateColumns + `) = ROW(coalesce(n.last_run, s.last_run), n.` + strings.Join(strings.Fields(stateColumns), " n.") + `)
@@ -222,13 +223,13 @@ var (
 		INSERT INTO gq.report_event
 		SELECT * FROM json_populate_recordset(NULL::gq.report_event, $1)
 		ON CONFLICT (segment, place) DO NOTHING`
-	// submissions completes the events of jobs whose events were written before them.
+	// submissions completes events that were written before their jobs.
 	submissions = `
 		UPDATE gq.report_event AS e
 		SET submitted = n.submitted
 		FROM (SELECT unnest($1::uuid[]) AS job, unnest($2::text[])::jsonb AS submitted) AS n
 		WHERE e.job = n.job AND e.type = 'job.submitted'`
-	// lastRuns finds the last lease of jobs that ran before they were reported.
+	// lastRuns finds the last lease under which jobs ran before they were reported.
 	lastRuns = `
 		UPDATE gq.report AS s
 		SET last_run = (
@@ -240,7 +241,7 @@ var (
 		WHERE s.seq = ANY ($1) AND s.last_run IS NULL`
 )
 
-// write queues what was noted, with events that are told by a segment.
+// write queues what was recorded. segment is that of the events without one.
 func (p *reports) write(batch *pgx.Batch, segment int64) error {
 	var fresh, changed []reportJob
 	for _, r := range p.jobs {
@@ -278,8 +279,8 @@ func (p *reports) write(batch *pgx.Batch, segment int64) error {
 	return nil
 }
 
-// reportQueue writes the jobs of a queue that the views did not show before, with their events.
-// The caller has locked the live ones.
+// reportQueue writes the jobs and events of a queue that the views did not show before. The
+// caller has locked the live jobs.
 func (tx *txn) reportQueue(ctx context.Context, queue string, live []*row) error {
 	done, err := tx.scanRows(tx.Query(ctx, "SELECT "+columns+" FROM gq.done AS s WHERE s.queue = $1 AND "+kept, queue))
 	if err != nil {

@@ -16,26 +16,27 @@ import (
 	"github.com/gopherqueue/gq"
 )
 
-// DefaultSchema is the schema of a queue that names no other.
+// DefaultSchema is the schema of a store unless it is opened with another.
 const DefaultSchema = "gq"
 
-// schemaParameter is the parameter of a URL that names the schema.
+// schemaParameter is the URL parameter that names the schema.
 const schemaParameter = "gq_schema"
 
-// schemaNames are the names that need no quotes anywhere.
+// schemaNames matches names that never need quotes.
 var schemaNames = regexp.MustCompile(`^[a-z_][a-z0-9_]{0,39}$`)
 
-// dialect turns the statements of this package, which say gq, into those of another schema. The
-// nil dialect is that of the schema gq and changes nothing.
+// dialect rewrites the statements of this package, which name the schema gq, for another
+// schema. The nil dialect is for the schema gq and changes nothing.
 //
-// The search path would be simpler, but a pooler gives every transaction another connection.
+// Setting search_path would be simpler, but behind a pooler every transaction may run on
+// another connection.
 type dialect struct {
 	schema string
-	known  sync.Map // statements by what this package says
+	known  sync.Map // rewritten statements by the original
 }
 
-// newDialect refuses names that are no plain identifiers, and those that PostgreSQL keeps for
-// itself.
+// newDialect returns the dialect of a schema. It refuses names that are not plain
+// identifiers or are reserved by PostgreSQL.
 func newDialect(schema string) (*dialect, error) {
 	switch {
 	case schema == "" || schema == DefaultSchema:
@@ -47,11 +48,11 @@ func newDialect(schema string) (*dialect, error) {
 	return &dialect{schema: schema}, nil
 }
 
-// cutSchema takes the schema out of a URL, since PostgreSQL does not know the parameter.
+// cutSchema removes the schema from a URL, since PostgreSQL does not know the parameter.
 func cutSchema(address string) (rest string, d *dialect, err error) {
 	u, err := url.Parse(address)
 	if err != nil || !strings.Contains(u.RawQuery, schemaParameter) {
-		return address, nil, nil // what is wrong with it is told when it is used
+		return address, nil, nil // an invalid URL fails when it is used
 	}
 	query, err := url.ParseQuery(u.RawQuery)
 	if err != nil {
@@ -72,7 +73,7 @@ func (d *dialect) name() string {
 	return d.schema
 }
 
-// channel is where the nodes of this schema tell each other of commits.
+// channel is the notification channel of the nodes that use this schema.
 func (d *dialect) channel() string { return d.name() + "_news" }
 
 var (
@@ -81,8 +82,8 @@ var (
 	locking   = regexp.MustCompile(`(pg_(?:try_)?advisory_xact_lock(?:_shared)?\(\$\d+)`)
 )
 
-// of is a statement as this schema has it. Advisory locks are of the whole database, so their
-// class differs by schema too.
+// of rewrites a statement for this schema. Advisory locks belong to the whole database, so
+// their class depends on the schema too.
 func (d *dialect) of(sql string) string {
 	if d == nil {
 		return sql
@@ -97,16 +98,16 @@ func (d *dialect) of(sql string) string {
 	text = locking.ReplaceAllString(text, fmt.Sprintf("${1} + %d", h.Sum32()&0x07ffff00))
 	if len(sql) < maxKnownStatement {
 		d.known.Store(sql, text)
-		d.known.Store(text, text) // so that it does no harm to say it twice
+		d.known.Store(text, text) // rewriting twice must not change it again
 	}
 	return text
 }
 
-// maxKnownStatement is up to how many bytes a statement is remembered. The schema itself, which
-// is executed once, is longer.
+// maxKnownStatement limits the size of cached statements in bytes. schema.sql, which is
+// executed once, is longer.
 const maxKnownStatement = 16 << 10
 
-// batch is a batch as this schema has it.
+// batch rewrites the statements of a batch for this schema.
 func (d *dialect) batch(b *pgx.Batch) *pgx.Batch {
 	if d != nil {
 		for _, q := range b.QueuedQueries {
@@ -116,7 +117,7 @@ func (d *dialect) batch(b *pgx.Batch) *pgx.Batch {
 	return b
 }
 
-// database is a pool whose statements are those of a schema.
+// database is a connection pool that rewrites statements for a schema.
 type database struct {
 	*pgxpool.Pool
 	dialect *dialect
@@ -144,7 +145,7 @@ func (p database) BeginTx(ctx context.Context, options pgx.TxOptions) (pgx.Tx, e
 	return p.dialect.within(tx), nil
 }
 
-// within has the statements of a transaction be those of this schema.
+// within returns a transaction that rewrites statements for this schema.
 func (d *dialect) within(tx pgx.Tx) pgx.Tx {
 	if d == nil {
 		return tx
@@ -181,7 +182,7 @@ func (t schemaTx) SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults 
 	return t.Tx.SendBatch(ctx, t.dialect.batch(b))
 }
 
-// connection is a connection whose transactions are those of a schema, for migrations.
+// connection is a connection that rewrites statements for a schema, for migrations.
 type connection struct {
 	*pgx.Conn
 	dialect *dialect

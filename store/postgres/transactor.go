@@ -17,15 +17,15 @@ import (
 	"github.com/gopherqueue/gq/store"
 )
 
-// Tx has the store work within the application's own transaction: its jobs exist,
-// and its updates hold, if and only if that commits, and nobody sees them before.
-// Give it to an engine ([engine.Engine.In]) rather than calling it.
+// Tx makes the store work within the application's transaction: inserts and updates take
+// effect if and only if that transaction commits, and are invisible until then. Pass the
+// result to an engine ([engine.Engine.In]) rather than calling it.
 //
-// Until the transaction ends it holds what was written: the jobs that were
-// updated, the idempotency keys of new ones, the jobs these depend on, and a queue
-// that is fair or has a depth. Others that need the same wait for it; everyone
-// else does not. A transaction of another level than READ COMMITTED may fail
-// because of others and must then be tried again.
+// Until the transaction ends it holds locks: on updated jobs, on the idempotency keys and
+// the dependencies of new jobs, and on their queues if these are fair or have a maximum
+// depth. Only transactions that need the same locks wait for it. At an isolation level
+// other than READ COMMITTED the transaction may fail because of concurrent ones; the
+// application must then retry it.
 //
 // [engine.Engine.In]: https://pkg.go.dev/github.com/gopherqueue/gq/engine#Engine.In
 func (s *Store) Tx(tx pgx.Tx) store.Transaction {
@@ -36,14 +36,14 @@ func (s *Store) Tx(tx pgx.Tx) store.Transaction {
 	return t
 }
 
-// SQL is [Store.Tx] for database/sql with the driver of pgx: the transaction is the
-// one that was begun on conn, with conn.BeginTx.
+// SQL is [Store.Tx] for database/sql with the pgx driver. The transaction is the one that
+// the application began with conn.BeginTx.
 func (s *Store) SQL(conn *sql.Conn) store.Transaction { return sqlTransaction{s, conn} }
 
 type pgxTransaction struct {
 	s     *Store
 	tx    pgx.Tx
-	types *pgtype.Map // of its connection; nil where that is not known
+	types *pgtype.Map // of its connection; nil if the connection is not known
 }
 
 // Insert implements [store.Transaction].
@@ -107,9 +107,9 @@ func (t sqlTransaction) Update(ctx context.Context, updates []store.Update) (out
 	return out, err
 }
 
-// within runs f in a transaction that is not ours: it is neither begun nor ended
-// here, and its settings stay as they are. What f wrote is undone where it fails,
-// so that the transaction can go on.
+// within runs f in the application's transaction. It neither begins nor ends it and leaves
+// its settings alone. If f fails, its writes are rolled back to a savepoint, so that the
+// transaction can continue.
 func (s *Store) within(ctx context.Context, verb string, outer pgx.Tx, f func(tx *txn) error) error {
 	if err := s.enter(); err != nil {
 		return fmt.Errorf("%s: %w", verb, err)
@@ -121,7 +121,7 @@ func (s *Store) within(ctx context.Context, verb string, outer pgx.Tx, f func(tx
 		if err := f(tx); err != nil || !tx.written {
 			return err
 		}
-		// This node hears of the commit as the others do.
+		// The notice names no node, so this node receives it like the others.
 		text, err := json.Marshal(notice{Queues: names(tx.changes.opened), Freed: names(tx.changes.freed), Due: tx.changes.due, Fresh: true})
 		if err == nil && len(text) > maxNotice {
 			text, err = json.Marshal(notice{Fresh: true})
@@ -148,20 +148,20 @@ func (s *Store) within(ctx context.Context, verb string, outer pgx.Tx, f func(tx
 	return nil
 }
 
-// noticeWithin tells of a commit to come, and whether the transaction reads from a
-// snapshot that shows a partition which is gone by now. What was carried over from there it
-// does not see: a job that it gives back would go nowhere, and a key would seem to be free.
-// From its first write on nobody can drop another one.
+// noticeWithin notifies of the commit, and selects whether the transaction's snapshot
+// contains a partition that has since been dropped. The snapshot lacks the jobs that were
+// copied out of that partition: an existing job would not be found, and its key would seem
+// free. After the transaction's first write no other partition can be dropped.
 const noticeWithin = `
 	SELECT current_setting('transaction_isolation') <> 'read committed' AND EXISTS (
 		SELECT FROM pg_inherits WHERE inhparent = 'gq.done'::regclass AND pg_relation_filenode(inhrelid) IS NULL
 	)
 	FROM pg_notify($1, $2)`
 
-// errOutdated is a transaction that has to be tried again.
+// errOutdated means that the application must retry its transaction.
 var errOutdated = fmt.Errorf("the transaction began before history was moved and does not see all of it: roll it back and try again: %w", gq.ErrConflict)
 
-// raw finds the transaction under a connection of database/sql.
+// raw runs f with the transaction of a database/sql connection.
 func raw(conn *sql.Conn, f func(tx *connTx) error) error {
 	return conn.Raw(func(driver any) error {
 		c, ok := driver.(*stdlib.Conn)
@@ -175,15 +175,15 @@ func raw(conn *sql.Conn, f func(tx *connTx) error) error {
 	})
 }
 
-// connTx is a transaction on a connection: one that was begun by other means, a
-// savepoint in it, or one that begins with the first statement.
+// connTx is a transaction on a connection: one that the application began, a savepoint in
+// it, or one that begins with its first statement.
 type connTx struct {
-	pgx.Tx  // none: nobody looks into it here
+	pgx.Tx  // nil; only for the methods not defined here, which are never called
 	conn    *pgx.Conn
 	dialect *dialect
-	begin   string // to be sent before anything else; "" once it is
-	piped   bool   // it may travel with a batch
-	ended   bool   // the savepoint
+	begin   string // statements to send first; "" once they are sent
+	piped   bool   // begin may be sent with a batch
+	ended   bool   // the savepoint has ended
 }
 
 func (t *connTx) Begin(ctx context.Context) (pgx.Tx, error) {
@@ -208,7 +208,7 @@ func (t *connTx) end(ctx context.Context, how string) error {
 	return err
 }
 
-// start begins the transaction if that is still to be done.
+// start begins the transaction if it has not begun.
 func (t *connTx) start(ctx context.Context) error {
 	if t.begin == "" {
 		return nil
@@ -239,11 +239,10 @@ func (t *connTx) QueryRow(ctx context.Context, sql string, args ...any) pgx.Row 
 	return t.conn.QueryRow(ctx, t.dialect.of(sql), args...)
 }
 
-// pending reports whether nothing has been sent of a transaction that may begin
-// with any batch.
+// pending reports whether nothing has been sent yet and begin may be sent with a batch.
 func (t *connTx) pending() bool { return t.begin != "" && t.piped }
 
-// SendBatch sends a batch, and the beginning of the transaction with it.
+// SendBatch sends a batch, with begin in front if that is pending.
 func (t *connTx) SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults {
 	if t.pending() {
 		var all pgx.Batch
@@ -259,8 +258,8 @@ func (t *connTx) SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults {
 	return t.conn.SendBatch(ctx, t.dialect.batch(b))
 }
 
-// sendAlone sends a batch that is a transaction of its own, which a batch is where
-// nobody has begun one. What follows begins as if nothing had been sent.
+// sendAlone sends a batch without begin, so that PostgreSQL runs it as a transaction of its
+// own. The transaction of t remains pending.
 func (t *connTx) sendAlone(ctx context.Context, b *pgx.Batch) pgx.BatchResults {
 	return t.conn.SendBatch(ctx, t.dialect.batch(b))
 }
@@ -270,7 +269,7 @@ type brokenRow struct{ err error }
 
 func (r brokenRow) Scan(...any) error { return r.err }
 
-// brokenBatch is the answer to a batch that could not be sent.
+// brokenBatch is the result of a batch that could not be sent.
 type brokenBatch struct{ err error }
 
 func (b brokenBatch) Exec() (pgconn.CommandTag, error) { return pgconn.CommandTag{}, b.err }
