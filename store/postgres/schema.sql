@@ -1,26 +1,25 @@
 -- The tables of a queue in PostgreSQL.
 --
--- Everything is in one schema, so that the database can be the application's own. A queue that
--- is opened with ?gq_schema=name has the same tables in the schema of that name.
+-- Everything is in one schema, so that an application can share its database with the queue.
+-- A store opened with ?gq_schema=name has the same tables in the schema of that name.
 --
--- How a job is stored. What never changes is in gq.job. What changes is in exactly one of
--- gq.ready (waiting), gq.held (claimed or running) and gq.done (finished), so that a claim
--- deletes a row of one small table and inserts it into another, and history does not slow
--- down the present. What has happened is in gq.segment and gq.log: all events of one commit
--- are one row.
+-- How a job is stored. A job is one row in exactly one of gq.ready (waiting), gq.held
+-- (claimed or running) and gq.done (finished). A claim moves a row from one small table to
+-- another, so the history does not slow it down. Events are in gq.segment and gq.log: all
+-- events of one commit share a row.
 --
--- What nobody has to wait for. No row is written by everyone: counts are appended to
--- gq.delta and added up later, and events get their numbers after the commit.
+-- Contention. There is no row that every transaction writes: counts are appended to gq.delta
+-- and added up later, and events get their numbers after the commit.
 --
--- What goes away. gq.job, gq.done, gq.blob, gq.segment and gq.log are partitioned by day.
--- Old days are dropped; nothing in these tables is ever deleted row by row. The numbers of
--- jobs and of commits have the day since 1970 in their upper bits and 32 bits to count, so
--- that a number tells its partition.
+-- Retention. gq.done, gq.blob, gq.segment, gq.log, gq.report and gq.report_event are
+-- partitioned by day, and old partitions are dropped. Only a purge deletes single rows. The
+-- sequence numbers of jobs and segments have the day since 1970 in their upper bits and a
+-- 32-bit counter in the lower ones, so a number determines its partition.
 --
--- Conventions. Instants are nanoseconds since 1970, since a timestamptz would round them to
--- microseconds. Specs, states and events are in the binary form of package store/codec;
--- beside them are only the columns that a query selects or orders by. There are no foreign
--- keys: each would lock a row of a job for every row that names it.
+-- Conventions. Instants are nanoseconds since 1970; a timestamptz would round them to
+-- microseconds. Specs, states and events are in the binary format of package store/codec.
+-- Other columns exist only if a query selects or orders by them. There are no foreign keys:
+-- each would lock the row of a job for every row that references it.
 
 CREATE SCHEMA gq;
 
@@ -33,16 +32,15 @@ CREATE TABLE gq.migration (
 
 CREATE SEQUENCE gq.submission CACHE 1;
 
--- A job is one row of gq.ready, gq.held or gq.done, which moves from one to the next. Its
--- number begins with the day on which it was submitted, and its id is computed from the
--- number, 58 random bits that the row keeps, and this key. So no index of ids is needed.
+-- The id of a job is computed from its sequence number, 58 random bits that its row keeps,
+-- and this key. So no index of ids is needed.
 CREATE TABLE gq.id_key (
     secret bytea NOT NULL
 );
 
 INSERT INTO gq.id_key VALUES (decode(replace(gen_random_uuid()::text, '-', ''), 'hex'));
 
--- Ids that another store has made, or a caller has chosen. A row goes with its job.
+-- Ids that another store made or a caller chose. A row is deleted when its job expires.
 CREATE TABLE gq.foreign_id (
     id  uuid   PRIMARY KEY,
     seq bigint NOT NULL
@@ -50,36 +48,36 @@ CREATE TABLE gq.foreign_id (
 
 CREATE INDEX foreign_id_seq ON gq.foreign_id (seq);
 
--- Jobs that nobody holds: PENDING, DELAYED, SCHEDULED and RETRYING.
+-- Jobs without a lease: PENDING, DELAYED, SCHEDULED and RETRYING.
 CREATE TABLE gq.ready (
-    seq      bigint   PRIMARY KEY,                     -- the day, and the order of submission
-    order_hi bigint   NOT NULL,                        -- its place among those of its queue
+    seq      bigint   PRIMARY KEY,                     -- the day, then the order of submission
+    order_hi bigint   NOT NULL,                        -- its position in its queue, with order_lo
     order_lo bigint   NOT NULL,
     run_at   bigint   NOT NULL,                        -- not claimable before
-    due      bigint,                                   -- when time alone changes it; NULL for never
+    due      bigint,                                   -- when time changes it; NULL for never
     created  bigint   NOT NULL,
-    cost     bigint   NOT NULL,                        -- capacity that it occupies
+    cost     bigint   NOT NULL,                        -- capacity that it uses
     status   smallint NOT NULL,
     queue    text     NOT NULL COLLATE "C",
-    limited  text     COLLATE "C",                     -- the key that it shares a limit with; NULL for none
-    fair     text     NOT NULL DEFAULT '' COLLATE "C", -- whose turn it takes
+    limited  text     COLLATE "C",                     -- limit key; NULL for none
+    fair     text     NOT NULL DEFAULT '' COLLATE "C", -- fair key
     type     text     NOT NULL COLLATE "C",
     requires text[]   COLLATE "C",                     -- capabilities that a worker must offer; NULL for none
-    body     bytea    NOT NULL,                        -- its payload, unless that is large, and its spec
-    data     bytea    NOT NULL                         -- the commits that tell of it, then its state
+    body     bytea    NOT NULL,                        -- its spec, and its payload unless that is large
+    data     bytea    NOT NULL                         -- the segments with its events, then its state
 ) WITH (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_cost_delay = 1);
 
--- A claim reads the jobs of a queue that are, or will be, claimable in their order. 2, 3 and
--- 6 are DELAYED, SCHEDULED and RETRYING.
+-- A claim reads the jobs of a queue that are or will be claimable, in order. 2, 3 and 6 are
+-- DELAYED, SCHEDULED and RETRYING.
 CREATE INDEX ready_claim ON gq.ready (queue, order_hi, order_lo) WHERE status IN (2, 3, 6);
 
--- For sweeps. It is on an expression so that no other query is ever planned to use it.
+-- For sweeps. It is on an expression so that the planner uses it for no other query.
 CREATE INDEX ready_due ON gq.ready ((due + 0), seq) WHERE due + 0 IS NOT NULL;
 
 -- Jobs that are CLAIMED or RUNNING.
 CREATE TABLE gq.held (
     seq     bigint   PRIMARY KEY,
-    due     bigint,                    -- when its lease, run or lifetime ends; a held job always has one
+    due     bigint,                    -- when its lease, run or lifetime ends; never NULL for a held job
     created bigint   NOT NULL,
     cost    bigint   NOT NULL,
     status  smallint NOT NULL,
@@ -90,10 +88,10 @@ CREATE TABLE gq.held (
     data    bytea    NOT NULL
 ) WITH (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_cost_delay = 1);
 
--- Leases that have run out, and what is held of a queue.
+-- For expired leases and for the held jobs of a queue.
 CREATE INDEX held_due ON gq.held (queue, due);
 
--- How many jobs of a limit key are held.
+-- For counting the held jobs of a limit key.
 CREATE INDEX held_limited ON gq.held (queue, limited) WHERE limited IS NOT NULL;
 
 CREATE VIEW gq.live AS
@@ -115,17 +113,17 @@ CREATE TABLE gq.done (
 ) PARTITION BY RANGE (seq);
 
 -- Retention reads the jobs that ended in one status in the order in which they ended. The
--- number is an expression so that no other query is planned to use the index.
+-- number is an expression so that the planner uses the index for no other query.
 CREATE INDEX done_ended ON gq.done (status, ended, (seq + 0));
 
--- How far retention has come, by status: up to and including this job.
+-- How far retention has come, by status: jobs up to and including this one have expired.
 CREATE TABLE gq.horizon (
     status smallint PRIMARY KEY,
     ended  bigint   NOT NULL,
     seq    bigint   NOT NULL
 ) WITH (fillfactor = 10);
 
--- Results, checkpoints, large payloads and other bytes of a job that its state does not need.
+-- Results, checkpoints, large payloads and other data that is not part of a job's state.
 CREATE TABLE gq.blob (
     seq  bigint   NOT NULL,
     part smallint NOT NULL,
@@ -133,7 +131,7 @@ CREATE TABLE gq.blob (
     PRIMARY KEY (seq, part)
 ) PARTITION BY RANGE (seq);
 
--- Leases whose id does not tell the job: those that this store has not made.
+-- Leases that this store did not grant: their ids do not contain the number of the job.
 CREATE TABLE gq.lease (
     id  text   COLLATE "C" PRIMARY KEY,
     seq bigint NOT NULL
@@ -141,7 +139,7 @@ CREATE TABLE gq.lease (
 
 CREATE INDEX lease_seq ON gq.lease (seq);
 
--- Idempotency keys. Names are bytes: a client's key may contain what text cannot.
+-- Idempotency keys. Names are bytes: a client's key may contain bytes that text cannot hold.
 CREATE TABLE gq.idempotency (
     scope       bytea  NOT NULL,
     name        bytea  NOT NULL,
@@ -156,7 +154,7 @@ CREATE INDEX idempotency_seq ON gq.idempotency (seq);
 
 -- Dependencies
 
--- A child that waits for a parent that has not ended. FAN_OUT does not wait and has no row.
+-- A child that waits for a parent. A FAN_OUT dependency does not wait and has no row.
 CREATE TABLE gq.edge (
     parent bigint   NOT NULL,
     child  bigint   NOT NULL,
@@ -166,7 +164,7 @@ CREATE TABLE gq.edge (
 
 CREATE INDEX edge_child ON gq.edge (child);
 
--- A parent that has ended and whose children have not all been told.
+-- Parents that have ended and have children that still have to be updated.
 CREATE TABLE gq.ended (
     parent   bigint   PRIMARY KEY,
     status   smallint NOT NULL,
@@ -175,10 +173,10 @@ CREATE TABLE gq.ended (
 
 -- Events
 
--- The events of one commit, or of a part of one. The id is taken while the rows of its jobs
--- are locked, so for any one job the ids are in the order of what happened. seq is the number
--- of its first event. It is given after the commit, so that no event ever appears behind one
--- that was read.
+-- A segment has the events of one commit, or of a part of one. Its id is taken while the rows
+-- of its jobs are locked, so the segments of any one job are in the order of its events. seq
+-- is the number of its first event. It is assigned after the commit, so that no event ever
+-- appears before one that was already read.
 CREATE SEQUENCE gq.segment_id;
 CREATE SEQUENCE gq.segment_place;
 
@@ -187,33 +185,33 @@ CREATE TABLE gq.segment (
     seq    bigint,
     time   bigint  NOT NULL,
     events integer NOT NULL,
-    token  uuid    NOT NULL, -- tells this commit from any other that might have had the id
+    token  uuid    NOT NULL, -- distinguishes this commit from another with the same id
     xid    xid8    NOT NULL DEFAULT pg_current_xact_id(),
-    place  bigint  NOT NULL DEFAULT nextval('gq.segment_place'), -- in which order they are numbered
+    place  bigint  NOT NULL DEFAULT nextval('gq.segment_place'), -- order in which segments are numbered
     PRIMARY KEY (id)
 ) PARTITION BY RANGE (id);
 
--- Segments without numbers, from the transaction on that gq.round names.
+-- Segments without numbers, read from the transaction gq.round.numbered on.
 CREATE INDEX segment_fresh ON gq.segment (xid) WHERE seq IS NULL;
 CREATE INDEX segment_seq ON gq.segment (seq) WHERE seq IS NOT NULL;
 
 CREATE TABLE gq.log (
     id   bigint   NOT NULL,
     data bytea    NOT NULL,
-    jobs bigint[],          -- numbers of the jobs, where the record was written before they were known
+    jobs bigint[],          -- numbers of its jobs, if data was written before they were known
     PRIMARY KEY (id)
 ) PARTITION BY RANGE (id);
 
 ALTER TABLE gq.log ALTER data SET STORAGE EXTERNAL;
 
--- How far numbering and counting have come. Each round inserts a row and deletes the one
--- before, so that everyone sees exactly one, and reads it from the upper end of the index,
--- where nothing is dead even if somebody holds an old snapshot open.
+-- How far numbering and counting have come. Each round inserts a row and deletes the previous
+-- one, so every snapshot has exactly one. It is read from the upper end of the index, which
+-- has no dead entries even while a transaction keeps an old snapshot.
 CREATE TABLE gq.round (
     number   bigint PRIMARY KEY DEFAULT 0,
     event    bigint NOT NULL DEFAULT 0,   -- the last number given
     gone     bigint NOT NULL DEFAULT 0,   -- events up to this one may have been removed
-    time     bigint NOT NULL DEFAULT 0,   -- an instant that time has reached
+    time     bigint NOT NULL DEFAULT 0,   -- the store's time is not before this instant
     numbered xid8   NOT NULL DEFAULT '0', -- all segments of older transactions have numbers
     folded   xid8   NOT NULL DEFAULT '0'  -- all counts of older transactions are in gq.tally
 ) WITH (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_cost_delay = 1);
@@ -225,13 +223,13 @@ SELECT number, event, gone, time, numbered, folded FROM gq.round ORDER BY number
 
 -- Queues
 
--- A row is also the lock under which the limits of its queue are checked. A queue that nobody
--- has configured has no config and may have no row.
+-- A transaction locks this row to check the limits of the queue. A queue that was never
+-- configured has no config and may have no row.
 CREATE TABLE gq.queue (
     name   text     COLLATE "C" PRIMARY KEY,
     config jsonb,
-    due    bigint   NOT NULL DEFAULT 0,            -- when its rate allows the next claim; 0 for at once
-    turns  bigint[] NOT NULL DEFAULT '{0,0,0,0,0}' -- being served, by priority
+    due    bigint   NOT NULL DEFAULT 0,            -- when its rate limit allows the next claim; 0 for now
+    turns  bigint[] NOT NULL DEFAULT '{0,0,0,0,0}' -- turn being served, by priority
 );
 
 -- The newest turn of each key of a fair queue, until it is over.
@@ -243,15 +241,15 @@ CREATE TABLE gq.turn (
     PRIMARY KEY (queue, level, key)
 );
 
--- Capacity that queues share. A row is the lock under which it is given.
+-- Capacity that queues share. A transaction locks this row to grant capacity.
 CREATE TABLE gq.pool (
     name     text    COLLATE "C" PRIMARY KEY,
     capacity bigint  NOT NULL,
-    at_start boolean NOT NULL, -- only running jobs count, not those that are held
+    at_start boolean NOT NULL, -- only running jobs use capacity, not claimed ones
     updated  bigint  NOT NULL
 );
 
--- The number of jobs in each status: what has been added up, and what has come since.
+-- The number of jobs in each status: gq.tally plus the changes in gq.delta since then.
 CREATE TABLE gq.tally (
     queue  text     NOT NULL COLLATE "C",
     status smallint NOT NULL,
@@ -269,22 +267,21 @@ CREATE TABLE gq.delta (
 CREATE INDEX delta_xid ON gq.delta (xid);
 
 -- Where claims begin to read an index whose lower part is dead. Bands 1 to 5 of a queue are
--- its claimable jobs of each priority in their order, and a position is (order_hi, order_lo);
--- band 0 is its held jobs by when they are due, and a position is (due, 0); band 6 of the
--- queue '' is likewise all jobs that are not held. No row is below "at" except those that
--- gq.early tells of.
+-- its claimable jobs of each priority in order, with positions (order_hi, order_lo). Band 0
+-- is its held jobs by due time, with positions (due, 0). Band 6 of the queue '' is all jobs
+-- in gq.ready by due time. No row is below "at" except those recorded in gq.early.
 CREATE TABLE gq.floor (
     queue   text     NOT NULL COLLATE "C",
     band    smallint NOT NULL,
     version bigint   NOT NULL,
     at      bigint[] NOT NULL,
-    next    bigint[] NOT NULL, -- where it goes: whoever writes below tells of it
-    marked  xid8,              -- transactions from this one on know of next; NULL for not known yet
-    seen    xid8     NOT NULL, -- what older transactions told is in "at"
+    next    bigint[] NOT NULL, -- the next "at": writes below it are recorded in gq.early
+    marked  xid8,              -- transactions from this one on know next; NULL if not known yet
+    seen    xid8     NOT NULL, -- "at" takes gq.early of older transactions into account
     PRIMARY KEY (queue, band, version)
 ) WITH (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_cost_delay = 1);
 
--- Positions below next at which rows were written.
+-- Positions below gq.floor.next at which rows were written.
 CREATE TABLE gq.early (
     queue text     NOT NULL COLLATE "C",
     band  smallint NOT NULL,
@@ -296,8 +293,8 @@ CREATE INDEX early_xid ON gq.early (queue, band, xid);
 
 -- Documents
 
--- Small records beside the jobs. Versions come from one sequence, so that a document that is
--- made again has one that nobody has seen.
+-- Small records that are not jobs. Versions come from one sequence, so that a document that is
+-- deleted and created again gets a version that was never used.
 CREATE SEQUENCE gq.doc_version;
 
 CREATE TABLE gq.doc (
@@ -310,13 +307,13 @@ CREATE TABLE gq.doc (
 
 -- Reports
 
--- What follows is for people who read with SQL: the tables of the scheduler API and of
--- matching, as views. The queue itself reads none of it.
+-- The rest is for people who query with SQL: the tables of the scheduler API and of matching,
+-- as views. The queue itself reads none of it.
 --
 -- The views show the queues that share the pool "scheduler" and the queue "matching". Jobs of
--- these queues, and their events, are written a second time, in plain columns, in the same
--- commit. The program computes every name and every rule that the columns contain, so that the
--- views only select and join. Jobs of other queues have no row here and cost nothing.
+-- these queues, and their events, are also written to plain columns, in the same commit. The
+-- program computes all values, so that the views only select and join. Jobs of other queues
+-- have no row here and cost nothing.
 
 -- The current state of a job.
 CREATE TABLE gq.report (
@@ -333,10 +330,10 @@ CREATE TABLE gq.report (
     status             smallint NOT NULL,
     held               boolean  NOT NULL, -- CLAIMED or RUNNING
     scheduler_state    text     NOT NULL, -- the status as the scheduler API names it
-    matching_state     text     NOT NULL, -- and as matching does
+    matching_state     text     NOT NULL, -- the status as matching names it
     priority           text     NOT NULL, -- as the scheduler API names it
     attempts           bigint   NOT NULL, -- executions started
-    faults             bigint   NOT NULL, -- failures that count
+    faults             bigint   NOT NULL, -- failures that count against the policy
     created            bigint   NOT NULL,
     started            bigint,            -- current or last attempt
     first_started      bigint,
@@ -344,12 +341,12 @@ CREATE TABLE gq.report (
     failure            text,              -- message of the last failure
     failure_code       text,              -- its code, as matching names it
     reason             text,              -- why the job ended, if its handler did not end it
-    lifetime           bigint   NOT NULL, -- from submission to the end, by its policy
+    lifetime           bigint   NOT NULL, -- from submission to the end, by the policy
     run_lifetime       bigint   NOT NULL, -- from the first lease to the end
     policy_ttl         bigint   NOT NULL, -- of a lease
     renew_before       bigint   NOT NULL, -- how long before the end of a lease to renew it
 
-    claimed_by         text,              -- the worker that has the job or had it when it ended
+    claimed_by         text,              -- the worker that holds the job, or held it when it ended
     last_run           text,              -- the last lease under which the job ran
     lease              text     COLLATE "C", -- the current lease, or the last one
     lease_state        text,              -- as the scheduler API names it
@@ -376,14 +373,14 @@ CREATE TABLE gq.report_event (
     lease_state     text,                         -- the lease from here on, as the scheduler API names it
     lease_end       text,                         -- how the lease ended, as matching names it
     ends_run        boolean NOT NULL,             -- ends a lease under which the job ran
-    fault           boolean NOT NULL,             -- one of the faults that matching counts as attempts
+    fault           boolean NOT NULL,             -- a fault that matching counts as an attempt
     worker          text    NOT NULL,
     until           bigint,                       -- when the lease ends or the next run is due
     cost            bigint  NOT NULL,             -- capacity of the lease
     beat            bigint,                       -- last heartbeat under the lease
     message         text,
     reason          text,
-    submitted       jsonb,                        -- of a submission: what the scheduler API tells of the job
+    submitted       jsonb,                        -- of a submission: what the scheduler API shows
     PRIMARY KEY (segment, place)
 ) PARTITION BY RANGE (segment);
 
@@ -391,15 +388,15 @@ CREATE INDEX report_event_job ON gq.report_event (job);
 
 -- Partitions
 
--- Which numbers are in which partition. The catalog knows it too, as text.
+-- The range of numbers of each partition. The catalog has it only as text.
 CREATE TABLE gq.partition (
-    name  text   COLLATE "C" PRIMARY KEY, -- what follows the name of the table
+    name  text   COLLATE "C" PRIMARY KEY, -- suffix of its tables' names
     first bigint NOT NULL UNIQUE,
     past  bigint NOT NULL UNIQUE,         -- the first number of the next one
     gone  bigint NOT NULL DEFAULT 0       -- events up to this one may have been dropped from it
 );
 
--- The first partition takes what is older than today: jobs that were copied from elsewhere.
+-- The first partition is for numbers from before today: jobs imported from another store.
 DO $$
 DECLARE
     today bigint := (extract(epoch FROM clock_timestamp())::bigint / 86400) << 32;
@@ -415,8 +412,8 @@ END $$;
 
 -- Views
 
--- An instant, to the microsecond that a timestamptz can hold. A double is exact to the
--- microsecond until 2242.
+-- An instant, rounded down to the microsecond, the precision of timestamptz. A double is exact
+-- to the microsecond until 2242.
 CREATE FUNCTION gq.instant(nanoseconds bigint) RETURNS timestamptz
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
 RETURN to_timestamp((nanoseconds / 1000) / 1000000.0::double precision);
@@ -430,7 +427,7 @@ RETURN CASE
         || rtrim(rtrim('.' || lpad((nanoseconds / 1000 % 1000000)::text, 6, '0'), '0'), '.') || 'Z'
 END;
 
--- Bytes as JSON; NULL if they are something else.
+-- Bytes as JSON; NULL if they are not valid JSON.
 CREATE FUNCTION gq.read_json(b bytea) RETURNS jsonb
 LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE AS $$
 BEGIN
@@ -451,7 +448,7 @@ EXCEPTION WHEN OTHERS THEN
     RETURN NULL;
 END $$;
 
--- The jobs that retention keeps.
+-- The jobs that have not expired.
 CREATE VIEW gq.report_kept AS
 SELECT r.*
 FROM gq.report AS r
@@ -515,7 +512,7 @@ CREATE FUNCTION gq.scheduler_leases() RETURNS TABLE (
         CASE WHEN l.state = 'RELEASED' AND e.final THEN CASE r.scheduler_state WHEN 'DONE' THEN 'SUCCEEDED' ELSE r.scheduler_state END END
     FROM run AS e
     JOIN gq.report_kept AS r ON r.id = e.job
-    CROSS JOIN LATERAL ( -- the job itself has the newest of its current lease
+    CROSS JOIN LATERAL ( -- gq.report has the newest data of the job's last lease
         SELECT
             CASE WHEN r.lease = e.lease THEN r.lease_cost ELSE e.cost END AS cost,
             CASE WHEN r.lease = e.lease THEN r.ttl ELSE e.until - e.time END AS ttl,
@@ -528,8 +525,8 @@ $$;
 
 CREATE VIEW gq.scheduler_lease_runs AS SELECT * FROM gq.scheduler_leases();
 
--- Every event has two numbers: an even one for what happened to its lease, and an odd one for
--- what happened to its job.
+-- Every event has two ids: an even one for the change of its lease, and an odd one for the
+-- change of its job.
 CREATE VIEW gq.scheduler_events AS
 SELECT
     2 * (s.seq + e.place) + CASE v.about WHEN 'JOB' THEN 1 ELSE 0 END AS id, gq.instant(s.time) AS ts,
@@ -581,8 +578,8 @@ WHERE s.seq IS NOT NULL AND e.queue IN (SELECT a.name FROM gq.scheduler_addon AS
 --
 -- The queue "matching". Instants are seconds since 1970, as in the document.
 
--- The policy in force, which is the one that was put or else the one that servers were
--- configured with; the time as far as the database knows it; the epoch.
+-- The policy in force (the one set by a call, or else the one that servers were configured
+-- with), the time known to the database, the epoch, and the horizon.
 CREATE VIEW gq.matching_now AS
 SELECT p.policy, t.now, coalesce((b.beacon ->> 'epoch_id')::bigint, t.now / 1000000000 / (p.policy -> 'seed' ->> 'epoch_secs')::bigint) AS epoch,
     t.now - (p.policy -> 'ttl' ->> 'gc_horizon_secs')::bigint * 1000000000 AS horizon
@@ -608,8 +605,8 @@ SELECT
     (w.p ->> 'w_age_ppb')::bigint AS age, (w.p ->> 'age_ref_secs')::bigint AS age_ref
 FROM (SELECT n.policy -> 'priority' AS p FROM gq.matching_now AS n) AS w;
 
--- match.Priority.Cached in SQL, since the policy may change at any time and every score with it:
--- parts per billion, every quotient rounded down. A test compares the two.
+-- match.Priority.Cached in SQL, because a change of policy changes every score. Parts per
+-- billion; every quotient is rounded down. A test compares the two.
 CREATE FUNCTION gq.matching_priority(
     w gq.matching_weights, max_fee bigint, size_bytes bigint, tier text, enqueued bigint
 ) RETURNS bigint
@@ -650,8 +647,8 @@ SELECT j.kind, j.state, j.priority_cache
 FROM gq.jobs AS j
 ORDER BY j.kind, j.state, j.priority_cache DESC, j.enqueue_ts, j.id::text COLLATE "C";
 
--- All leases of these jobs. Events are read whether or not they have their numbers yet, so
--- that a lease is there with the commit of its round. See gq.scheduler_leases for the settings.
+-- All leases of these jobs. Events are read even before they have numbers, so that a lease is
+-- visible with the commit of its round. See gq.scheduler_leases for the settings.
 CREATE FUNCTION gq.matching_leases() RETURNS TABLE (
     id text, job_id uuid, provider_id text, attempt bigint, t_start bigint, t_deadline bigint, renew_by bigint, status text
 ) LANGUAGE sql STABLE SET enable_nestloop = off SET enable_mergejoin = off SET jit = off AS $$
@@ -665,7 +662,7 @@ CREATE FUNCTION gq.matching_leases() RETURNS TABLE (
         FROM event AS e
         WHERE e.lease_end IS NOT NULL
         ORDER BY e.job, e.lease, e.segment, e.place
-    ), moved AS ( -- acknowledgement and renewals move the deadline on
+    ), moved AS ( -- acknowledgement and renewals extend the deadline
         SELECT e.job, e.lease, max(e.until) AS until, count(*) FILTER (WHERE e.type = 'lease.renewed') AS renewals
         FROM event AS e
         LEFT JOIN ended AS x USING (job, lease)
@@ -696,8 +693,8 @@ $$;
 
 CREATE VIEW gq.leases AS SELECT * FROM gq.matching_leases();
 
--- What providers hold and were given. Units are those of the epoch that windows names; pauses
--- are as the last commit of a round or of the provider has them.
+-- The leases and the used units of providers. Units are those of the epoch in windows;
+-- cooldowns are as of the last commit of a round or of the provider.
 CREATE VIEW gq.provider_quotas AS
 SELECT
     p.name AS provider_id, coalesce(h.leases, 0) AS leases_active,

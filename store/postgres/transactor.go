@@ -149,9 +149,9 @@ func (s *Store) within(ctx context.Context, verb string, outer pgx.Tx, f func(tx
 }
 
 // noticeWithin notifies of the commit, and selects whether the transaction's snapshot
-// contains a partition that has since been dropped. The snapshot lacks the jobs that were
-// copied out of that partition: an existing job would not be found, and its key would seem
-// free. After the transaction's first write no other partition can be dropped.
+// contains a partition that has since been dropped. The transaction does not see what was
+// copied out of it: a job that it puts back would be lost, and a key would seem free. After
+// its first write no other partition can be dropped.
 const noticeWithin = `
 	SELECT current_setting('transaction_isolation') <> 'read committed' AND EXISTS (
 		SELECT FROM pg_inherits WHERE inhparent = 'gq.done'::regclass AND pg_relation_filenode(inhrelid) IS NULL
