@@ -10,8 +10,8 @@ import (
 // pgx, which it embeds for everything else, boxes each element.
 type arrays struct{ *pgtype.ArrayCodec }
 
-// registerArrays makes a connection encode arrays with arrays. An application's connections
-// work without it.
+// registerArrays makes a connection encode arrays with arrays. An application's
+// connections work without it.
 func registerArrays(m *pgtype.Map) {
 	for _, oid := range []uint32{pgtype.Int8ArrayOID, pgtype.Int2ArrayOID, pgtype.TextArrayOID, pgtype.ByteaArrayOID, pgtype.UUIDArrayOID} {
 		t, ok := m.TypeForOID(oid)

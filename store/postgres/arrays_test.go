@@ -8,8 +8,8 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 )
 
-// TestArrays compares what is written with what pgx writes, byte by byte but for
-// the flag that says whether there is a NULL, which PostgreSQL does not rely on.
+// TestArrays compares the encoding with that of pgx, byte by byte except for the flag that
+// announces NULLs, on which PostgreSQL does not rely.
 func TestArrays(t *testing.T) {
 	one, two := int64(1), int64(-2)
 	mine, theirs := pgtype.NewMap(), pgtype.NewMap()
@@ -26,7 +26,7 @@ func TestArrays(t *testing.T) {
 		{pgtype.TextArrayOID, []string{"", "a", "ü"}},
 		{pgtype.ByteaArrayOID, [][]byte{{1, 2}, nil, {}}},
 		{pgtype.UUIDArrayOID, [][16]byte{{1}, {2}}},
-		{pgtype.Int8ArrayOID, []int{1, 2}}, // left to pgx
+		{pgtype.Int8ArrayOID, []int{1, 2}}, // encoded by pgx
 	} {
 		t.Run(fmt.Sprintf("%T", test.value), func(t *testing.T) {
 			got, err := mine.Encode(test.oid, pgtype.BinaryFormatCode, test.value, nil)
@@ -40,7 +40,7 @@ func TestArrays(t *testing.T) {
 			if (got == nil) != (want == nil) {
 				t.Fatalf("NULL is %t, want %t", got == nil, want == nil)
 			}
-			const flag = 4 // where it begins, and how long it is
+			const flag = 4 // its offset and its length
 			if len(got) >= 2*flag && len(want) >= 2*flag {
 				clear(got[flag : 2*flag])
 				clear(want[flag : 2*flag])

@@ -14,7 +14,7 @@ import (
 	"github.com/gopherqueue/gq/store/storetest"
 )
 
-// behindPooler starts a pooler in transaction mode and leads databases through it.
+// behindPooler starts a pooler in transaction mode. through rewrites a URL to use it.
 func behindPooler(t *testing.T) (through func(url string) string) {
 	t.Helper()
 	p := pgtest.Start(t).Pooler(t)
@@ -28,8 +28,8 @@ func behindPooler(t *testing.T) (through func(url string) string) {
 	}
 }
 
-// TestContractBehindAPooler has the whole contract kept where each transaction may
-// run on another connection. Nothing in the URL says that it is so.
+// TestContractBehindAPooler runs the whole contract through a pooler, where each
+// transaction may run on another connection. Nothing in the URL announces the pooler.
 func TestContractBehindAPooler(t *testing.T) {
 	b := backend(t, behindPooler(t))
 	b.Only = func(c storetest.Case) bool {
@@ -39,8 +39,8 @@ func TestContractBehindAPooler(t *testing.T) {
 	storetest.Run(t, b)
 }
 
-// TestMigrateBehindAPooler has the tables made, and asked for, on connections that others
-// have used before.
+// TestMigrateBehindAPooler creates the tables and reads the layout on connections that
+// other clients used before.
 func TestMigrateBehindAPooler(t *testing.T) {
 	url := behindPooler(t)(pgtest.Database(t))
 	for range 3 {
@@ -53,9 +53,8 @@ func TestMigrateBehindAPooler(t *testing.T) {
 	}
 }
 
-// TestNewsBehindAPooler has a node hear of what another one commits, though no
-// notification comes through a pooler in transaction mode: it finds that out by
-// itself and asks.
+// TestNewsBehindAPooler checks that a node learns of another node's commits although no
+// notification passes a pooler in transaction mode: it detects that and polls.
 func TestNewsBehindAPooler(t *testing.T) {
 	url := behindPooler(t)(pgtest.Database(t))
 	nodes := []store.Store{open(t, url, store.Config{}), open(t, url, store.Config{})}
@@ -63,7 +62,7 @@ func TestNewsBehindAPooler(t *testing.T) {
 	stop := nodes[1].(store.Notifier).Notify(false, func(n store.News) {
 		select {
 		case news <- n:
-		default: // one is enough
+		default: // drop news that the test does not need
 		}
 	})
 	defer stop()
@@ -95,7 +94,7 @@ func TestNewsBehindAPooler(t *testing.T) {
 		if got := statusOf(t, nodes[0], job.State.ID); got != gq.StatusCompleted {
 			t.Errorf("the job is %v", got)
 		}
-		time.Sleep(50 * time.Millisecond) // let what is under way arrive
+		time.Sleep(50 * time.Millisecond) // let news in flight arrive
 		for len(news) > 0 {
 			<-news
 		}

@@ -14,23 +14,23 @@ import (
 	"github.com/gopherqueue/gq/store"
 )
 
-// cutter stands between a store and its database. Once armed, it passes on the next
-// statements that have a word in them, waits for their commit, and hangs up before
-// anything of the answer has gone back, or when it comes to what is to be lost.
+// cutter is a proxy between a store and its database. Once armed, it forwards the next
+// statements that contain a word, waits for their commit, and closes the connection before
+// it forwards any of the answer, or at the part of the answer that is to be lost.
 type cutter struct {
 	word, lost []byte
 	armed, cut atomic.Bool
 }
 
-// newCutter returns the URL that leads through a cutter.
+// newCutter returns a cutter and the URL that goes through it.
 func newCutter(t *testing.T, to, word string) (c *cutter, through string) {
 	t.Helper()
 	c = &cutter{word: []byte(word)}
 	return c, between(t, to, c.serve)
 }
 
-// between stands between a store and its database: it returns the URL that leads to serve,
-// which is given both ends of each connection.
+// between puts a proxy between a store and its database. It returns the URL of the proxy,
+// which calls serve with both ends of each connection.
 func between(t *testing.T, to string, serve func(client, server net.Conn)) (through string) {
 	t.Helper()
 	u, err := url.Parse(to)
@@ -77,7 +77,7 @@ func (c *cutter) serve(client, server net.Conn) {
 	go func() {
 		defer client.Close()
 		answer := make([]byte, 1<<16)
-		var kept []byte // of the answer that will not arrive as a whole
+		var kept []byte // the answer that will be cut
 		for {
 			n, err := server.Read(answer)
 			switch {
@@ -88,7 +88,7 @@ func (c *cutter) serve(client, server net.Conn) {
 					continue
 				}
 				if i := bytes.Index(kept, c.lost); i > 0 {
-					_, _ = client.Write(kept[:i]) // or all of it is lost
+					_, _ = client.Write(kept[:i]) // otherwise all of it is lost
 				}
 				c.cut.Store(true)
 				return
@@ -113,8 +113,8 @@ func (c *cutter) serve(client, server net.Conn) {
 	}
 }
 
-// TestClaimWhoseAnswerIsLost has a claim commit and its answer not arrive, or not all
-// of it: the jobs that it got come all the same, with all that belongs to them.
+// TestClaimWhoseAnswerIsLost loses all or part of the answer to a claim that commits. The
+// claim must still return its jobs, complete with their data.
 func TestClaimWhoseAnswerIsLost(t *testing.T) {
 	for name, lost := range map[string]string{
 		"all": "", "the second job": "second-type", "what was changed": "changed-value",

@@ -15,7 +15,7 @@ func TestContract(t *testing.T) {
 	storetest.Run(t, backend(t, directly))
 }
 
-// Each step of a story is several transactions here.
+// TestModel runs fewer stories, because each step takes several transactions.
 func TestModel(t *testing.T) {
 	b := backend(t, directly)
 	b.Stories = 12
@@ -24,15 +24,15 @@ func TestModel(t *testing.T) {
 
 func directly(url string) string { return url }
 
-// backend opens each store on an empty database, on the way that through makes of
-// its URL. Databases are emptied and used again until t ends, because making one
-// takes longer than most cases.
+// backend opens each store on an empty database, at the URL that through returns.
+// Databases are emptied and reused until t ends, because creating one takes longer than
+// most cases.
 func backend(t *testing.T, through func(url string) string) storetest.Backend {
 	t.Helper()
 	var (
 		mu   sync.Mutex
-		free []string                   // databases nobody uses
-		urls = map[store.Store]string{} // of the stores that were opened
+		free []string                   // unused databases
+		urls = map[store.Store]string{} // databases of open stores
 	)
 	start := func(t testing.TB, url string, cfg store.Config) store.Store {
 		t.Helper()
@@ -82,9 +82,9 @@ func backend(t *testing.T, through func(url string) string) storetest.Backend {
 	}
 }
 
-// empty makes a database what it was after its migration. It finds the tables
-// by itself, so that a new one is not forgotten. Deleting a few rows is much
-// faster than truncating, which makes new files.
+// empty resets a database to its state after the migration. It reads the list of tables
+// from the catalog, so that none is forgotten. Deleting a few rows is much faster than
+// TRUNCATE, which creates new files.
 const empty = `
 	DO $$
 	DECLARE

@@ -14,13 +14,12 @@ import (
 	"github.com/gopherqueue/gq/store"
 )
 
-// crashes is how often the server goes down under load; a long run has 30 and
-// more.
+// crashes is how often the server crashes under load; use 30 or more for a long run.
 var crashes = flag.Int("crashes", 3, "how often TestCrashes ends the server")
 
-// TestCrashes ends the server under two nodes at work, again and again. What was
-// acknowledged is there afterwards: every job that was submitted, exactly one
-// completion of each, and none by a lease that was not its newest.
+// TestCrashes crashes the server repeatedly while two nodes work. Afterwards everything
+// that was acknowledged must exist: every submitted job, with exactly one completion, by
+// its newest lease.
 func TestCrashes(t *testing.T) {
 	spec.Covers(t, "Q-05")
 	cluster := pgtest.Own(t)
@@ -40,7 +39,7 @@ func TestCrashes(t *testing.T) {
 			everyone.Go(func() {
 				for !over.Load() {
 					spec := newSpec("q")
-					spec.Policy.OnLoss = gq.LossFree // a crash takes leases with it
+					spec.Policy.OnLoss = gq.LossFree // crashes lose leases
 					answers, err := s.Insert(t.Context(), []store.Group{{Jobs: []gq.Spec{spec}, Mint: true}})
 					if err != nil || answers[0].Err != nil {
 						faults.Add(1)
@@ -57,7 +56,7 @@ func TestCrashes(t *testing.T) {
 			})
 			everyone.Go(func() {
 				for !over.Load() {
-					// Short, because those that a crash takes with it must end.
+					// Short leases, because those lost in a crash must expire.
 					drain(t, s, 2*time.Second, func(id gq.JobID, lease gq.LeaseID) {
 						mu.Lock()
 						defer mu.Unlock()
@@ -71,7 +70,7 @@ func TestCrashes(t *testing.T) {
 		}
 	}
 	for range *crashes {
-		for range 20 { // there is something to lose
+		for range 20 { // so that there is something to lose
 			<-progress
 		}
 		cluster.Crash(t)
@@ -79,7 +78,7 @@ func TestCrashes(t *testing.T) {
 	over.Store(true)
 	everyone.Wait()
 
-	// Whatever is left is done now; leases whose claim was never answered end.
+	// Complete the remaining jobs. Leases whose claim was never answered expire.
 	for deadline := time.Now().Add(5 * time.Minute); ; {
 		drain(t, nodes[0], time.Hour, func(id gq.JobID, lease gq.LeaseID) { completed[id] = lease }, &faults)
 		counts, err := nodes[1].Counts(t.Context(), "q")
@@ -112,7 +111,7 @@ func TestCrashes(t *testing.T) {
 	}
 }
 
-// drain claims some jobs and completes them.
+// drain claims a few jobs and completes them.
 func drain(t *testing.T, s store.Store, ttl time.Duration, completed func(gq.JobID, gq.LeaseID), faults *atomic.Int64) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()

@@ -15,15 +15,15 @@ import (
 	"github.com/gopherqueue/gq/store"
 )
 
-// shears stand between a store and its database and hang up on the store now and then,
-// right after they have passed on what it said. The server goes on with that, and nobody
-// can cancel it.
+// shears is a proxy between a store and its database. It closes connections to the store
+// at random, right after it forwarded a request. The server keeps executing that request,
+// because the proxy also drops cancel requests.
 type shears struct {
 	often atomic.Int64
 	cuts  atomic.Int64
 }
 
-// newShears returns the URL that leads through shears.
+// newShears returns shears and the URL that goes through them.
 func newShears(t *testing.T, to string) (s *shears, through string) {
 	t.Helper()
 	s = new(shears)
@@ -39,7 +39,7 @@ func (s *shears) serve(client, server net.Conn) {
 			if err != nil {
 				return
 			}
-			_, _ = client.Write(answer[:n]) // whoever is gone does not hear it; the server must not wait
+			_, _ = client.Write(answer[:n]) // keep reading even if the client is gone, so that the server does not block
 		}
 	}()
 	asked := make([]byte, 1<<16)
@@ -58,14 +58,14 @@ func (s *shears) serve(client, server net.Conn) {
 		if often := s.often.Load(); often > 0 && mathrand.Int64N(often) == 0 {
 			s.cuts.Add(1)
 			_ = client.Close()
-			time.Sleep(time.Duration(mathrand.IntN(5)) * time.Millisecond) // while the server is at it
+			time.Sleep(time.Duration(mathrand.IntN(5)) * time.Millisecond) // let the server work on the request
 			return
 		}
 	}
 }
 
-// TestConnectionsAreCut has two nodes work while their connections are cut at any moment:
-// whoever gets an answer gets the right one, and each job is done once.
+// TestConnectionsAreCut runs two nodes while their connections are cut at random. Every
+// answer must be correct, and each job must be completed once.
 func TestConnectionsAreCut(t *testing.T) {
 	direct := pgtest.Database(t)
 	cutting, through := newShears(t, direct)

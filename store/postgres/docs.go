@@ -11,9 +11,9 @@ import (
 	"github.com/gopherqueue/gq/store"
 )
 
-// PutDocs implements [store.Store]. Only the holder of the document lock changes documents,
-// so that no other change comes between the check and the write, and versions become
-// visible in order.
+// PutDocs implements [store.Store]. Only the holder of the document lock changes
+// documents, so that no other change comes between the check and the write, and versions
+// become visible in order.
 func (s *Store) PutDocs(ctx context.Context, docs []store.Doc) (versions []uint64, err error) {
 	if err := store.CheckDocs(docs); err != nil {
 		return nil, fmt.Errorf("put documents: %w", err)

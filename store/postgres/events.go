@@ -85,8 +85,8 @@ const foldStep = 500
 // unfolded selects the counts appended since the last fold.
 const unfolded = "gq.delta WHERE xid >= (SELECT folded FROM gq.head)"
 
-// folding adds the appended counts to gq.tally if there are at least $1 of them. The caller
-// holds the head lock.
+// folding adds the appended counts to gq.tally if there are at least $1 of them. The
+// caller holds the head lock.
 const folding = `
 	WITH ripe AS MATERIALIZED (
 		SELECT number FROM gq.head WHERE (SELECT count(*) FROM (SELECT FROM ` + unfolded + ` LIMIT $1) AS d) >= $1

@@ -11,9 +11,9 @@ import (
 	"github.com/gopherqueue/gq/store"
 )
 
-// TestPollTellsWhatWasNumberedHere has a node that hears no notifications number
-// the events of another, as it does after its own commits: it must still tell of
-// them when it asks.
+// TestPollTellsWhatWasNumberedHere lets a node without notifications number the events of
+// another node, as it does after its own commits. It must still tell its listeners of them
+// when it polls.
 func TestPollTellsWhatWasNumberedHere(t *testing.T) {
 	url := pgtest.Database(t)
 	nodes := make([]*Store, 2)
@@ -27,7 +27,7 @@ func TestPollTellsWhatWasNumberedHere(t *testing.T) {
 	h := &nodes[1].notifier
 	var told []string
 	h.mu.Lock()
-	h.listeners[0] = func(n store.News) { told = append(told, n.Queues...) } // nothing listens for notifications
+	h.listeners[0] = func(n store.News) { told = append(told, n.Queues...) } // without Notify, so that no goroutine listens for notifications
 	h.mu.Unlock()
 
 	spec := gq.Spec{ID: machine.NewJobID(random()), Type: "t", Queue: "theirs"}.WithDefaults()
@@ -37,7 +37,7 @@ func TestPollTellsWhatWasNumberedHere(t *testing.T) {
 	}
 	h.round(true)
 	for limit := time.Now().Add(2 * time.Minute); len(told) == 0 && time.Now().Before(limit); {
-		h.poll(t.Context()) // which leaves it for the next time where the database takes long
+		h.poll(t.Context()) // may have to be repeated if the database is slow
 	}
 	if !slices.Contains(told, "theirs") {
 		t.Errorf("told of %q, want theirs among them", told)

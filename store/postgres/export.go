@@ -310,7 +310,8 @@ func (x *export) fresh(ctx context.Context, after string, _ int, items *store.It
 	return fmt.Sprint(place, id, seq), nil
 }
 
-// jobs reads whole jobs in the order of their numbers, and fewer of them if they are large.
+// jobs reads whole jobs in the order of their numbers, and fewer of them if they are
+// large.
 func (x *export) jobs(ctx context.Context, after string, limit int, items *store.Items) (string, error) {
 	from, err := number(after)
 	if err != nil {

@@ -88,7 +88,7 @@ func furnish(t *testing.T, s *postgres.Store) {
 	claim("shared", 1)
 }
 
-// takeInventory is everything that a store can tell, as text.
+// takeInventory returns everything that can be read from a store, as text.
 func takeInventory(t *testing.T, s *postgres.Store) string {
 	t.Helper()
 	type inventory struct {
@@ -142,7 +142,7 @@ func takeInventory(t *testing.T, s *postgres.Store) string {
 	return string(text)
 }
 
-// still is a clock that stands.
+// still is a clock that never advances.
 type still struct{}
 
 func (still) Now() time.Time { return time.Date(2026, 11, 1, 12, 0, 0, 0, time.UTC) }

@@ -25,22 +25,22 @@ func urgent(p gq.Priority) gq.Spec {
 	return spec
 }
 
-// releasing gives a job back, to be claimed again at once.
+// releasing releases a job, so that it can be claimed again at once.
 func releasing(j gq.Job) store.Update {
 	return store.Update{Ref: store.Ref{Lease: j.State.Lease.ID}, Apply: func(s gq.State, now time.Time) (gq.State, []gq.Event, error) {
 		return machine.Release(s, j.State.Lease.Ref(), 0, "", now)
 	}}
 }
 
-// prioritising changes how urgent a job is.
+// prioritising changes the priority of a job.
 func prioritising(id gq.JobID, p gq.Priority) store.Update {
 	return store.Update{Ref: store.Ref{Job: id}, Apply: func(s gq.State, now time.Time) (gq.State, []gq.Event, error) {
 		return machine.Update(s, p, now)
 	}}
 }
 
-// floored is a store whose floors are raised by the test alone, beside a connection
-// for the transactions of an application.
+// floored is a store whose floors only the test raises, and a connection for the
+// transactions of an application.
 type floored struct {
 	t    *testing.T
 	s    *postgres.Store
@@ -56,8 +56,8 @@ func newFloored(t *testing.T) floored {
 	return floored{t, s, connect(t, url)}
 }
 
-// raise lets the floors rise as far as they can: it takes a claim to reach further,
-// and two steps to get there.
+// raise raises the floors as far as possible. That takes a claim, which extends the range,
+// and two steps.
 func (f floored) raise() {
 	f.t.Helper()
 	for range 3 {
@@ -69,7 +69,7 @@ func (f floored) raise() {
 	}
 }
 
-// claim gets the next job.
+// claim claims the next job.
 func (f floored) claim() gq.Job {
 	f.t.Helper()
 	out, err := f.s.Claim(f.t.Context(), []store.Claim{claimFrom("q", 1)})
@@ -79,7 +79,7 @@ func (f floored) claim() gq.Job {
 	return out[0].Jobs[0]
 }
 
-// next claims a job, which must be this one, and completes it.
+// next claims a job, checks that it is the one wanted, and completes it.
 func (f floored) next(want gq.JobID) {
 	f.t.Helper()
 	got := f.claim()
@@ -97,7 +97,7 @@ func (f floored) update(u store.Update) {
 	}
 }
 
-// begin begins a transaction of the application that has read something.
+// begin begins a transaction of the application and gives it a snapshot.
 func (f floored) begin(level pgx.TxIsoLevel) pgx.Tx {
 	f.t.Helper()
 	tx, err := f.conn.BeginTx(f.t.Context(), pgx.TxOptions{IsoLevel: level})
@@ -133,9 +133,9 @@ func (f floored) updateIn(tx pgx.Tx, u store.Update) {
 	}
 }
 
-// TestNothingIsPassedOver has jobs come below a floor in every way there is. Each
-// must be what the next claim gets. One case after the other: an open transaction in
-// another database of the server would keep the floors from rising.
+// TestNothingIsPassedOver puts jobs below a floor in every possible way. The next claim
+// must get each of them. The cases do not run in parallel: an open transaction in another
+// database of the server would keep the floors from rising.
 func TestNothingIsPassedOver(t *testing.T) {
 	for _, c := range []struct {
 		name string
@@ -176,7 +176,7 @@ func TestNothingIsPassedOver(t *testing.T) {
 			old := newSpec("q")
 			mustInsert(f.t, f.s, newSpec("q"), old)
 			f.update(completing(f.claim()))
-			for range 3 { // so that the band of urgent jobs has a floor above the old one
+			for range 3 { // so that the floor of the urgent band is above the old job
 				urgent := urgent(gq.PriorityHigh)
 				mustInsert(f.t, f.s, urgent)
 				f.next(urgent.ID)
@@ -236,7 +236,7 @@ func TestNothingIsPassedOver(t *testing.T) {
 	}
 }
 
-// raiseBeside lets the floors of the queue rise without a claim from it.
+// raiseBeside raises the floors of the queue without a claim from it.
 func (f floored) raiseBeside() {
 	f.t.Helper()
 	for range 3 {
@@ -247,8 +247,8 @@ func (f floored) raiseBeside() {
 	}
 }
 
-// TestFloorsOfARestoredDatabase has numbers of transactions that this server has yet
-// to give, as in a logical backup of one that has come further.
+// TestFloorsOfARestoredDatabase uses transaction ids that this server has not reached, as
+// after restoring a logical backup from a server that was further ahead.
 func TestFloorsOfARestoredDatabase(t *testing.T) {
 	f := newFloored(t)
 	mustInsert(t, f.s, newSpec("q"))
@@ -272,9 +272,9 @@ func TestFloorsOfARestoredDatabase(t *testing.T) {
 	}
 }
 
-// TestFloorsUnderStress has many transactions write below floors that rise with every
-// claim of two nodes: late commits, jobs that are given back, fail or change their
-// priority. Each job must be completed, and once.
+// TestFloorsUnderStress lets many transactions write below floors that rise with every
+// claim of two nodes: they commit late, or release, fail or reprioritise jobs. Each job
+// must be completed exactly once.
 func TestFloorsUnderStress(t *testing.T) {
 	const jobs, most = 200, 5 * time.Minute
 	nodes := twoNodes(t)
@@ -349,7 +349,7 @@ func TestFloorsUnderStress(t *testing.T) {
 				}
 			})
 		}
-		work.Go(func() { // whoever is in a hurry
+		work.Go(func() { // raises the priority of random jobs
 			for ctx.Err() == nil {
 				mu.Lock()
 				var id gq.JobID
@@ -362,7 +362,7 @@ func TestFloorsUnderStress(t *testing.T) {
 			}
 		})
 	}
-	work.Go(func() { // a queue of one's own, in which the order can be known
+	work.Go(func() { // uses a queue of its own, in which the order is known
 		for ctx.Err() == nil {
 			fail("most urgent first", mostUrgentFirst(ctx, nodes))
 		}
@@ -400,7 +400,7 @@ func insertLate(ctx context.Context, conn *pgx.Conn, s *postgres.Store, level pg
 	})
 }
 
-// mostUrgentFirst submits jobs in any order and claims them one by one.
+// mostUrgentFirst submits two jobs and checks that claims get the more urgent one first.
 func mostUrgentFirst(ctx context.Context, nodes []*postgres.Store) error {
 	either := func() *postgres.Store { return nodes[mathrand.IntN(len(nodes))] }
 	next := func(want gq.JobID) error {

@@ -9,8 +9,9 @@ import (
 	"github.com/gopherqueue/gq/machine"
 )
 
-// TestIDs makes ids of numbers: they are random UUIDs, tell their numbers, and have the random
-// bits of the ids that they are made of, so that they are made of themselves too.
+// TestIDs makes ids from numbers. They are random UUIDs from which the number can be
+// computed, and keep the random bits of the given id, so that making an id from itself
+// changes nothing.
 func TestIDs(t *testing.T) {
 	key, err := newIDKey(bytes.Repeat([]byte{7}, 16))
 	if err != nil {
@@ -44,7 +45,8 @@ func TestIDs(t *testing.T) {
 			misled++
 		}
 	}
-	// Another key decrypts to a random number, of which one in 4,096 might be one of a job.
+	// With another key an id decrypts to a random number; one in 4,096 is in the valid
+	// range.
 	if misled > tries/1000 {
 		t.Errorf("%d of %d ids mean something to another database", misled, tries)
 	}
@@ -56,7 +58,7 @@ func TestBrokenKeyOfIDs(t *testing.T) {
 	}
 }
 
-// TestBodies splits what was put together.
+// TestBodies checks that a body splits into the parts it was made of.
 func TestBodies(t *testing.T) {
 	for _, size := range []int{0, 1, 63, 64, maxMoved, maxMoved + 1, 100_000} {
 		spec := gq.Spec{ID: machine.NewJobID(random()), Type: "t"}.WithDefaults()

@@ -10,8 +10,9 @@ import (
 	"github.com/gopherqueue/gq/store"
 )
 
-// TestNothingInHandIsLost has a transaction take a job out of its table and end without
-// having written it: it is refused, however it ends, and the job is where it was.
+// TestNothingInHandIsLost runs transactions that delete a job from its table and end
+// without writing it again. However they end, they must not commit, and the job stays
+// where it was.
 func TestNothingInHandIsLost(t *testing.T) {
 	s, err := Open(t.Context(), pgtest.Database(t), store.Config{})
 	if err != nil {

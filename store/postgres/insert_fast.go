@@ -23,11 +23,12 @@ import (
 // gq.log keeps for the events.
 //
 // The segment was taken beforehand, because the states contain it. startDay expects a
-// segment to be taken after the numbers, so it must not be of an earlier day than they are.
+// segment to be taken after the numbers, so it must not be of an earlier day than they
+// are.
 //
-// The final SELECT runs first: it sets lock_timeout, so that the inserts wait no longer for
-// a lock than other shared transactions do. If it returns no row, nothing was written: a
-// queue has limits, or a new day has begun.
+// The final SELECT runs first: it sets lock_timeout, so that the inserts wait no longer
+// for a lock than other shared transactions do. If it returns no row, nothing was
+// written: a queue has limits, or a new day has begun.
 const insertedFast = `
 	WITH stamp AS MATERIALIZED (
 		SELECT s.now, s.seqs

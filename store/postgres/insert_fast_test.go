@@ -20,8 +20,7 @@ import (
 	"github.com/gopherqueue/gq/store"
 )
 
-// deaf is a connection that loses the next answer, once it is told to, and is dead
-// from then on.
+// deaf is a connection that, when told to, loses the next answer and is dead from then on.
 type deaf struct {
 	net.Conn
 	lose *atomic.Bool
@@ -100,12 +99,12 @@ func compare(t *testing.T, s *Store, answers []store.Inserted) {
 	}
 }
 
-// TestAnswerIsLost loses the answer to an insert that took its numbers as it was
-// written: they are found again, and nothing is inserted twice.
+// TestAnswerIsLost loses the answer to a fast insert, which has the sequence numbers. The
+// store must find them again and insert nothing twice.
 func TestAnswerIsLost(t *testing.T) {
 	s, lose := openDeaf(t, store.Config{})
 	compare(t, s, fastInserts(t, s, 3))
-	s.notifier.stop() // which has answers of its own
+	s.notifier.stop() // or one of its answers might be lost instead
 	defer s.notifier.start(s)
 	lose.Store(true)
 	answers := fastInserts(t, s, 20)
@@ -120,8 +119,7 @@ func TestAnswerIsLost(t *testing.T) {
 	}
 }
 
-// mute is a connection through which no statement is cancelled, as where the network
-// was lost.
+// mute is a connection that cannot cancel statements, as if the network were down.
 type mute struct{ net.Conn }
 
 func (c mute) Write(b []byte) (int, error) {
@@ -133,8 +131,8 @@ func (c mute) Write(b []byte) (int, error) {
 }
 
 // TestSubmissionOutlivesItsConnection cuts the connection while the statement of a
-// submission waits in the server, which goes on with it all the same. What the caller is
-// told is what happened.
+// submission waits for a lock in the server, which still executes it. The caller must get
+// the true outcome.
 func TestSubmissionOutlivesItsConnection(t *testing.T) {
 	url := pgtest.Database(t)
 	s, err := Open(t.Context(), url, store.Config{})
@@ -157,8 +155,8 @@ func TestSubmissionOutlivesItsConnection(t *testing.T) {
 	if s.pool.Pool, err = pgxpool.NewWithConfig(t.Context(), settings); err != nil {
 		t.Fatal(err)
 	}
-	fastInserts(t, s, 1) // so that the statement is known to the connection
-	s.notifier.stop()    // which would use another one
+	fastInserts(t, s, 1) // so that the statement is prepared
+	s.notifier.stop()    // or it would use another connection
 	defer s.notifier.start(s)
 	other, err := pgx.Connect(t.Context(), url)
 	if err != nil {
@@ -193,7 +191,7 @@ func TestSubmissionOutlivesItsConnection(t *testing.T) {
 		_ = c.Close()
 	}
 	mu.Unlock()
-	waiting(2) // it is tried again
+	waiting(2) // the retried insert waits too
 	if err := tx.Commit(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -210,13 +208,13 @@ func TestSubmissionOutlivesItsConnection(t *testing.T) {
 	}
 }
 
-// leap is a clock that a test moves on.
+// leap is a clock that a test advances.
 type leap struct{ at atomic.Int64 }
 
 func (l *leap) Now() time.Time { return time.Unix(0, l.at.Load()).UTC() }
 
-// TestSegmentOfAnEarlierDay has a segment from before midnight at hand: no job of the
-// new day may be told of in it.
+// TestSegmentOfAnEarlierDay keeps a spare segment from before midnight. It must not get
+// events of a job of the new day.
 func TestSegmentOfAnEarlierDay(t *testing.T) {
 	clock := new(leap)
 	clock.at.Store(time.Date(2100, 1, 1, 23, 59, 0, 0, time.UTC).UnixNano())
@@ -245,8 +243,8 @@ func TestSegmentOfAnEarlierDay(t *testing.T) {
 	}
 }
 
-// TestSegmentAtHandIsInUse has somebody else use the segment that is at hand, as after a
-// failover to a server that had not heard of it being given: nobody notices.
+// TestSegmentAtHandIsInUse lets another transaction use the spare segment, as after a
+// failover to a server that did not know it was taken. The next insert must still succeed.
 func TestSegmentAtHandIsInUse(t *testing.T) {
 	s, err := Open(t.Context(), pgtest.Database(t), store.Config{})
 	if err != nil {
@@ -262,9 +260,9 @@ func TestSegmentAtHandIsInUse(t *testing.T) {
 	compare(t, s, fastInserts(t, s, 2))
 }
 
-// TestFastInsertsBelowAFloor announces a floor above everything: whoever inserts below
-// must tell of the first position, although it learns that from the statement that
-// writes there.
+// TestFastInsertsBelowAFloor announces a floor above everything. A fast insert below it
+// must record its first position in gq.early, although it learns that position only from
+// the statement that inserts.
 func TestFastInsertsBelowAFloor(t *testing.T) {
 	s, err := Open(t.Context(), pgtest.Database(t), store.Config{})
 	if err != nil {
@@ -286,9 +284,9 @@ func TestFastInsertsBelowAFloor(t *testing.T) {
 	}
 }
 
-// TestWhichQueuesAreFast configures a queue: without limits its jobs still take one
-// round trip, which leaves a segment at hand for the next, and with one it is not tried
-// more than once.
+// TestWhichQueuesAreFast configures a queue. Without limits on inserts its jobs still take
+// one round trip, which leaves a spare segment. With one the fast path is tried at most
+// once.
 func TestWhichQueuesAreFast(t *testing.T) {
 	s, err := Open(t.Context(), pgtest.Database(t), store.Config{})
 	if err != nil {
@@ -317,7 +315,7 @@ func TestWhichQueuesAreFast(t *testing.T) {
 			t.Error("the limit of the queue was not seen")
 		}
 		put(func(*gq.Queue) {})
-		for range 2 { // the first looks, and the second knows
+		for range 2 { // the first insert learns it, and the second takes the fast path
 			compare(t, s, fastInserts(t, s, 2))
 		}
 		if s.guarded.has("q") || len(s.spares) != 1 {

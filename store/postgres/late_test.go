@@ -12,9 +12,9 @@ import (
 	"github.com/gopherqueue/gq/store"
 )
 
-// TestSlowClaimNamesAJobOnce has a claim wait for a job that somebody has locked, for
-// longer than the lease of the job that it already has. That job is in the answer once,
-// with a lease that is worth something, or is there for the next one.
+// TestSlowClaimNamesAJobOnce lets a claim wait for a locked job for longer than the lease
+// of the job that it already has. The answer must contain that job at most once, with a
+// valid lease; otherwise the next claim must get it.
 func TestSlowClaimNamesAJobOnce(t *testing.T) {
 	for name, configure := range map[string]func(*gq.Queue){
 		"WithoutLimits": nil,
@@ -31,7 +31,7 @@ func TestSlowClaimNamesAJobOnce(t *testing.T) {
 			}
 			for range 2 {
 				spec := newSpec("q")
-				spec.Policy.MaxAttempts = 1000 // leases of a millisecond are lost
+				spec.Policy.MaxAttempts = 1000 // leases of a millisecond expire
 				mustInsert(t, s, spec)
 			}
 			locker := connect(t, s.URL())
@@ -51,8 +51,8 @@ func TestSlowClaimNamesAJobOnce(t *testing.T) {
 					defer close(answered)
 					out, err = s.Claim(t.Context(), []store.Claim{claim})
 				}()
-				// The other job is free again once the first lease has run out, if the claim
-				// waits for it so long.
+				// Unlock the other job once the claim has waited for as long as the first
+				// lease lasts, or has returned.
 				letGo(t, tx, connect(t, s.URL()), ttl, answered)
 				<-answered
 				if err != nil || out[0].Err != nil {
@@ -68,7 +68,7 @@ func TestSlowClaimNamesAJobOnce(t *testing.T) {
 				if len(out[0].Jobs) < 2 && out[0].RetryAt.IsZero() {
 					t.Errorf("with a lease of %v the answer is %d jobs, and not when to look again", ttl, len(out[0].Jobs))
 				}
-				// Nothing is lost: both can be claimed once the lease is over.
+				// Nothing is lost: both can be claimed once their leases have expired.
 				deadline := time.Now().Add(time.Minute)
 				for got := map[gq.JobID]bool{}; len(got) < 2; {
 					if time.Now().After(deadline) {
@@ -96,7 +96,8 @@ func TestSlowClaimNamesAJobOnce(t *testing.T) {
 	}
 }
 
-// letGo ends a transaction once somebody has waited for it so long, or is done anyway.
+// letGo ends tx once another transaction has waited for it for that long, or done is
+// closed.
 func letGo(t *testing.T, tx pgx.Tx, watch *pgx.Conn, after time.Duration, done <-chan struct{}) {
 	t.Helper()
 	for waiting := 0; waiting == 0; {

@@ -26,8 +26,8 @@ type migration struct {
 // migrations lists all steps from an empty database to the layout of this program.
 var migrations = []migration{{1, "schema.sql", schema}}
 
-// Classes of advisory locks: "gq" in ASCII and a number, to stay clear of the application's
-// own locks.
+// Classes of advisory locks: "gq" in ASCII and a number, to stay clear of the
+// application's own locks.
 const (
 	lockMigration = 0x67710001
 	lockRelease   = 0x67710002
@@ -71,8 +71,8 @@ func MigrateStatus(ctx context.Context, url string) (l Layout, err error) {
 	return l, err
 }
 
-// MigrateDump returns the SQL that creates the layout of this program in the schema gq, for
-// applying it with other tools.
+// MigrateDump returns the SQL that creates the layout of this program in the schema gq,
+// for applying it with other tools.
 func MigrateDump() string {
 	var b strings.Builder
 	for _, m := range migrations {

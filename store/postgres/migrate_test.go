@@ -13,8 +13,7 @@ import (
 	"github.com/gopherqueue/gq/store/postgres"
 )
 
-// TestMigrateAtOnce has many processes start on an empty database at the same
-// moment.
+// TestMigrateAtOnce opens many stores on an empty database at the same time.
 func TestMigrateAtOnce(t *testing.T) {
 	url := pgtest.Database(t)
 	before, err := postgres.MigrateStatus(t.Context(), url)
@@ -36,8 +35,8 @@ func TestMigrateAtOnce(t *testing.T) {
 	}
 }
 
-// TestURLOfAPool has everything that takes a URL take one that says how many connections
-// there may be, and do with one.
+// TestURLOfAPool passes a URL that limits the connections to one to everything that takes
+// a URL.
 func TestURLOfAPool(t *testing.T) {
 	url := pgtest.Database(t)
 	if strings.Contains(url, "?") {
@@ -53,7 +52,7 @@ func TestURLOfAPool(t *testing.T) {
 	}
 	s := open(t, url, store.Config{})
 	defer s.Close()
-	for range 2 { // as gq copy does, to see whether the store has changed
+	for range 2 { // as gq copy does, to check whether the store has changed
 		x, err := s.Export(t.Context())
 		if err != nil {
 			t.Fatal(err)
@@ -62,7 +61,7 @@ func TestURLOfAPool(t *testing.T) {
 	}
 }
 
-// TestMigrateDump applies what is printed by other means.
+// TestMigrateDump applies the dump with another client.
 func TestMigrateDump(t *testing.T) {
 	url := pgtest.Database(t)
 	sql := postgres.MigrateDump()
@@ -75,9 +74,9 @@ func TestMigrateDump(t *testing.T) {
 	mustInsert(t, s, newSpec("q"))
 }
 
-// TestMigrateStep adds a made-up step to those that there are: several processes take it at
-// once, it is done once, everything is still there, and a program that does not know the new
-// layout refuses it.
+// TestMigrateStep adds an invented step. Several processes apply it at the same time; it
+// must run once and keep all data, and a program that does not know the new layout must
+// refuse it.
 func TestMigrateStep(t *testing.T) {
 	url := pgtest.Database(t)
 	s := open(t, url, store.Config{Clock: still{}})
@@ -123,7 +122,7 @@ func TestMigrateStep(t *testing.T) {
 	}
 }
 
-// TestMigrateFails has a step that cannot be taken: it leaves nothing behind.
+// TestMigrateFails runs a step that fails. It must leave nothing behind.
 func TestMigrateFails(t *testing.T) {
 	url := pgtest.Database(t)
 	if _, err := postgres.MigrateUp(t.Context(), url); err != nil {

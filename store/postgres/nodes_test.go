@@ -51,8 +51,8 @@ func mustInsert(t *testing.T, s store.Store, specs ...gq.Spec) {
 	}
 }
 
-// twoNodes opens two stores on one database. When the test ends it must have
-// seen no deadlock; one that the server resolves is a second lost all the same.
+// twoNodes opens two stores on one database. The test fails if a deadlock occurred: even
+// one that the server resolves costs a second.
 func twoNodes(t *testing.T) []*postgres.Store {
 	t.Helper()
 	url := pgtest.Database(t)
@@ -70,7 +70,7 @@ func twoNodes(t *testing.T) []*postgres.Store {
 			return
 		}
 		defer conn.Close(ctx)
-		// A connection adds what it has counted when it ends.
+		// A connection reports its statistics when it ends.
 		for others := 1; err == nil && others > 0; {
 			err = conn.QueryRow(ctx, `
 				SELECT count(*)
@@ -88,7 +88,7 @@ func twoNodes(t *testing.T) []*postgres.Store {
 	return nodes
 }
 
-// TestNobodyWaitsInACircle has everyone change and lock the same few jobs, each
+// TestNobodyWaitsInACircle lets many goroutines change and lock the same few jobs, each
 // time in another order.
 func TestNobodyWaitsInACircle(t *testing.T) {
 	nodes := twoNodes(t)
@@ -156,8 +156,8 @@ func TestNobodyWaitsInACircle(t *testing.T) {
 	everyone.Wait()
 }
 
-// TestTwoNodes runs two stores on one database under everything at once: what
-// each does must hold for both.
+// TestTwoNodes runs all operations on two stores of one database at once. Both must see
+// the same results.
 func TestTwoNodes(t *testing.T) {
 	spec.Covers(t, "Q-05")
 	const families, limit = 30, 5
@@ -203,7 +203,7 @@ func TestTwoNodes(t *testing.T) {
 					if n := held.Add(int64(len(jobs))); n > limit {
 						t.Errorf("%d jobs are held at once, more than %d", n, limit)
 					}
-					slices.Reverse(jobs) // against the order of everyone else
+					slices.Reverse(jobs) // the opposite of the others' order
 					var updates []store.Update
 					for _, j := range jobs {
 						n, _ := claims.LoadOrStore(j.State.ID, new(atomic.Int64))
@@ -229,7 +229,7 @@ func TestTwoNodes(t *testing.T) {
 	everyone.Go(func() {
 		var after uint64
 		for over := false; !over; {
-			over = !running() // one more look after the end
+			over = !running() // read once more after the end
 			for more := true; more; {
 				events, err := nodes[0].Events(t.Context(), after, 20)
 				if err != nil {
@@ -258,7 +258,7 @@ func TestTwoNodes(t *testing.T) {
 	if len(all) != len(tailed) {
 		t.Errorf("whoever followed saw %d of %d events", len(tailed), len(all))
 	}
-	// Of all events the numbers are in order; of one job so are the times.
+	// The numbers of all events are in order, and so are the times of each job's events.
 	last := make(map[gq.JobID]time.Time)
 	for i, e := range all {
 		if i > 0 && e.Seq <= all[i-1].Seq || e.Time.Before(last[e.Job]) {
@@ -278,8 +278,8 @@ func connect(t testing.TB, url string) *pgx.Conn {
 	return conn
 }
 
-// patiently claims until there are jobs. A claim that has waited for long in vain has
-// none and says when to look again.
+// patiently claims until it gets jobs. A claim that waited too long for a lock returns
+// none and says when to retry.
 func patiently(t *testing.T, s store.Store, c store.Claim) (jobs int) {
 	t.Helper()
 	for {
@@ -295,8 +295,8 @@ func patiently(t *testing.T, s store.Store, c store.Claim) (jobs int) {
 	}
 }
 
-// TestClaimWaitsForALockedJob has a job locked by somebody who leaves it
-// claimable, as an insert does with what its jobs depend on.
+// TestClaimWaitsForALockedJob claims a job that is locked by a transaction that does not
+// change it, as an insert locks the dependencies of its jobs.
 func TestClaimWaitsForALockedJob(t *testing.T) {
 	url := pgtest.Database(t)
 	s := open(t, url, store.Config{})
@@ -333,9 +333,9 @@ func TestClaimWaitsForALockedJob(t *testing.T) {
 	}
 }
 
-// TestDurableWhateverTheDatabaseSays catches the settings at the moment of
-// writing, where they belong to a connection and where they travel with each
-// transaction.
+// TestDurableWhateverTheDatabaseSays reads the settings at the moment of a write: without
+// a pooler, where they belong to the connection, and with one, where each transaction
+// sets them.
 func TestDurableWhateverTheDatabaseSays(t *testing.T) {
 	through := map[string]func(string) string{
 		"direct": func(url string) string { return url },
@@ -368,9 +368,8 @@ func TestDurableWhateverTheDatabaseSays(t *testing.T) {
 	}
 }
 
-// TestHeldClaimsDoNotQueueUp has a claim that its pool does not count go past
-// those that have the pool and the queue locked, while one that starts its jobs
-// waits for them.
+// TestHeldClaimsDoNotQueueUp locks a queue and its pool. A claim that its pool does not
+// count must not wait for these locks; a claim that starts its jobs must.
 func TestHeldClaimsDoNotQueueUp(t *testing.T) {
 	url := pgtest.Database(t)
 	s := open(t, url, store.Config{})
@@ -419,9 +418,9 @@ func TestHeldClaimsDoNotQueueUp(t *testing.T) {
 	}
 }
 
-// TestLimitsOfTwoNodes has everyone claim, settle and spawn under every limit
-// while the queue becomes fair and unfair again. What is held at any time, as far
-// as the workers know, is within the limits.
+// TestLimitsOfTwoNodes lets workers claim, settle and spawn jobs under every limit while
+// the queue switches between fair and not fair. The jobs that the workers hold must
+// always be within the limits.
 func TestLimitsOfTwoNodes(t *testing.T) {
 	nodes := twoNodes(t)
 	const keyLimit, capacity = 2, 7
@@ -510,8 +509,8 @@ func TestLimitsOfTwoNodes(t *testing.T) {
 	}
 }
 
-// TestSettlementBehindALock settles a job that somebody has locked for longer than a
-// shared transaction waits.
+// TestSettlementBehindALock settles a job that is locked for longer than a shared
+// transaction waits.
 func TestSettlementBehindALock(t *testing.T) {
 	nodes := twoNodes(t)
 	s := nodes[0]
@@ -536,8 +535,8 @@ func TestSettlementBehindALock(t *testing.T) {
 	}
 	var waits sync.WaitGroup
 	waits.Go(func() { settle(locked) })
-	settle(free) // waits for nobody
-	// A shared transaction has given up by now, and the one that follows waits alone.
+	settle(free) // does not wait
+	// The shared transaction has timed out, and the settlement now waits in its own.
 	watch := connect(t, s.URL())
 	for waiting := 0; waiting == 0; {
 		err := watch.QueryRow(t.Context(), "SELECT count(*) FROM pg_locks WHERE waitstart < clock_timestamp() - interval '200 ms'").Scan(&waiting)
@@ -551,8 +550,8 @@ func TestSettlementBehindALock(t *testing.T) {
 	waits.Wait()
 }
 
-// TestSettlementsOfWhatMovesDoNotWaitInACircle has two transactions settle the same two
-// jobs, the first of which is claimed while the first of them waits for the second.
+// TestSettlementsOfWhatMovesDoNotWaitInACircle lets two transactions settle the same two
+// jobs. While the first transaction waits for the second job, the first job is claimed.
 func TestSettlementsOfWhatMovesDoNotWaitInACircle(t *testing.T) {
 	nodes := twoNodes(t)
 	url := nodes[0].URL()
@@ -631,9 +630,10 @@ func TestSettlementsOfWhatMovesDoNotWaitInACircle(t *testing.T) {
 	}
 }
 
-// TestSettlementsWithinATransactionKeepTheOrder has a transaction of an application settle
-// jobs whose rows lie in another order than that of their numbers. It plans as the
-// application does, and locks them in the order of everyone all the same.
+// TestSettlementsWithinATransactionKeepTheOrder settles jobs in an application's
+// transaction, with the application's planner settings, while their rows are not stored
+// in the order of their numbers. It must still lock them in the order that all
+// transactions use.
 func TestSettlementsWithinATransactionKeepTheOrder(t *testing.T) {
 	nodes := twoNodes(t)
 	url := nodes[0].URL()
@@ -658,7 +658,7 @@ func TestSettlementsWithinATransactionKeepTheOrder(t *testing.T) {
 	}}); err != nil {
 		t.Fatal(err)
 	}
-	claim("a") // behind the others
+	claim("a") // its row now comes after the others
 
 	settling := func(queues ...string) (updates []store.Update) {
 		for _, queue := range queues {
@@ -717,8 +717,9 @@ func TestSettlementsWithinATransactionKeepTheOrder(t *testing.T) {
 	}
 }
 
-// TestJobsThatMoveAllTheTime has a call with two jobs not find one of them for so long
-// that it gives up to have both at once. The view shows a finished job as one that lives.
+// TestJobsThatMoveAllTheTime updates two jobs, one of which the call fails to find until
+// it stops trying to lock both at once. To cause that, gq.live shows a finished job as
+// live.
 func TestJobsThatMoveAllTheTime(t *testing.T) {
 	url := pgtest.Database(t)
 	s := open(t, url, store.Config{})

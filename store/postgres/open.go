@@ -14,9 +14,9 @@ import (
 )
 
 // Open connects to a database and creates the tables of the store if there are none. The
-// URL parameter gq_schema names their schema; the default is gq. Queues in different schemas
-// share nothing but the database. The error is [gq.ErrFormat] if the tables belong to a
-// newer version or to another program.
+// URL parameter gq_schema names their schema; the default is gq. Queues in different
+// schemas share nothing but the database. The error is [gq.ErrFormat] if the tables
+// belong to a newer version or to another program.
 func Open(ctx context.Context, url string, cfg store.Config) (*Store, error) {
 	url, dialect, err := cutSchema(url)
 	if err != nil {
@@ -134,10 +134,10 @@ func behindPooler(ctx context.Context, settings *pgx.ConnConfig) (bool, error) {
 	return process != conn.PgConn().PID(), err
 }
 
-// maxConnections limits the connections of a store unless its URL sets another limit. A few
-// do all the work; the others serve calls that wait for a lock. A store needs at least
-// minConnections: it uses a second one to resolve the outcome of a lost commit, and to check
-// whether the store changed during an export.
+// maxConnections limits the connections of a store unless its URL sets another limit. A
+// few do all the work; the others serve calls that wait for a lock. A store needs at
+// least minConnections: it uses a second one to resolve the outcome of a lost commit, and
+// to check whether the store changed during an export.
 const (
 	maxConnections = 16
 	minConnections = 2
@@ -157,8 +157,9 @@ func (s *Store) Close() error {
 	defer s.pool.Close()
 	s.under.Wait()
 	s.notifier.stop()
-	// Read-only calls have also returned the time, and the next process must not return an
-	// earlier one. If this write fails no work is lost: all acknowledged work is committed.
+	// Read-only calls have also returned the time, and the next process must not return
+	// an earlier one. If this write fails no work is lost: all acknowledged work is
+	// committed.
 	if latest := s.latest.Load(); latest > 0 {
 		ctx, cancel := context.WithTimeout(context.Background(), closeWithin)
 		defer cancel()

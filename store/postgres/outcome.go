@@ -102,8 +102,8 @@ func lost(err error) bool {
 		errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)
 }
 
-// passing lists the server's error codes, apart from connection errors, that only mean that
-// it is unavailable for the moment.
+// passing lists the server's error codes, apart from connection errors, that only mean
+// that it is unavailable for the moment.
 var passing = []string{
 	"25006", // read_only_sql_transaction: it has become a standby
 	"53300", // too_many_connections
@@ -165,8 +165,8 @@ func confirm(ctx context.Context, tx interface {
 	return err
 }
 
-// confirm ends a transaction that wrote nothing and whose answer relies on others' commits.
-// If the connection is lost, it can be retried.
+// confirm ends a transaction that wrote nothing and whose answer relies on others'
+// commits. If the connection is lost, it can be retried.
 func (tx *txn) confirm(ctx context.Context) error {
 	if err := tx.whole(); err != nil {
 		return err

@@ -16,8 +16,8 @@ import (
 	"github.com/gopherqueue/gq/store"
 )
 
-// TestOutcomeIsFinal asks what became of a commit while it is still under way:
-// the answer waits for its end and is that.
+// TestOutcomeIsFinal asks for the outcome of a transaction that is still open. The answer
+// must wait for its end and match it.
 func TestOutcomeIsFinal(t *testing.T) {
 	s, err := Open(t.Context(), pgtest.Database(t), store.Config{})
 	if err != nil {
@@ -65,14 +65,14 @@ func TestOutcomeIsFinal(t *testing.T) {
 			t.Errorf("the commit happened: %t, want %t", got, commits)
 		}
 	}
-	// One that had written nothing yet when it was asked for does not happen later.
+	// A transaction that had written nothing when it was asked for cannot commit later.
 	late := mark{id: 1003, token: random()}
 	tx, err := s.pool.Begin(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer tx.Rollback(context.WithoutCancel(t.Context())) //nolint:errcheck // if it was not committed
-	for range 2 {                                         // the answer is the same each time
+	for range 2 {                                         // with the same answer each time
 		if happened, err := s.happened(t.Context(), late); err != nil || happened {
 			t.Errorf("a commit happened that had yet to come: %t, %v", happened, err)
 		}
@@ -81,13 +81,14 @@ func TestOutcomeIsFinal(t *testing.T) {
 	if err == nil {
 		t.Error("a transaction goes on that is said not to have happened")
 	}
-	// Somebody else's segment under the same id, as after a failover that lost ours.
+	// Another transaction's segment has the same id, as after a failover that lost ours.
 	if happened, err := s.happened(t.Context(), mark{id: 1001, token: random()}); err != nil || happened {
 		t.Errorf("another one's commit was taken for ours: %t, %v", happened, err)
 	}
 }
 
-// TestWhatIsTriedAgain tells lost transactions from those that may have happened.
+// TestWhatIsTriedAgain checks which errors mean that a transaction certainly had no
+// effect.
 func TestWhatIsTriedAgain(t *testing.T) {
 	for _, c := range []struct {
 		err  error
@@ -99,8 +100,8 @@ func TestWhatIsTriedAgain(t *testing.T) {
 		{errors.Join(errUnknown, io.ErrUnexpectedEOF), false},
 		{errors.New("something else"), false},
 		{&pgconn.PgError{Code: "25006"}, true},  // the primary has become a standby
-		{&pgconn.PgError{Code: "08P01"}, true},  // what poolers say
-		{&pgconn.PgError{Code: "28P01"}, false}, // a wrong password stays wrong
+		{&pgconn.PgError{Code: "08P01"}, true},  // from poolers
+		{&pgconn.PgError{Code: "28P01"}, false}, // wrong password: a retry does not help
 	} {
 		if got := lost(c.err); got != c.want {
 			t.Errorf("%v: %t, want %t", c.err, got, c.want)
@@ -108,7 +109,8 @@ func TestWhatIsTriedAgain(t *testing.T) {
 	}
 }
 
-// TestUnavailableSaysWhy keeps from callers elsewhere where the database is.
+// TestUnavailableSaysWhy checks that the text has the reason and not the database's
+// address.
 func TestUnavailableSaysWhy(t *testing.T) {
 	for _, c := range []struct {
 		reason error

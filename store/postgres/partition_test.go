@@ -18,7 +18,7 @@ import (
 	"github.com/gopherqueue/gq/store/postgres"
 )
 
-// calendar is a clock that a test moves on.
+// calendar is a clock that a test advances.
 type calendar struct{ at atomic.Int64 }
 
 func newCalendar() *calendar {
@@ -31,8 +31,7 @@ func (c *calendar) Now() time.Time       { return time.Unix(0, c.at.Load()).UTC(
 func (c *calendar) pass(d time.Duration) { c.at.Add(int64(d)) }
 func days(n int) time.Duration           { return time.Duration(n) * 24 * time.Hour }
 
-// noDeletes makes every deletion of history fail, now and in all partitions to
-// come.
+// noDeletes makes every deletion of history fail, in all partitions that exist or follow.
 const noDeletes = `
 	CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$
 	BEGIN
@@ -56,8 +55,8 @@ func collectAll(t *testing.T, s store.Store) (total int) {
 	}
 }
 
-// dropAll collects, and then waits until nobody holds up the partitions that can go,
-// as the store itself does when it numbers events.
+// dropAll collects, and then drops all partitions that can be dropped. It retries while
+// they are in use, for instance by the store itself when it numbers events.
 func dropAll(t *testing.T, s *postgres.Store) (collected int) {
 	t.Helper()
 	collected = collectAll(t, s)
@@ -78,15 +77,15 @@ func number(t *testing.T, url, sql string) (n int) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer conn.Close(context.WithoutCancel(t.Context())) // now, since some ask until the answer is the right one
+	defer conn.Close(context.WithoutCancel(t.Context())) // not at the end of the test, since callers poll with number
 	if err := conn.QueryRow(t.Context(), sql).Scan(&n); err != nil {
 		t.Fatalf("%s: %v", sql, err)
 	}
 	return n
 }
 
-// TestHistoryIsDropped follows some jobs through their retention. Rows of history
-// are never deleted, and yet they are gone; what is kept keeps all it had.
+// TestHistoryIsDropped follows jobs through their retention. They must disappear without
+// any row of history being deleted, and the jobs that are kept must keep all their data.
 func TestHistoryIsDropped(t *testing.T) {
 	url := pgtest.Database(t)
 	clock := newCalendar()
@@ -101,8 +100,8 @@ func TestHistoryIsDropped(t *testing.T) {
 			t.Fatal(err, out[0].Err)
 		}
 	}
-	// On each of two days twenty jobs are completed, one fails, and one waits
-	// for long with a checkpoint.
+	// On each of two days twenty jobs complete, one fails, and one with a checkpoint
+	// keeps waiting.
 	var failed, waiting []gq.JobID
 	for range 2 {
 		specs := make([]gq.Spec, 22)
@@ -173,7 +172,7 @@ func TestHistoryIsDropped(t *testing.T) {
 		t.Fatalf("%d rows before any retention ended, want 44", n)
 	}
 
-	clock.pass(days(8)) // of those that completed
+	clock.pass(days(8)) // past the retention of completed jobs
 	if n := dropAll(t, s); n != 40 {
 		t.Errorf("collected %d jobs, want 40", n)
 	}
@@ -191,11 +190,11 @@ func TestHistoryIsDropped(t *testing.T) {
 		t.Errorf("whoever had read all goes on with %d events, %v, want 2", len(events), err)
 	}
 
-	clock.pass(days(231)) // of those that failed
+	clock.pass(days(231)) // past the retention of failed jobs
 	if n := dropAll(t, s); n != 2 {
 		t.Errorf("collected %d jobs, want 2", n)
 	}
-	for _, id := range waiting { // whose time has come
+	for _, id := range waiting { // now claimable
 		m := before[id]
 		m.job.State = m.job.State.At(clock.Now())
 		before[id] = m
@@ -227,7 +226,8 @@ func TestHistoryIsDropped(t *testing.T) {
 	}
 }
 
-// TestDropUnderLoad lets the days pass while two nodes work: nobody notices.
+// TestDropUnderLoad drops partitions while two nodes work and days pass quickly. No call
+// may fail because of it.
 func TestDropUnderLoad(t *testing.T) {
 	url := pgtest.Database(t)
 	clock := newCalendar()
@@ -245,7 +245,7 @@ func TestDropUnderLoad(t *testing.T) {
 				for i := range specs {
 					specs[i] = newSpec("q")
 					specs[i].Policy.Lifetime, specs[i].Policy.ExecutionTimeout = 0, 0
-					specs[i].Policy.OnLoss = gq.LossFree // the days pass quickly
+					specs[i].Policy.OnLoss = gq.LossFree // leases expire as the days pass
 				}
 				mustInsert(t, s, specs...)
 				inserted.Add(int64(len(specs)))
@@ -267,7 +267,7 @@ func TestDropUnderLoad(t *testing.T) {
 					switch {
 					case u.Err == nil:
 						completed.Add(1)
-					case !errors.Is(u.Err, gq.ErrStaleLease): // a day has passed
+					case !errors.Is(u.Err, gq.ErrStaleLease): // leases expire as the days pass
 						t.Error(u.Err)
 					}
 				}
@@ -315,9 +315,9 @@ func TestDropUnderLoad(t *testing.T) {
 	}
 }
 
-// TestOldSnapshotSeesNoDrop has a transaction of an application give a job back, and submit
-// another, from a snapshot that is older than the partition to which the job was carried
-// over. It would lose the one, and not find a key for the other.
+// TestOldSnapshotSeesNoDrop lets an application's transaction release a job and submit
+// another, with a snapshot older than the partition that replaced a dropped one. Both must
+// be refused: the first could lose the job, and the second could miss a used key.
 func TestOldSnapshotSeesNoDrop(t *testing.T) {
 	url := pgtest.Database(t)
 	clock := newCalendar()
@@ -350,7 +350,7 @@ func TestOldSnapshotSeesNoDrop(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := tx.Exec(t.Context(), "SELECT FROM gq.queue"); err != nil { // from here on it has a snapshot
+	if _, err := tx.Exec(t.Context(), "SELECT FROM gq.queue"); err != nil { // takes the snapshot
 		t.Fatal(err)
 	}
 	dropAll(t, s)

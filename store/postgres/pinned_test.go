@@ -16,15 +16,15 @@ import (
 	"github.com/gopherqueue/gq/store"
 )
 
-// moving is a clock that a test moves.
+// moving is a clock that a test advances.
 type moving struct{ now atomic.Int64 }
 
 func (m *moving) Now() time.Time { return time.Unix(0, m.now.Load()) }
 
-// TestWorkUnderAHeldSnapshot has jobs come and go while nothing dead can be removed
-// from an index, and counts the entries that statements read: as many as the last
-// jobs have left, and not as all of them have. Without its bound each of the
-// statements reads all of them, so the dead entries are really there.
+// TestWorkUnderAHeldSnapshot lets jobs come and go while an old snapshot keeps dead
+// entries in the indexes, and counts the entries that statements read. They must read
+// only those of the last jobs. Without its lower bound each statement reads all entries,
+// which proves that the dead ones exist.
 func TestWorkUnderAHeldSnapshot(t *testing.T) {
 	const cycles, each = 40, 25
 	url, clock := pgtest.Database(t), &moving{}
@@ -34,7 +34,7 @@ func TestWorkUnderAHeldSnapshot(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer s.Close()
-	s.RaiseEvery(math.MaxInt) // the test does, at moments of its own
+	s.RaiseEvery(math.MaxInt) // only the test raises floors
 	holder, err := pgx.Connect(t.Context(), url)
 	if err != nil {
 		t.Fatal(err)
@@ -45,10 +45,10 @@ func TestWorkUnderAHeldSnapshot(t *testing.T) {
 	}
 	for range cycles {
 		cycle(t, s, each)
-		if _, err := s.LastEvent(t.Context()); err != nil { // each cycle's events are numbered
+		if _, err := s.LastEvent(t.Context()); err != nil { // numbers the events of this cycle
 			t.Fatal(err)
 		}
-		clock.now.Add(int64(time.Hour)) // so that all leases would have run out
+		clock.now.Add(int64(time.Hour)) // longer than any lease
 		if err := s.Raise(t.Context()); err != nil {
 			t.Fatal(err)
 		}
@@ -122,8 +122,8 @@ func cycle(t *testing.T, s *Store, n int) {
 	}
 }
 
-// walked is how many entries of an index a statement reads, alive or dead, after
-// another that is undone.
+// walked returns how many entries of an index, live or dead, a statement reads. It runs
+// the statement before first, and rolls both back.
 func walked(t *testing.T, url, index, before, sql string, args ...any) (n int64) {
 	t.Helper()
 	ctx := t.Context()

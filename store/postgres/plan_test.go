@@ -11,14 +11,14 @@ import (
 	"github.com/gopherqueue/gq/store"
 )
 
-// The conditions by which an index is entered at the floor.
+// The index conditions with which a scan starts at the floor.
 const (
 	belowNothing   = `AND (ROW(order_hi, order_lo) >= ROW(`
 	leaseFromFloor = `AND (due >= COALESCE(`
 )
 
-// hot are the statements that run all the time, and what their plans must be made
-// of: an index for every table, whatever the planner believes.
+// hot lists the statements that run all the time, and what their plans must contain: an
+// index for every table, whatever the statistics say.
 var hot = []struct {
 	name, sql string
 	args      string // of EXECUTE
@@ -98,9 +98,8 @@ var hot = []struct {
 	},
 }
 
-// TestPlans looks at the plans on empty tables, on tables that look as small as
-// they were when they were last analysed, and on ones that look like ten million
-// rows.
+// TestPlans checks the plans on new tables, on tables that were analysed while empty, and
+// on tables that look like ten million rows.
 func TestPlans(t *testing.T) {
 	url := pgtest.Database(t)
 	s, err := Open(t.Context(), url, store.Config{})
@@ -134,7 +133,7 @@ func TestPlans(t *testing.T) {
 			}
 			for _, q := range hot {
 				plan := explain(t, s, q.sql, q.args)
-				// Counts are few, whatever the jobs.
+				// gq.tally is small, so it may be read as a whole.
 				plan = strings.NewReplacer("Seq Scan on tally", "").Replace(plan)
 				for _, want := range q.wants {
 					if !strings.Contains(plan, want) {

@@ -8,10 +8,10 @@ import (
 	"github.com/gopherqueue/gq/store"
 )
 
-// registry is the set of queues that this node knows, to enforce the limit on their number.
-// It is read at the start and follows the notifications of other nodes. When it seems full
-// it is read again, because a submission that added a queue may have failed. Concurrent
-// nodes may exceed the limit slightly.
+// registry is the set of queues that this node knows, to enforce the limit on their
+// number. It is read at the start and follows the notifications of other nodes. When it
+// seems full it is read again, because a submission that added a queue may have failed.
+// Concurrent nodes may exceed the limit slightly.
 type registry struct {
 	mu    sync.RWMutex
 	most  int             // [gq.MaxQueues]

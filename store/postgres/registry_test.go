@@ -17,8 +17,8 @@ func (c *registry) knows(name string) bool {
 	return c.names[name]
 }
 
-// TestTooManyQueues makes more queues than there may be, which is three, on two nodes. One
-// of them hears of the other; that one reads what there is when it believes to be full.
+// TestTooManyQueues creates more queues than the limit on two nodes. One node hears of the
+// other's queues; the other reads the queues again when its registry seems full.
 func TestTooManyQueues(t *testing.T) {
 	url := pgtest.Database(t)
 	var nodes [2]*Store
@@ -59,7 +59,7 @@ func TestTooManyQueues(t *testing.T) {
 		}
 	}
 	for _, s := range nodes {
-		if err := submit(s, "e"); err != nil { // the third for the first node, and made by it for the second
+		if err := submit(s, "e"); err != nil { // the third queue that the first node knows; for the second node it exists by then
 			t.Errorf("queue e: %v", err)
 		}
 		if err := submit(s, "f"); !errors.Is(err, gq.ErrTooMany) {

@@ -202,7 +202,8 @@ func submissionOf(spec *gq.Spec) *reportSubmission {
 // printable replaces NUL characters, which PostgreSQL cannot store in text.
 func printable(s string) string { return strings.ReplaceAll(s, "\x00", "\ufffd") }
 
-// stateColumns are the columns of gq.report that change with the state of a job, except last_run.
+// stateColumns are the columns of gq.report that change with the state of a job, except
+// last_run.
 const stateColumns = `status, held, scheduler_state, matching_state, priority, attempts, faults, created, started, first_started,
 	completed, failure, failure_code, reason, lifetime, run_lifetime, policy_ttl, renew_before, claimed_by, lease, lease_state, worker,
 	granted, beat, expires, ttl, lease_cost`
@@ -279,8 +280,8 @@ func (p *reports) write(batch *pgx.Batch, segment int64) error {
 	return nil
 }
 
-// reportQueue writes the jobs and events of a queue that the views did not show before. The
-// caller has locked the live jobs.
+// reportQueue writes the jobs and events of a queue that the views did not show before.
+// The caller has locked the live jobs.
 func (tx *txn) reportQueue(ctx context.Context, queue string, live []*row) error {
 	done, err := tx.scanRows(tx.Query(ctx, "SELECT "+columns+" FROM gq.done AS s WHERE s.queue = $1 AND "+kept, queue))
 	if err != nil {

@@ -21,8 +21,8 @@ func inSchema(url, schema string) string {
 	return url + "?gq_schema=" + schema
 }
 
-// Queues in two schemas of one database see nothing of each other: no jobs, events, news or
-// locks. Migrations tell them apart too.
+// TestSchemas checks that queues in two schemas of one database share no jobs, events,
+// news or locks, and are migrated separately.
 func TestSchemas(t *testing.T) {
 	url := pgtest.Database(t)
 	stores := map[string]*postgres.Store{}
@@ -55,7 +55,8 @@ func TestSchemas(t *testing.T) {
 	case <-time.After(100 * time.Millisecond):
 	}
 
-	// An application's transaction in one schema holds a key. The same key is free in the other.
+	// An application's transaction in one schema holds a key. The same key is free in the
+	// other.
 	keyed := func() gq.Spec {
 		spec := newSpec("work")
 		spec.Key = gq.IdempotencyKey{Scope: "s", Name: "held"}
@@ -86,7 +87,7 @@ func TestSchemas(t *testing.T) {
 	}
 }
 
-// Names that would have to be quoted, and those of PostgreSQL itself, are refused.
+// TestSchemaNames checks that names that need quotes, and PostgreSQL's own, are refused.
 func TestSchemaNames(t *testing.T) {
 	for _, name := range []string{"Big", "1st", "a-b", `x";DROP`, "pg_mine", "public", "information_schema", strings.Repeat("x", 41), "ä"} {
 		_, err := postgres.MigrateStatus(t.Context(), "postgres://localhost/none?gq_schema="+name)

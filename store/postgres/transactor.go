@@ -150,7 +150,7 @@ func (s *Store) within(ctx context.Context, verb string, outer pgx.Tx, f func(tx
 
 // noticeWithin notifies of the commit, and selects whether the transaction's snapshot
 // contains a partition that has since been dropped. The transaction does not see what was
-// copied out of it: a job that it puts back would be lost, and a key would seem free. After
+// copied out of it: a job that it releases would be lost, and a key would seem free. After
 // its first write no other partition can be dropped.
 const noticeWithin = `
 	SELECT current_setting('transaction_isolation') <> 'read committed' AND EXISTS (
@@ -258,8 +258,8 @@ func (t *connTx) SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults {
 	return t.conn.SendBatch(ctx, t.dialect.batch(b))
 }
 
-// sendAlone sends a batch without begin, so that PostgreSQL runs it as a transaction of its
-// own. The transaction of t remains pending.
+// sendAlone sends a batch without begin, so that PostgreSQL runs it as a transaction of
+// its own. The transaction of t remains pending.
 func (t *connTx) sendAlone(ctx context.Context, b *pgx.Batch) pgx.BatchResults {
 	return t.conn.SendBatch(ctx, t.dialect.batch(b))
 }

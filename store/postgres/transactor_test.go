@@ -14,7 +14,7 @@ import (
 	"github.com/gopherqueue/gq/store"
 )
 
-// absent fails unless a job is not there for others.
+// absent fails the test if other transactions see a job.
 func absent(t *testing.T, s store.Store, id gq.JobID) {
 	t.Helper()
 	found, err := s.Get(t.Context(), []store.Ref{{Job: id}}, 0)
@@ -46,7 +46,7 @@ func TestInsertWithinATransaction(t *testing.T) {
 		t.Fatal(err)
 	}
 	absent(t, s, dropped.ID)
-	// An open transaction holds up nobody, and what came after it is not missed.
+	// An open transaction delays neither other inserts nor their events.
 	mustInsert(t, s, newSpec("q"))
 	before, err := s.Events(t.Context(), 0, 100)
 	if err != nil || len(before) == 0 {
@@ -103,7 +103,7 @@ func TestUpdateWithinATransaction(t *testing.T) {
 	if got := statusOf(t, s, first.State.ID); got != gq.StatusRunning {
 		t.Errorf("before the commit the job is %v for others", got)
 	}
-	// Whoever wants the same job waits, and nobody waits with them.
+	// Only an update of the same job waits.
 	waits := make(chan error, 1)
 	go func() {
 		_, err := s.Update(t.Context(), []store.Update{completing(first)})
@@ -172,7 +172,7 @@ func TestInsertWithDatabaseSQL(t *testing.T) {
 	}
 }
 
-// TestNews has one node hear of what another one, or an application, commits.
+// TestNews checks that a node learns of the commits of another node and of an application.
 func TestNews(t *testing.T) {
 	nodes := twoNodes(t)
 	news := make(chan store.News, 100)
@@ -198,8 +198,8 @@ func TestNews(t *testing.T) {
 	hears("of-its-own")
 }
 
-// TestEveryWayToSendStatements works on connections that are set up for any pooler: those
-// of the application, and those of the store.
+// TestEveryWayToSendStatements runs with every query execution mode, on the application's
+// connections and on the store's.
 func TestEveryWayToSendStatements(t *testing.T) {
 	url := pgtest.Database(t)
 	for _, mode := range []string{"cache_statement", "cache_describe", "describe_exec", "exec", "simple_protocol"} {

@@ -21,16 +21,16 @@ import (
 	"github.com/gopherqueue/gq/store/postgres"
 )
 
-// viewRows is how many rows the views are measured with, and viewLimit how long each may take.
-// A processor that is shared with others is slower: where counting to a million takes longer than
-// calibration, the limit grows with it.
+// viewRows is how many rows the views are measured with, and viewLimit how long each may
+// take. If counting to a million takes longer than calibration, as on a shared processor,
+// the limit grows in proportion.
 const (
 	viewRows    = 4000
 	viewLimit   = 100 * time.Millisecond
 	calibration = 100 * time.Millisecond
 )
 
-// matchingPolicy has what the views read of the document "matching/configured".
+// matchingPolicy is the part of the document "matching/configured" that the views read.
 const matchingPolicy = `{
 	"priority": {
 		"w_fee_ppb": 550000000, "w_age_ppb": 250000000, "w_size_ppb": 100000000, "w_tier_ppb": 100000000,
@@ -39,9 +39,9 @@ const matchingPolicy = `{
 	"seed": {"epoch_secs": 3600}, "ttl": {"gc_horizon_secs": 604800}
 }`
 
-// fillViews puts jobs into a queue and takes them through claims, starts, heartbeats, retries,
-// failures and completions, in commits of many jobs, as busy workers do. Every job has a lease
-// and every fourth one two; a tenth is still running.
+// fillViews puts jobs into a queue and takes them through claims, starts, heartbeats,
+// retries, failures and completions, in commits of many jobs, as busy workers do. Every
+// job has a lease and every fourth one two; a tenth is still running.
 func fillViews(t *testing.T, s *postgres.Store, clock *calendar, queue string, n int) {
 	t.Helper()
 	for first := 0; first < n; first += 500 {
@@ -81,7 +81,7 @@ func fillViews(t *testing.T, s *postgres.Store, clock *calendar, queue string, n
 			t.Fatal(err, out[0].Err)
 		}
 		jobs := out[0].Jobs
-		if len(jobs) == 0 { // the others wait for their next attempt
+		if len(jobs) == 0 { // the remaining jobs wait for their next attempt
 			clock.pass(time.Hour)
 			continue
 		}
@@ -114,8 +114,9 @@ func fillViews(t *testing.T, s *postgres.Store, clock *calendar, queue string, n
 	}
 }
 
-// Every view answers 4,000 rows in under 100 ms. The best of several runs counts, by the time
-// that the server had a processor, because other processes may keep the machine busy.
+// TestViewsAreFast checks that every view returns 4,000 rows in under 100 ms. It takes
+// the best of several runs, in processor time of the server, because the machine may be
+// busy.
 func TestViewsAreFast(t *testing.T) {
 	url := pgtest.Database(t)
 	clock := newCalendar()
@@ -178,8 +179,8 @@ func TestViewsAreFast(t *testing.T) {
 	}
 }
 
-// The views compute scores in SQL, because a new policy changes all of them. They must be those
-// of package match.
+// TestViewsScoreAsMatchDoes compares the scores of the views, which are computed in SQL
+// because a new policy changes all of them, with those of package match.
 func TestViewsScoreAsMatchDoes(t *testing.T) {
 	url := pgtest.Database(t)
 	if _, err := postgres.MigrateUp(t.Context(), url); err != nil {
@@ -216,8 +217,8 @@ func TestViewsScoreAsMatchDoes(t *testing.T) {
 	}
 }
 
-// processorTime is how long a process has had a processor. Where the system does not tell, it
-// is the time of day.
+// processorTime returns the processor time of a process, or the time of day if the system
+// does not report it.
 func processorTime(process uint32) time.Duration {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/schedstat", process))
 	if fields := strings.Fields(string(text)); err == nil && len(fields) > 0 {
@@ -228,8 +229,8 @@ func processorTime(process uint32) time.Duration {
 	return time.Duration(time.Now().UnixNano())
 }
 
-// A queue that joins the scheduler's pool later shows the same as one that was in it from the
-// start.
+// TestViewsOfAQueueThatJoins checks that the views show a queue that joins the
+// scheduler's pool later like one that was in it from the start.
 func TestViewsOfAQueueThatJoins(t *testing.T) {
 	url := pgtest.Database(t)
 	clock := newCalendar()
@@ -283,7 +284,7 @@ func TestViewsOfAQueueThatJoins(t *testing.T) {
 			t.Errorf("gq.%s has of the queue that joined\n%s\nand of the other\n%s", view, strings.Join(got, "\n"), strings.Join(want, "\n"))
 		}
 	}
-	// What happens from now on shows too.
+	// The views also show later changes.
 	out, err := s.Claim(t.Context(), []store.Claim{claimFrom("later", 1)})
 	if err != nil || len(out[0].Jobs) != 1 {
 		t.Fatal(err, out)
