@@ -32,7 +32,7 @@ type notifier struct {
 	followers int                      // guarded by mu; listeners that want events promptly
 	listening bool                     // guarded by mu; there is a goroutine for notifications
 	last      int64                    // guarded by mu; number of the newest event known
-	polled    int64                    // guarded by mu; poll has told of events up to here; last may include other nodes' events
+	polled    int64                    // guarded by mu; poll has told of events up to here; last may be greater if this node numbered other nodes' events
 }
 
 // effects is what one or more commits may have changed for claims.

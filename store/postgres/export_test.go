@@ -11,8 +11,7 @@ import (
 // RaiseEvery makes the store raise the floors of a queue after every n claims from it.
 func (s *Store) RaiseEvery(n int) { s.floors.every.Store(int64(n)) }
 
-// Raise takes one step towards raising the floors of every queue with claims since the
-// last.
+// Raise takes one step with the floors of every queue that had claims since the last one.
 func (s *Store) Raise(ctx context.Context) error { return s.raise(ctx, s.floors.ripe(1)) }
 
 // Pass counts an empty claim from a queue.

@@ -45,8 +45,7 @@ func TestIDs(t *testing.T) {
 			misled++
 		}
 	}
-	// With another key an id decrypts to a random number; one in 4,096 is in the valid
-	// range.
+	// With another key an id decrypts to a random number; one in 4,096 is valid.
 	if misled > tries/1000 {
 		t.Errorf("%d of %d ids mean something to another database", misled, tries)
 	}

@@ -22,9 +22,8 @@ import (
 // that the caller gave; a reader computes the final ids from them and the numbers, which
 // gq.log keeps for the events.
 //
-// The segment was taken beforehand, because the states contain it. startDay expects a
-// segment to be taken after the numbers, so it must not be of an earlier day than they
-// are.
+// The segment was taken beforehand, because the states contain it. startDay expects it to
+// be taken after the numbers, so its day must not be earlier than theirs.
 //
 // The final SELECT runs first: it sets lock_timeout, so that the inserts wait no longer
 // for a lock than other shared transactions do. If it returns no row, nothing was
@@ -216,8 +215,7 @@ func (tx *txn) submitUndated(jobs []*gq.Spec) (rows *rowArrays, places []int16, 
 	return rows, places, nil
 }
 
-// recall reads the time and the sequence numbers that a committed transaction gave its
-// jobs.
+// recall reads the time and the numbers that a committed transaction gave its jobs.
 func (s *Store) recall(ctx context.Context, m mark) (now int64, numbers []int64, err error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), resolveWithin)
 	defer cancel()

@@ -96,8 +96,7 @@ func TestSlowClaimNamesAJobOnce(t *testing.T) {
 	}
 }
 
-// letGo ends tx once another transaction has waited for it for that long, or done is
-// closed.
+// letGo ends tx once another transaction has waited for it that long, or done is closed.
 func letGo(t *testing.T, tx pgx.Tx, watch *pgx.Conn, after time.Duration, done <-chan struct{}) {
 	t.Helper()
 	for waiting := 0; waiting == 0; {

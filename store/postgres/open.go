@@ -158,8 +158,7 @@ func (s *Store) Close() error {
 	s.under.Wait()
 	s.notifier.stop()
 	// Read-only calls have also returned the time, and the next process must not return
-	// an earlier one. If this write fails no work is lost: all acknowledged work is
-	// committed.
+	// an earlier one. If this write fails, all acknowledged work is still committed.
 	if latest := s.latest.Load(); latest > 0 {
 		ctx, cancel := context.WithTimeout(context.Background(), closeWithin)
 		defer cancel()

@@ -87,8 +87,7 @@ func TestOutcomeIsFinal(t *testing.T) {
 	}
 }
 
-// TestWhatIsTriedAgain checks which errors mean that a transaction certainly had no
-// effect.
+// TestWhatIsTriedAgain checks which errors mean that a transaction had no effect.
 func TestWhatIsTriedAgain(t *testing.T) {
 	for _, c := range []struct {
 		err  error
@@ -109,8 +108,7 @@ func TestWhatIsTriedAgain(t *testing.T) {
 	}
 }
 
-// TestUnavailableSaysWhy checks that the text has the reason and not the database's
-// address.
+// TestUnavailableSaysWhy checks that the text gives the reason but no address.
 func TestUnavailableSaysWhy(t *testing.T) {
 	for _, c := range []struct {
 		reason error

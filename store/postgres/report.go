@@ -214,7 +214,7 @@ var (
 		SELECT seq, id, queue, type, cost, requester, tier, max_fee, gq.read_asks(asks #>> '{}'), last_run, ` + stateColumns + `
 		FROM json_populate_recordset(NULL::gq.report, $1)
 		ON CONFLICT (seq) DO NOTHING`
-	// last_run stays as it is if no job ran under the new lease.
+	// last_run stays as it is if the job has not run under the new lease.
 	changedReports = `
 		UPDATE gq.report AS s
 		SET (last_run, ` + stateColumns + `) = ROW(coalesce(n.last_run, s.last_run), n.` + strings.Join(strings.Fields(stateColumns), " n.") + `)
