@@ -1,24 +1,26 @@
-// Package postgres keeps jobs in a PostgreSQL database. Any number of processes may open the
-// same one; all of them are equal.
+// Package postgres keeps jobs in a PostgreSQL database. Any number of processes may open
+// the same database; they are all equal.
 //
 // # How a transaction is built
 //
-// The rules are in package machine and run here, in Go, on locked rows. SQL selects, locks and
-// writes. Every writing transaction takes its locks in the same order, which rules out deadlocks:
+// The rules are in package machine and run here, in Go, on locked rows. SQL selects, locks
+// and writes. All writing transactions take their locks in the same order, so they cannot
+// deadlock:
 //
-//  1. advisory locks on idempotency keys, by their hash
-//  2. the advisory lock of the assignment of queues to pools, which some claims share
-//  3. rows of gq.queue that have a limit the transaction must keep, by name
+//  1. advisory locks on idempotency keys, by hash
+//  2. the advisory lock on the assignment of queues to pools; some claims share it
+//  3. rows of gq.queue with a limit that the transaction must keep, by name
 //  4. rows of gq.held, then of gq.ready, then of gq.done, by sequence number
 //  5. rows of gq.pool, by name
-//  6. advisory locks on the turns of fair queues, by their hash
-//  7. the advisory lock of documents
-//  8. the advisory lock of the head, only to number events, to fold counts and to purge
+//  6. advisory locks on the turns of fair queues, by hash
+//  7. the advisory lock on documents
+//  8. the advisory lock on the head, only to number events, to fold counts and to purge
 //
-// Claims take the fourth kind without waiting (SKIP LOCKED), at any point. DELETE also locks, so
-// rows that will move to another table are deleted up front (see take). The time is read while
-// the locks are held, and the segment with the events gets its place when it is written: for any
-// one job both only grow. There is no lock that every transaction takes.
+// Claims take locks of the fourth kind at any point, but never wait for them (SKIP LOCKED).
+// DELETE also locks, so rows that will move to another table are deleted up front (see
+// take). A transaction reads the time while it holds its locks, and its segment of events
+// gets its place when it is written, so for any one job both only grow. No lock is taken by
+// every transaction.
 package postgres
 
 import (
@@ -50,26 +52,26 @@ type Store struct {
 	configs  batcher[bool, []gq.Queue]
 	notifier notifier
 	floors   floors
-	limited  queueHints // claims must look at their configuration first
-	guarded  queueHints // and so must inserts
+	limited  queueHints // claims must read their configuration first
+	guarded  queueHints // inserts must read their configuration first
 	registry registry
 	works    sync.Pool // *workspace
 
-	mu     sync.RWMutex   // held for reading by every call under way
+	mu     sync.RWMutex   // held for reading during every call
 	closed bool           // guarded by mu
-	under  sync.WaitGroup // what calls have begun and may have left behind
+	under  sync.WaitGroup // goroutines of calls; they may outlive the call
 
 	ids        *idKey
-	spares     chan int64   // segments that insertFast may use
-	latest     atomic.Int64 // the newest instant that a call was given, in nanoseconds
-	startedDay atomic.Int64 // the newest day that is known to have its partitions
-	maintainAt atomic.Int64 // when maintain looks again, in nanoseconds of this process
-	stale      atomic.Bool  // jobs have gone since it looked
+	spares     chan int64   // segment ids that insertFast may use
+	latest     atomic.Int64 // the newest time that a call was given, in nanoseconds
+	startedDay atomic.Int64 // the newest day whose partitions are known to exist
+	maintainAt atomic.Int64 // when maintain runs next, in nanoseconds of the local clock
+	stale      atomic.Bool  // jobs were removed since maintain last ran
 }
 
 var _ store.Store = (*Store)(nil)
 
-// enter begins a call, unless the store is closed; leave ends it.
+// enter begins a call and fails if the store is closed. leave ends the call.
 func (s *Store) enter() error {
 	s.mu.RLock()
 	if s.closed {
@@ -81,14 +83,14 @@ func (s *Store) enter() error {
 
 func (s *Store) leave() { s.mu.RUnlock() }
 
-// maxTries is how often a transaction is tried that the server aborts because of others.
+// maxTries is how often a transaction is tried if the server aborts it because of others.
 const maxTries = 10
 
-// retryWithin is how long a lost connection is retried.
+// retryWithin is for how long a transaction whose connection was lost is retried.
 const retryWithin = 5 * time.Second
 
-// write runs f in a transaction and commits it. f runs again after a deadlock, so it must set its
-// results from scratch.
+// write runs f in a transaction and commits it. f may run again, for example after a
+// deadlock, so it must set its results from scratch.
 func (s *Store) write(ctx context.Context, verb string, f func(tx *txn) error) error {
 	if err := s.enter(); err != nil {
 		return fmt.Errorf("%s: %w", verb, err)
@@ -97,8 +99,8 @@ func (s *Store) write(ctx context.Context, verb string, f func(tx *txn) error) e
 	return s.transact(ctx, verb, s.begins.write, f)
 }
 
-// transact is write for callers that have called enter. A transaction that certainly had no effect
-// is retried, for a few seconds if the connection was lost.
+// transact is write for callers that have called enter. It retries a transaction that
+// certainly had no effect, for a few seconds if the connection was lost.
 func (s *Store) transact(ctx context.Context, verb, begin string, f func(tx *txn) error) error {
 	var err error
 	waited := time.Duration(0)
@@ -136,8 +138,8 @@ func (s *Store) read(ctx context.Context, verb string, f func(tx *txn) error) er
 	})
 }
 
-// readOnce is read for one statement, or for several that need no common snapshot. It does not
-// read the time.
+// readOnce is read for a single statement, or for several that need no common snapshot.
+// It does not read the time.
 func (s *Store) readOnce(ctx context.Context, verb string, f func(tx *txn) error) error {
 	if err := s.enter(); err != nil {
 		return fmt.Errorf("%s: %w", verb, err)
@@ -146,8 +148,8 @@ func (s *Store) readOnce(ctx context.Context, verb string, f func(tx *txn) error
 	return s.transact(ctx, verb, s.begins.single, f)
 }
 
-// attempt runs f in a transaction, once. A retry is careful: it asks beforehand for what made the
-// first try fail.
+// attempt runs f in a transaction, once. On a retry it sets txn.careful and txn.again, so
+// that f checks first for what may have made the last try fail.
 func (s *Store) attempt(ctx context.Context, begin string, again bool, f func(tx *txn) error) error {
 	return s.pool.AcquireFunc(ctx, func(c *pgxpool.Conn) error {
 		tx := &txn{Tx: &connTx{conn: c.Conn(), dialect: s.pool.dialect, begin: begin, piped: s.begins.piped}, s: s, careful: again, again: again, shared: begin == s.begins.shared}
@@ -174,7 +176,7 @@ func (s *Store) attempt(ctx context.Context, begin string, again bool, f func(tx
 	})
 }
 
-// end commits what there is to commit and has not been.
+// end commits the transaction if it has something to commit and finish has not done so.
 func (tx *txn) end(ctx context.Context) error {
 	switch {
 	case tx.committed:
@@ -201,14 +203,14 @@ func undone(err error) bool {
 	case serializationFailure, deadlockDetected:
 		return true
 	case uniqueViolation:
-		// Two inserted the same id at once, and the next try sees the other. Or a segment
-		// that was at hand is in use: the server that gave it has lost that to a failover.
+		// Another transaction inserted the same id at once, and the next try sees it. Or
+		// the id of a spare segment is in use: a failover lost that it was handed out.
 		return e.TableName == "foreign_id" || strings.HasPrefix(e.TableName, "segment_")
 	}
 	return false
 }
 
-// known is the newest instant that this process knows without the database.
+// known is the newest time that this process knows without asking the database.
 func (s *Store) known() int64 {
 	if s.cfg.Clock == nil {
 		return s.latest.Load()
@@ -216,8 +218,8 @@ func (s *Store) known() int64 {
 	return max(s.latest.Load(), s.cfg.Clock.Now().UnixNano())
 }
 
-// time turns the database's clock into the time of the store, which never runs backwards: it is
-// not before the persisted time, nor before any time that this process has returned.
+// time converts the database's clock into the store's time, which never runs backwards: it
+// is not before the persisted time, nor before any time that this process has returned.
 func (s *Store) time(clock, persisted int64) time.Time {
 	if s.cfg.Clock != nil {
 		clock = s.cfg.Clock.Now().UnixNano()

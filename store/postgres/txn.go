@@ -17,40 +17,40 @@ import (
 	"github.com/gopherqueue/gq/store/codec"
 )
 
-// txn is a transaction of the store and what it is about to write.
+// txn is a transaction of the store, with the changes it is about to write.
 type txn struct {
 	pgx.Tx
 	s       *Store
-	now     time.Time // of everything in the transaction
-	segment int64     // under which the next events are written, 0 for none yet
-	mark    mark      // by which the outcome of the commit can be found out
+	now     time.Time // the time of everything in the transaction
+	segment int64     // the id under which the next events are written; 0 if not taken yet
+	mark    mark      // identifies the commit if its outcome is in doubt
 	written bool      // there is something to commit
-	relies  bool      // an answer says that something was committed before
-	careful bool      // nothing is left to be found out by a failing statement
-	again   bool      // it was begun before, and jobs were not where they were looked for
-	ours    bool      // it is ours to commit
-	shared  bool      // it waits for no lock longer than lockWait
+	relies  bool      // an answer depends on an earlier commit
+	careful bool      // check for conflicts first rather than let a statement fail
+	again   bool      // a retry: jobs may have moved during the first try
+	ours    bool      // the store commits it, not the application
+	shared  bool      // it waits for a lock no longer than lockWait
 
-	committed bool // by finish
-	unheard   bool // and the answers that came with it were lost, or some of them
+	committed bool // finish has committed it
+	unheard   bool // finish has committed it, but some answers were lost
 
 	// Gathered by record and written by flush.
-	work     *workspace // of a transaction that inserts
+	work     *workspace // only in a transaction that inserts
 	rows     []*row
-	inHand   int // rows that were taken out of their tables and not written yet
+	inHand   int // rows that were deleted from their tables and not written again yet
 	leases   []lease
 	ended    []ending
 	events   eventLog
 	moves    map[place]int64
 	report   reports
 	changes  effects
-	minimums minimums  // to which the rows are written
-	book     *turnBook // nil until someone needs a turn
+	minimums minimums  // the lowest positions of the rows
+	book     *turnBook // nil until a job needs a turn
 	starts   starts    // see lockStarts
-	more     pgx.Batch // statements that go before those of flush
+	more     pgx.Batch // statements to send before those of flush
 }
 
-// mark is a segment that was written.
+// mark identifies a segment that was written.
 type mark struct {
 	id    int64
 	token [16]byte
@@ -61,13 +61,13 @@ type lease struct {
 	seq int64
 }
 
-// ending is how a job has ended, for those that depend on it.
+// ending is how a job ended, for the jobs that depend on it.
 type ending struct {
 	seq              int64
 	status, priority int16
 }
 
-// place is where a job is counted.
+// place is the queue and status under which a job is counted.
 type place struct {
 	queue  string
 	status gq.Status
@@ -76,20 +76,20 @@ type place struct {
 // row is a row of gq.ready, gq.held or gq.done.
 type row struct {
 	queue    string
-	limit    string   // limit key; known of jobs that are new or in hand
+	limit    string   // limit key; known only if the job is new or in hand
 	fair     string   // fair key
-	body     []byte   // what never changes: see appendBody
-	parsed   *gq.Spec // its spec, once it was decoded
-	segments []int64  // that tell of the job
+	body     []byte   // the part that never changes: see appendBody
+	parsed   *gq.Spec // the decoded spec, nil until it is needed
+	segments []int64  // segments that have events of the job
 	state    gq.State
-	changed  bool // among txn.rows
-	told     bool // there are events of it among txn.events
+	changed  bool // it is in txn.rows
+	told     bool // txn.events has events of it
 	reported bool // the views show it: see reports
-	native   bool // its id tells its number: see idKey
-	home     home // where it is in the database
+	native   bool // its id encodes its number: see idKey
+	home     home // the table it is in
 }
 
-// home is the table that has the row of a job.
+// home is the table that has a job's row.
 type home int
 
 const (
@@ -97,7 +97,7 @@ const (
 	inReady
 	inHeld
 	inDone
-	inHand // taken out of its table by this transaction, which writes it anew
+	inHand // deleted from its table by this transaction, which must write it again
 )
 
 func homeOf(s gq.Status) home {
@@ -111,9 +111,9 @@ func homeOf(s gq.Status) home {
 	}
 }
 
-// stamp reads the clock and takes a segment, after the locks of the transaction
-// are held, and reserves sequence numbers for n jobs. Those of a refused job are
-// never used. The segment comes last: see startDay.
+// stamp reads the clock, reserves sequence numbers for n jobs and takes a segment id. Call
+// it while the transaction holds its locks. The numbers of refused jobs are never used. The
+// segment id is taken last: see startDay.
 func (tx *txn) stamp(ctx context.Context, n int) (numbers []int64, err error) {
 	return tx.stampFrom(tx.QueryRow(ctx, stamps, n))
 }
@@ -123,8 +123,7 @@ const stamps = `
 		nextval('gq.segment_id')
 	FROM gq.head`
 
-// stampFrom is stamp for those that ask together with something else, in columns
-// that follow.
+// stampFrom is stamp for a query that returns more columns after those of stamps.
 func (tx *txn) stampFrom(row pgx.Row, more ...any) (numbers []int64, err error) {
 	var persisted, now int64
 	if err := row.Scan(append([]any{&persisted, &now, &numbers, &tx.segment}, more...)...); err != nil {
@@ -134,8 +133,8 @@ func (tx *txn) stampFrom(row pgx.Row, more ...any) (numbers []int64, err error) 
 	return numbers, nil
 }
 
-// readClock reads the clock, for those that write nothing or have yet to find what
-// they write.
+// readClock reads the clock only, for transactions that write nothing or do not know yet
+// what they will write.
 func (tx *txn) readClock(ctx context.Context) error {
 	var persisted, now int64
 	if err := tx.QueryRow(ctx, "SELECT time, "+clock+" FROM gq.head").Scan(&persisted, &now); err != nil {
@@ -147,25 +146,25 @@ func (tx *txn) readClock(ctx context.Context) error {
 
 const clock = "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint * 1000"
 
-// columns that make a row; the alias is s.
+// columns are the columns of a row, with the alias s.
 const columns = "s.seq, s.queue, s.fair, s.body, s.data"
 
-// scanRows reads rows of the columns, and the limit key where there is one more.
+// scanRows reads rows that have these columns, optionally followed by the limit key.
 func (tx *txn) scanRows(rows pgx.Rows, err error) ([]*row, error) {
 	if err == nil {
-		err = rows.Err() // of a batch that has failed before
+		err = rows.Err() // set if the batch failed at an earlier query
 	}
 	if err != nil {
 		return nil, err
 	}
 	var (
 		seq    int64
-		data   pgtype.DriverBytes // decoded before the next row is read
+		data   pgtype.DriverBytes // decoded before the next row overwrites it
 		now    row
 		policy policies
 		into   = []any{&seq, &now.queue, &now.fair, &now.body, &data}
 	)
-	if len(rows.FieldDescriptions()) > len(into) { // there are none where the query has failed
+	if len(rows.FieldDescriptions()) > len(into) { // a failed query describes no fields
 		into = append(into, &now.limit)
 	}
 	return pgx.CollectRows(rows, func(from pgx.CollectableRow) (*row, error) {
@@ -179,7 +178,7 @@ func (tx *txn) scanRows(rows pgx.Rows, err error) ([]*row, error) {
 	})
 }
 
-// decodeRow reads the data of a row: what tells of the job, and its state.
+// decodeRow decodes the data column of a row: flags, segments and state.
 func (s *Store) decodeRow(data []byte, seq int64, policy *policies) (r row, err error) {
 	flags, segments, rest, err := decodeSegments(data)
 	if err == nil {
@@ -196,13 +195,13 @@ func (s *Store) decodeRow(data []byte, seq int64, policy *policies) (r row, err 
 	return r, nil
 }
 
-// returned are the columns of rows that are taken out of their table, with the alias
-// s. Whatever is deleted is locked, so that what would be locked and deleted later is
-// deleted at once: that saves looking it up and writing to it a second time.
+// returned are the columns of rows that a DELETE returns, with the alias s.
+// A DELETE also locks, so rows that would be locked now and deleted later are deleted at
+// once. That saves a second lookup and a second write.
 const returned = columns + ", coalesce(s.limited, '') AS limited"
 
-// take reads rows that were taken out of their tables. Each of them is written again,
-// by record or by putBack.
+// take reads rows that a DELETE returned. Each of them must be written again, by record or
+// by putBack.
 func (tx *txn) take(from pgx.Rows) ([]*row, error) {
 	rows, err := tx.scanRows(from, nil)
 	for _, r := range rows {
@@ -212,7 +211,7 @@ func (tx *txn) take(from pgx.Rows) ([]*row, error) {
 	return rows, err
 }
 
-// putBack has rows in hand written as they are, where nothing was recorded of them.
+// putBack writes rows in hand back unchanged, except those that were recorded.
 func (tx *txn) putBack(rows []*row) {
 	for _, r := range rows {
 		if r.home == inHand && !r.changed {
@@ -222,7 +221,7 @@ func (tx *txn) putBack(rows []*row) {
 	}
 }
 
-// whole makes sure that nothing is lost with a commit.
+// whole checks that every row in hand was written again, so that the commit loses no job.
 func (tx *txn) whole() error {
 	if tx.inHand != 0 {
 		return fmt.Errorf("%d jobs were taken out of their tables and not written: %w", tx.inHand, gq.ErrCorrupt)
@@ -230,7 +229,7 @@ func (tx *txn) whole() error {
 	return nil
 }
 
-// policies lets neighbours share a policy, which never changes.
+// policies lets consecutive rows share equal policies, which never change.
 type policies struct{ last *gq.Policy }
 
 func (p *policies) of(policy gq.Policy) *gq.Policy {
@@ -240,15 +239,14 @@ func (p *policies) of(policy gq.Policy) *gq.Policy {
 	return p.last
 }
 
-// What the lowest bits of a list of segments say about a job: that it is reported, and that
-// its id tells its number.
+// Flags of a job, in the lowest bits of its list of segments: it is reported, and its id
+// encodes its number.
 const (
 	flagReported = 1 << iota
 	flagNative
 	flagBits = iota
 )
 
-// flags are those of a row.
 func (r *row) flags() (f uint64) {
 	if r.reported {
 		f |= flagReported
@@ -259,8 +257,8 @@ func (r *row) flags() (f uint64) {
 	return f
 }
 
-// appendSegments writes a growing list of numbers: how many, above the flags, then each as the
-// distance from the one before.
+// appendSegments encodes an ascending list of ids: the count, above the flag bits, then for
+// each id its distance from the one before.
 func appendSegments(b []byte, segments []int64, flags uint64) []byte {
 	b = binary.AppendUvarint(b, uint64(len(segments))<<flagBits|flags)
 	last := int64(0)
@@ -292,13 +290,13 @@ func decodeSegments(b []byte) (flags uint64, segments []int64, rest []byte, err 
 	return flags, segments, b, nil
 }
 
-// errMoved is a job that was claimed or given back while it was looked for, and
-// that somebody else has locked by now. To wait for that would be to wait for a row
-// of gq.held with rows of gq.ready locked, so everything is let go of first.
+// errMoved reports a job that moved to another table during the search and is locked by
+// another transaction now. Waiting for it would mean to wait for a row of gq.held while
+// holding rows of gq.ready, so the transaction releases all its locks and starts again.
 var errMoved = errors.New("a job went to another table while it was looked for")
 
-// lock reads and locks jobs, by number in each table. One that is claimed, given
-// back or ends meanwhile is found where it has gone.
+// lock reads and locks jobs, by number in each table. It also finds a job that is claimed,
+// released or finished meanwhile, in the table it has moved to.
 func (tx *txn) lock(ctx context.Context, seqs []int64, strength string) (rows []*row, err error) {
 	missing := slices.DeleteFunc(slices.Compact(slices.Sorted(slices.Values(seqs))), func(seq int64) bool { return seq == 0 })
 	look := func(from, how string) error {
@@ -329,16 +327,16 @@ func (tx *txn) lock(ctx context.Context, seqs []int64, strength string) (rows []
 	if living {
 		return nil, errMoved
 	}
-	// What does not live will not live again.
+	// A job that is not live never becomes live again.
 	return rows, look(finished+" WHERE "+kept, "")
 }
 
-// livingIn are the tables in which jobs are looked for that live, in the order in
-// which they are locked. What was claimed in between is found the second time.
+// livingIn are the tables of live jobs in the order in which they are searched and locked.
+// The second pass over gq.held finds jobs that were claimed during the first two.
 var livingIn = []string{"gq.held", "gq.ready", "gq.held"}
 
-// waiting is how rows of the nth of them are locked: one that stands before another
-// that is locked already must not be waited for.
+// waiting completes the locking clause for the nth of livingIn. The last one must not wait:
+// its rows come before rows of gq.ready that are locked already.
 func waiting(n int) string {
 	if n == 2 {
 		return " SKIP LOCKED"
@@ -346,8 +344,8 @@ func waiting(n int) string {
 	return ""
 }
 
-// lockFree locks the jobs that nobody else has locked, and tells which live that somebody
-// has.
+// lockFree locks the jobs that no other transaction has locked, and returns the live jobs
+// that another transaction has locked.
 func (tx *txn) lockFree(ctx context.Context, seqs []int64) (busy map[int64]bool, err error) {
 	busy = make(map[int64]bool)
 	mine := make(map[int64]bool)
@@ -369,7 +367,7 @@ func (tx *txn) lockFree(ctx context.Context, seqs []int64) (busy map[int64]bool,
 	return busy, err
 }
 
-// record takes down what a verb has made of a job. flush writes it.
+// record notes the next state and the events of a job. flush writes them.
 func (tx *txn) record(r *row, next gq.State, events []gq.Event) {
 	old := &r.state
 	if l := next.Lease; l != nil && (old.Lease == nil || old.Lease.ID != l.ID) {
@@ -394,7 +392,7 @@ func (tx *txn) record(r *row, next gq.State, events []gq.Event) {
 	}
 }
 
-// recordInsert is record for a new job, whose row has its state already.
+// recordInsert is record for a new job. Its row already has its state.
 func (tx *txn) recordInsert(r *row, events []gq.Event) {
 	if !r.state.Live() {
 		tx.ended = append(tx.ended, ending{int64(r.state.Sequence), int16(r.state.Status), int16(r.state.Priority())})
@@ -423,7 +421,7 @@ func (tx *txn) count(at place, n int64) {
 	}
 	tx.moves[at] += n
 	switch {
-	case n <= 0 || at.status.Held(): // a held job is not claimable and leaves no room
+	case n <= 0 || at.status.Held(): // a held job cannot be claimed and frees no capacity
 	case at.status.Terminal():
 		tx.changes.free(at.queue)
 	default:
@@ -431,10 +429,10 @@ func (tx *txn) count(at place, n int64) {
 	}
 }
 
-// signed maps numbers so that their order survives in a bigint.
+// signed maps unsigned numbers to bigint and keeps their order.
 func signed(n uint64) int64 { return int64(n ^ 1<<63) }
 
-// nanoseconds is an instant as it is stored. The zero instant is the smallest.
+// nanoseconds is an instant as it is stored; the zero instant is 0.
 func nanoseconds(t time.Time) int64 {
 	if t.IsZero() {
 		return 0
@@ -444,9 +442,9 @@ func nanoseconds(t time.Time) int64 {
 
 func instant(n int64) time.Time { return time.Unix(0, n).UTC() }
 
-// storable keeps the names that a text can hold. No job has another one, since
-// specs are checked, but callers may well ask for them. The result is never nil,
-// which would be NULL.
+// storable drops names that a PostgreSQL text cannot hold. No job has such a name, because
+// specs are checked, but callers may ask for one. The result is never nil, because nil
+// would be NULL.
 func storable(names []string) []string {
 	kept := make([]string, 0, len(names))
 	for _, name := range names {
