@@ -16,12 +16,12 @@ import (
 	"github.com/gopherqueue/gq/store"
 )
 
-// candidates are the jobs of bands that a claim may get, as far as the columns can
-// tell: of one band after the other, each along the index ready_claim from its floor
-// on. The gaps are for what is wanted of them, twice, the time, and how they are locked.
+// candidatesOf selects the jobs of bands that a claim may get, as far as the columns can
+// tell. It reads one band after the other along the index ready_claim, each from its floor.
+// The gaps are for the outer and inner columns, the time, and the locking clause.
 //
-// It is executed once on purpose: a statement of its own, or an array. As a part of a
-// join it could be executed again and lock more than its limit.
+// It must be executed exactly once, so it is a statement of its own or an ARRAY subquery.
+// As part of a join it could be executed again and lock more rows than its limit.
 const candidatesOf = `
 	SELECT %s
 	FROM unnest($1::text[], $2::smallint[]) AS n (queue, band) ` + beginnings + `
@@ -40,9 +40,8 @@ const candidatesOf = `
 	) AS s
 	LIMIT $8`
 
-// overdueOf are the held jobs of queues for which time has something to do, along
-// the index held_due. Their order does not matter. No queue may be named twice. The
-// gaps are for the time and how they are locked.
+// overdueOf selects held jobs of queues that are due, along the index held_due, in any
+// order. No queue may be named twice. The gaps are for the time and the locking clause.
 const overdueOf = `
 	SELECT ` + columns + `
 	FROM (SELECT unnest($1::text[]) AS queue, 0::smallint AS band) AS n ` + beginnings + `
@@ -55,7 +54,7 @@ const overdueOf = `
 	) AS s
 	LIMIT $3`
 
-// skipping locks what a query finds and passes over what others have locked.
+// skipping locks the rows that a query finds and skips those that others have locked.
 const skipping = "FOR UPDATE SKIP LOCKED"
 
 var (
@@ -65,7 +64,7 @@ var (
 	lockOverdue    = fmt.Sprintf(overdueOf, "$2", skipping)
 )
 
-// levels are the bands of queues in the order in which they are served.
+// levels lists the bands of queues in the order in which claims serve them.
 func levels(names ...string) (queues []string, bands []int16) {
 	for _, name := range names {
 		for p := gq.PriorityCritical; p <= gq.PriorityBulk; p++ {
@@ -75,36 +74,35 @@ func levels(names ...string) (queues []string, bands []int16) {
 	return queues, bands
 }
 
-// A claim waits for others to let go of what it might get, since ours do so at once. The
-// transaction of an application may not: in each round the claim looks for what else has
-// come, and in the end it answers with fewer jobs, and when to look again.
+// A claim waits for locked jobs that it might get, because this store's transactions end
+// soon. An application's transaction may not: in each round the claim looks for other jobs,
+// and in the end it returns fewer jobs and a time at which to look again.
 const (
 	maxRounds = 10
 	awaitWait = "; SET LOCAL lock_timeout = '250ms'"
 	lookAgain = time.Second
 )
 
-// want is a claim, or several that ask for the same, and what is still missing
-// of it.
+// want is a claim, or several claims that ask for the same, with the jobs it got so far.
 type want struct {
 	store.Claim
-	shares    []share   // by whom, in their order; N is the sum
+	shares    []share   // the claims in their order; N is the sum of their numbers
 	jobs      []gq.Job  // in the order of the shares
-	round     []gq.Job  // of the transaction under way
-	asked     time.Time // when the time of its leases was asked for, by our clock
-	retry     time.Time // when a rate lets another one through
-	unlimited bool      // no queue of the last round has a limit
-	waited    int64     // the first instant at which one of the round was due before, 0 for none
+	round     []gq.Job  // jobs of the transaction under way
+	asked     time.Time // when the time of its leases was read, by the local clock
+	retry     time.Time // when another claim may get more jobs; zero if not known
+	unlimited bool      // no queue had a limit in the last round
+	waited    int64     // the earliest due time of a job of the round before its claim; 0 for none
 }
 
-// share is a claim that is part of a want.
+// share is one of the claims of a want.
 type share struct {
 	index  int // among the claims
 	n      int
 	worker string
 }
 
-// workerOf is who gets the nth job.
+// workerOf is the worker that gets the nth job.
 func (w *want) workerOf(n int) string {
 	for _, s := range w.shares {
 		if n < s.n {
@@ -115,8 +113,8 @@ func (w *want) workerOf(n int) string {
 	panic("postgres: a claim got more jobs than it asked for")
 }
 
-// wantsOf puts claims together that differ in no more than the worker and the
-// number. So many callers with a job each cost as much as one with many.
+// wantsOf merges claims that differ only in the worker and the number of jobs. So many
+// callers that claim one job each cost as much as one caller that claims many.
 func wantsOf(claims []store.Claim) []*want {
 	var wants []*want
 	known := make(map[string]*want)
@@ -135,7 +133,7 @@ func wantsOf(claims []store.Claim) []*want {
 	return wants
 }
 
-// into is the status of what it gets.
+// into is the status of the jobs that it claims.
 func (w *want) into() gq.Status {
 	if w.Hold {
 		return gq.StatusClaimed
@@ -174,8 +172,8 @@ func (s *Store) Claim(ctx context.Context, claims []store.Claim) ([]store.Claime
 	return out, nil
 }
 
-// claim serves sound claims. What it was given so far it keeps where a later
-// round fails: the jobs are held, and nobody else would know.
+// claim serves valid claims. If a later round fails it still returns the jobs of earlier
+// rounds: they are leased, and nobody else would know.
 func (s *Store) claim(ctx context.Context, claims []store.Claim, alone bool) ([]store.Claimed, error) {
 	wants := wantsOf(claims)
 	if alone && len(wants) > 1 {
@@ -186,7 +184,7 @@ func (s *Store) claim(ctx context.Context, claims []store.Claim, alone bool) ([]
 		begin = s.begins.write + awaitWait
 	}
 	locked := false
-	granted := make(map[gq.LeaseID]time.Time, len(claims)) // when their time was asked for, by our clock
+	granted := make(map[gq.LeaseID]time.Time, len(claims)) // when the time of each was read, by the local clock
 	for round := range maxRounds {
 		var passed []int64
 		err := s.transact(ctx, "write", begin, func(tx *txn) error {
@@ -194,7 +192,7 @@ func (s *Store) claim(ctx context.Context, claims []store.Claim, alone bool) ([]
 			passed, err = tx.claim(ctx, wants)
 			return err
 		})
-		if locked = alone && held(err); locked { // a queue
+		if locked = alone && held(err); locked { // the lock on a queue timed out
 			continue
 		}
 		if err != nil && round == 0 {
@@ -250,9 +248,8 @@ func (s *Store) claim(ctx context.Context, claims []store.Claim, alone bool) ([]
 	return out, nil
 }
 
-// patienceOf is how long a claim may wait for more jobs than it has: a tenth of the
-// shortest lease that it was given, from when that began. Without any it is not limited
-// here.
+// patienceOf is how long a claim may wait for more jobs: a tenth of the shortest lease that
+// it has got, counted from the start of that lease. Without any lease there is no limit.
 func patienceOf(wants []*want, granted map[gq.LeaseID]time.Time) time.Duration {
 	patience := time.Duration(math.MaxInt64)
 	for _, w := range wants {
@@ -264,8 +261,7 @@ func patienceOf(wants []*want, granted map[gq.LeaseID]time.Time) time.Duration {
 	return patience
 }
 
-// waitAtMost makes a transaction wait for a lock no longer than that, if it is less than
-// what others wait.
+// waitAtMost shortens the lock timeout of a transaction to d if that is less than lockWait.
 func waitAtMost(d time.Duration) string {
 	const shortest = 50 * time.Millisecond // lockWait
 	if d >= shortest {
@@ -274,8 +270,8 @@ func waitAtMost(d time.Duration) string {
 	return fmt.Sprintf("; SET LOCAL lock_timeout = '%dms'", max(d.Milliseconds(), 1))
 }
 
-// dropLate gives back what there is too little time left for: earlier rounds may have
-// claimed it long ago, or the commit was slow.
+// dropLate releases jobs whose leases have too little time left, because an earlier round
+// claimed them long ago or because the commit was slow.
 func (s *Store) dropLate(answers []store.Claimed, granted map[gq.LeaseID]time.Time) {
 	ours := time.Now()
 	now := func(l *gq.Lease) time.Time { return l.GrantedAt.Add(ours.Sub(granted[l.ID])) }
@@ -289,11 +285,11 @@ func (s *Store) dropLate(answers []store.Claimed, granted map[gq.LeaseID]time.Ti
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), resolveWithin)
 	defer cancel()
-	_, _ = s.update(ctx, back, false) // their leases will expire otherwise
+	_, _ = s.update(ctx, back, false) // if this fails their leases will expire
 }
 
-// claimApart serves what was asked for in one call and differs, so that nobody waits for
-// what others need.
+// claimApart serves the different claims of one call concurrently, so that none waits for a
+// lock that only another one needs.
 func (s *Store) claimApart(ctx context.Context, claims []store.Claim, wants []*want) []store.Claimed {
 	out := make([]store.Claimed, len(claims))
 	var all sync.WaitGroup
@@ -317,9 +313,8 @@ func (s *Store) claimApart(ctx context.Context, claims []store.Claim, wants []*w
 	return out
 }
 
-// claim serves claims as far as it can without waiting for a row. It returns
-// jobs that may be claimable but are locked by others, if a claim is short of
-// them.
+// claim serves claims without waiting for rows of jobs. If a claim is short of jobs, it
+// also returns jobs that may be claimable but that others have locked.
 func (tx *txn) claim(ctx context.Context, wants []*want) (passed []int64, err error) {
 	if len(wants) == 0 {
 		return nil, nil
@@ -366,7 +361,7 @@ func (tx *txn) claim(ctx context.Context, wants []*want) (passed []int64, err er
 		return nil, err
 	}
 	tx.s.notifier.learn(sharing)
-	// What is selected is judged again when it is locked.
+	// Jobs are checked again, by a later time, when they are locked.
 	if err := tx.readClock(ctx); err != nil {
 		return nil, err
 	}
@@ -402,11 +397,11 @@ func (tx *txn) claim(ctx context.Context, wants []*want) (passed []int64, err er
 	return passed, nil
 }
 
-// reclaimStep bounds how many leases one statement takes back.
+// reclaimStep limits how many leases one statement takes back.
 const reclaimStep = 1000
 
-// reclaim takes back the leases of queues that have run out, except for those
-// that others have locked.
+// reclaim takes back the expired leases of queues, except those of jobs that others have
+// locked.
 func (tx *txn) reclaim(ctx context.Context, queues []string) error {
 	for {
 		rows, err := tx.scanRows(tx.Query(ctx, lockOverdue, queues, nanoseconds(tx.now), reclaimStep))
@@ -432,7 +427,7 @@ func (tx *txn) reclaim(ctx context.Context, queues []string) error {
 	}
 }
 
-// advance lets time do its work on a locked job.
+// advance applies the passage of time to a locked job that is due.
 func (tx *txn) advance(r *row) error {
 	next, events, err := machine.Advance(r.state, tx.draw(), tx.now)
 	if err != nil {
@@ -449,8 +444,8 @@ func (tx *txn) draw() machine.Draw { return tx.s.cfg.Draw(rand.Float64()) }
 
 func numbersOf(rows []*row, err error) ([]int64, error) { return sequencesOf(rows), err }
 
-// serve gives a claim what it can get from one queue. It returns a job that was
-// passed over, if the claim is short of one.
+// serve claims jobs from one queue. If the claim is short of jobs, it returns one that it
+// skipped because others have locked it.
 func (tx *txn) serve(ctx context.Context, w *want, q gq.Queue, limits *limits) (passed []int64, err error) {
 	types, offers := storable(w.Types), storable(w.Offers)
 	if q.Paused || len(w.Types) > 0 && len(types) == 0 {
@@ -476,16 +471,15 @@ func (tx *txn) serve(ctx context.Context, w *want, q gq.Queue, limits *limits) (
 				return nil, err
 			}
 		}
-		if len(rows) < room && w.missing() > 0 { // the rest, if any, is locked by others
+		if len(rows) < room && w.missing() > 0 { // others have locked the rest, if there is any
 			args[5], args[6], args[7] = l.afford(w.MaxCost, w.into()), l.full(), 1
 			return numbersOf(tx.scanRows(tx.Query(ctx, candidates, args...)))
 		}
 	}
 }
 
-// grant claims locked jobs, as far as the limits of their queue allow, and
-// reports whether these allow more. A job that turns out to be past its lifetime
-// ends instead.
+// grant claims locked jobs, as far as the limits of their queue allow, and reports whether
+// they allow more. A job that is past its lifetime ends instead.
 func (tx *txn) grant(ctx context.Context, w *want, rows []*row, l *queueLimits) (more bool, err error) {
 	granted := rows[:0:0]
 	more = true
@@ -496,7 +490,7 @@ func (tx *txn) grant(ctx context.Context, w *want, rows []*row, l *queueLimits) 
 		_, err := tx.stampFrom(row)
 		return err
 	})
-	if w.round == nil { // later ones are granted later
+	if w.round == nil { // later calls of a round grant later
 		w.asked = time.Now()
 	}
 	if err := tx.SendBatch(ctx, &batch).Close(); err != nil {
@@ -537,7 +531,7 @@ func (tx *txn) grant(ctx context.Context, w *want, rows []*row, l *queueLimits) 
 	return more, err
 }
 
-// lease claims a locked job, the nth of this round.
+// lease claims a locked job, the nth of this grant.
 func (tx *txn) lease(w *want, r *row, cost int64, nth int) error {
 	next, events, err := machine.Claim(r.state, machine.Grant{
 		Lease: mintLease(r.state.Sequence, random()), Worker: w.workerOf(len(w.jobs) + len(w.round) + nth), Start: !w.Hold, TTL: w.TTL, CostUnits: cost,
@@ -552,8 +546,8 @@ func (tx *txn) lease(w *want, r *row, cost int64, nth int) error {
 	return nil
 }
 
-// room is how many more jobs of a queue may be held, up to n. The caller has
-// locked a queue with a limit.
+// room is how many more jobs of a queue may be held, up to n. A claim must have locked the
+// queue if it has a limit.
 func (tx *txn) room(ctx context.Context, q gq.Queue, n int) (int, error) {
 	if q.MaxRunning == 0 || n <= 0 {
 		return n, nil
@@ -564,9 +558,8 @@ func (tx *txn) room(ctx context.Context, q gq.Queue, n int) (int, error) {
 	return min(n, q.MaxRunning-held), err
 }
 
-// await waits until whoever has locked the first of these jobs is done, or for as long
-// as a transaction does that begins so. It holds nothing meanwhile, so nobody can wait
-// for it.
+// await waits until the transaction that has locked the first of these jobs ends, or until
+// the lock timeout of begin. It holds no locks meanwhile, so no one can wait for it.
 func (s *Store) await(ctx context.Context, jobs []int64, begin string) error {
 	return s.transact(ctx, "write", begin, func(tx *txn) error {
 		var batch pgx.Batch

@@ -15,14 +15,14 @@ import (
 	"github.com/gopherqueue/gq/machine"
 )
 
-// Most claims need no lock but those of the jobs they get: their queues have no
-// limits. These take two round trips. The first takes out what may be claimed, and then reads
-// the clock, the configurations, and whether a lease has run out; the second writes, reads
-// what goes with the jobs, and commits.
+// Most claims lock only the jobs they get, because their queues have no limits. Such a
+// claim takes two round trips. The first deletes jobs from gq.ready, then reads the clock,
+// the configurations of the queues, and whether a lease has expired. The second writes the
+// claimed jobs, reads their blobs, and commits.
 
-// presently is the time as the database has it when a statement begins: $%d is the
-// newest that this process knows, and $%d whether the database's clock counts. What is
-// selected by it is judged again by the stamp that is read when it is locked.
+// presently is the store's time when a statement begins. $%d is the newest time that this
+// process knows, and $%d is whether the database's clock counts. Rows selected by it are
+// checked again by the stamp, which is read when they are locked.
 const presently = "(SELECT greatest($%d::bigint, h.time, CASE WHEN $%d::boolean THEN " + clock + " END) FROM gq.head AS h)"
 
 var (
@@ -41,12 +41,12 @@ var (
 	FROM gq.head`
 )
 
-// errLimited is a queue that turned out to have a limit or to be paused. Its row must
-// be locked before any job, so everything is let go of first.
+// errLimited reports a queue that turned out to be limited or paused. Its row must be
+// locked before any job, so the transaction releases all its locks and starts again.
 var errLimited = errors.New("a queue has a limit that a claim has to keep")
 
-// claimFast serves a claim from queues without limits. Where leases have run out it
-// leaves everything to claim.
+// claimFast serves a claim from queues without limits. If a lease has expired it puts the
+// jobs back and is not done: then claim takes the slow path.
 func (tx *txn) claimFast(ctx context.Context, w *want, queues []string) (passed []int64, done bool, err error) {
 	rows, passed, late, err := tx.takeFast(ctx, w, queues)
 	if err != nil {
@@ -74,7 +74,7 @@ func (tx *txn) claimFast(ctx context.Context, w *want, queues []string) (passed 
 			tx.record(r, next, events) // past its lifetime
 		}
 	}
-	tx.putBack(rows) // what has not become claimable after all
+	tx.putBack(rows) // jobs that are not claimable yet
 	var blobs found
 	touched := slices.DeleteFunc(slices.Clone(granted), (*row).untouched)
 	if len(touched) > 0 {
@@ -86,10 +86,10 @@ func (tx *txn) claimFast(ctx context.Context, w *want, queues []string) (passed 
 	if err := tx.finish(ctx); err != nil {
 		return nil, false, err
 	}
-	if tx.unheard && len(touched) > 0 { // what has come of the answer may be any part of it
+	if tx.unheard && len(touched) > 0 { // any part of the answer may be missing
 		err := tx.s.transact(ctx, "read", tx.s.begins.read, func(tx *txn) error {
 			blobs = nil
-			var again pgx.Batch // each time anew: a batch knows the connection it was sent on
+			var again pgx.Batch // a new one for each try: a batch keeps its connection
 			queueBlobs(&again, touched, w.Parts, &blobs)
 			return tx.SendBatch(ctx, &again).Close()
 		})
@@ -101,8 +101,8 @@ func (tx *txn) claimFast(ctx context.Context, w *want, queues []string) (passed 
 	return passed, true, err
 }
 
-// takeFast takes out what a claim may get, in its order, finds out what else it might get and
-// whether leases have run out, and takes the stamp.
+// takeFast deletes the jobs that a claim may get and returns them in claim order. It takes
+// the stamp and also returns a job that it may have skipped and whether a lease has expired.
 func (tx *txn) takeFast(ctx context.Context, w *want, names []string) (rows []*row, passed []int64, late bool, err error) {
 	var batch pgx.Batch
 	var queues map[string]gq.Queue
@@ -145,20 +145,20 @@ func (tx *txn) takeFast(ctx context.Context, w *want, names []string) (rows []*r
 	return rows, passed, late, err
 }
 
-// fastArgs are the arguments of candidates of queues without limits.
+// fastArgs are the arguments of candidatesOf for queues without limits.
 func (w *want) fastArgs(queues []string, now int64, n int) []any {
 	names, bands := levels(queues...)
 	return []any{names, bands, now, storable(w.Types), storable(w.Offers), new(queueLimits).afford(w.MaxCost, w.into()), []string{}, n}
 }
 
-// untouched reports whether nothing has happened to a job since it was submitted and its
-// payload is not apart, so that nothing is kept of it but its row.
+// untouched reports whether a job has no blobs: it has not changed since it was submitted,
+// and its payload is in its row.
 func (r *row) untouched() bool {
 	_, _, apart, err := splitBody(r.body)
 	return len(r.segments) == 1 && r.state.Version <= 1 && !apart && err == nil
 }
 
-// distinct are names in their order, each once.
+// distinct removes duplicates from names and keeps their order.
 func distinct(names []string) (once []string) {
 	known := make(map[string]bool, len(names))
 	for _, name := range names {

@@ -32,7 +32,7 @@ func (s *Store) Peek(ctx context.Context, f store.Filter, n int) ([]store.Found,
 		limits := &limits{tx: tx}
 		for i, name := range f.Queues {
 			if slices.Contains(f.Queues[:i], name) {
-				continue // it has nothing more
+				continue // already read
 			}
 			q, ok := queues[name]
 			if !ok {
@@ -56,8 +56,8 @@ func (s *Store) Peek(ctx context.Context, f store.Filter, n int) ([]store.Found,
 	return out, nil
 }
 
-// peek reads what a claim would get from one queue: the candidates, and among
-// the held jobs those that a claim would take back first.
+// peek reads the jobs that a claim would get from one queue: the candidates, and the held
+// jobs whose leases a claim would take back first.
 func (tx *txn) peek(ctx context.Context, f store.Filter, q gq.Queue, n int, limits *limits) ([]*row, error) {
 	types, offers := storable(f.Types), storable(f.Offers)
 	if n <= 0 || q.Paused || len(f.Types) > 0 && len(types) == 0 {

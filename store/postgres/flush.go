@@ -13,12 +13,11 @@ import (
 	"github.com/gopherqueue/gq/store/codec"
 )
 
-// flush writes what was recorded, so that the statements that follow see it. All
-// of it travels at once.
+// flush writes what was recorded, in one batch, so that later statements see it.
 func (tx *txn) flush(ctx context.Context) error { return tx.send(ctx, false) }
 
-// finish is flush where nothing follows: the commit travels along, unless it is
-// not ours or its outcome could not be found out.
+// finish is flush for the last write: it sends the commit in the same batch, unless the
+// application commits or the outcome of the commit could not be determined.
 func (tx *txn) finish(ctx context.Context) error { return tx.send(ctx, true) }
 
 func (tx *txn) send(ctx context.Context, last bool) error {
@@ -69,8 +68,8 @@ func (tx *txn) send(ctx context.Context, last bool) error {
 	return nil
 }
 
-// write queues everything. Jobs that are new and wait, are claimed or end are written in one
-// statement with all that tells of them, as most are: a statement costs as much as a few rows.
+// write queues all statements. One group of new, claimed or ended jobs, usually the only
+// one, shares a statement with the events and counts: each costs as much as a few rows.
 func (tx *txn) write(rows map[move]*rowArrays, events segment, counts countArrays) {
 	told := false
 	for _, m := range []move{{nowhere, inReady}, {inHand, inHeld}, {inHand, inDone}} {
@@ -99,21 +98,21 @@ func (tx *txn) write(rows map[move]*rowArrays, events segment, counts countArray
 type rowArrays struct {
 	seqs, his, los, runs   []int64
 	dues                   []*int64
-	instants               []int64 // to which these point
+	instants               []int64 // the values that dues points to
 	ends                   []int64
 	statuses               []int16
 	queues, limited, fairs []string
 	datas, bodies          [][]byte
 	created                []int64
-	priorities             []int16 // of rows that come to gq.done
+	priorities             []int16 // only for rows that move to gq.done
 
-	// Of rows that come to gq.ready; the costs also of those that come to gq.held.
+	// Only for rows that move to gq.ready; costs also for rows that move to gq.held.
 	costs           []int64
 	types, requires []string
-	demanding       bool // something is required
+	demanding       bool // a row has requirements
 }
 
-// add appends a row of at most n.
+// add appends a row. The first one allocates room for n rows.
 func (a *rowArrays) add(r *row, m move, data []byte, n int) error {
 	if a.seqs == nil || cap(a.seqs) < n && len(a.seqs) == 0 {
 		numbers, names := make([]int64, 7*n), make([]string, 3*n)
@@ -152,7 +151,7 @@ func (a *rowArrays) add(r *row, m move, data []byte, n int) error {
 	return nil
 }
 
-// reset begins anew.
+// reset empties the arrays and keeps their memory.
 func (a *rowArrays) reset() {
 	a.seqs, a.his, a.los, a.runs, a.dues = a.seqs[:0], a.his[:0], a.los[:0], a.runs[:0], a.dues[:0]
 	a.instants, a.ends, a.statuses, a.queues = a.instants[:0], a.ends[:0], a.statuses[:0], a.queues[:0]
@@ -168,24 +167,24 @@ func (a *rowArrays) forget() {
 	clear(a.bodies)
 }
 
-// How many bytes a state has, and how many it may have so that none is copied.
+// stateGuess is the expected size of an encoded state in bytes. A state of at most
+// maxStateGuess bytes always fits into the shared buffer.
 const (
 	stateGuess    = 160
 	maxStateGuess = 512
 )
 
-// move is where a row was and where it goes.
+// move is the table that a row leaves and the one that it enters.
 type move struct{ from, to home }
 
-// encodeRows are the rows: new ones, changed ones, and those that go from one table
-// to another.
+// encodeRows encodes the recorded rows and groups them by move.
 func (tx *txn) encodeRows() (map[move]*rowArrays, error) {
 	moves := make(map[move]*rowArrays)
-	var space []byte // of all the states
+	var space []byte // the buffer for all states
 	if tx.work != nil {
 		space = tx.work.states[:0]
 	}
-	first := []int64{tx.segment} // that tells of a new job
+	first := []int64{tx.segment} // the segments of a new job
 	for i, r := range tx.rows {
 		switch {
 		case r.told && r.segments == nil:
@@ -196,7 +195,7 @@ func (tx *txn) encodeRows() (map[move]*rowArrays, error) {
 		m := move{r.home, homeOf(r.state.Status)}
 		r.changed, r.told = false, false
 		if m.from == inDone {
-			continue // nothing changes any more
+			continue // a finished job no longer changes
 		}
 		if cap(space)-len(space) < maxStateGuess {
 			space = make([]byte, 0, maxStateGuess+(len(tx.rows)-i)*stateGuess)
@@ -230,7 +229,7 @@ func (tx *txn) encodeRows() (map[move]*rowArrays, error) {
 	return moves, nil
 }
 
-// arrays are for the rows that move likewise.
+// arrays returns empty arrays for the rows of a move.
 func (tx *txn) arrays(m move) *rowArrays {
 	if tx.work == nil || m != (move{nowhere, inReady}) {
 		return new(rowArrays)
@@ -239,11 +238,10 @@ func (tx *txn) arrays(m move) *rowArrays {
 	return &tx.work.ready
 }
 
-// Rows that change are locked and known by their numbers, which is what these
-// statements follow. Each is looked for as a list of one: a plain join could be planned
-// to read all of a table that seemed to be empty when it was last analysed. One that goes to another table takes its queue along. Columns
-// are unnested beside each other rather than in FROM, where each would be written
-// down once more.
+// These statements find rows by number; the transaction has locked them. They compare with
+// an array of one number: a plain join might be planned to read a whole table that seemed
+// empty when it was last analysed. A row that moves takes its queue along. Columns are
+// unnested in the select list, because in FROM each of them would be materialized.
 const (
 	beReady = `
 		INSERT INTO gq.ready (seq, order_hi, order_lo, run_at, due, created, cost, status, queue, limited, fair, type, requires, body, data)
@@ -310,7 +308,7 @@ const (
 		)
 		INSERT INTO gq.ready (seq, order_hi, order_lo, run_at, due, created, cost, status, queue, limited, fair, type, requires, body, data)
 		SELECT * FROM gone`
-	// endOf is for the table that %s names.
+	// endOf moves rows to gq.done from the table that %s names.
 	endOf = `
 		WITH gone AS (
 			DELETE FROM gq.%s AS s
@@ -328,7 +326,7 @@ var (
 	endHeld  = fmt.Sprintf(endOf, "held")
 	endReady = fmt.Sprintf(endOf, "ready")
 
-	// To read an array of each row's own takes as long as to write the row.
+	// Parsing an array for each row takes as long as writing the row: most rows have none.
 	beReadyPlain     = either(fmt.Sprintf(beReady, "NULL", ""), 14, "")
 	beReadyDemanding = either(fmt.Sprintf(beReady, "nullif(n.requires, '{}')::text[]", ", unnest($15::text[]) AS requires"), 15, "")
 	beHeldEither     = either(beHeld, 10, "")
@@ -355,10 +353,10 @@ func (a *rowArrays) write(batch *pgx.Batch, m move) {
 	}
 }
 
-// statement writes rows alone, or with all that tells of them.
+// statement writes rows alone, or together with their events and counts.
 type statement struct{ alone, told string }
 
-// insert is the statement that writes rows which are in no table.
+// insert returns the statement that writes rows which are in no table, with its arguments.
 func (a *rowArrays) insert(to home) (statement, []any) {
 	switch to {
 	case inHeld:
@@ -376,7 +374,7 @@ func (a *rowArrays) insert(to home) (statement, []any) {
 	}
 }
 
-// writeAll queues rows that are in no table, and all that tells of them.
+// writeAll queues rows that are in no table, with their events and counts.
 func (a *rowArrays) writeAll(batch *pgx.Batch, m move, s segment, c countArrays) {
 	sql, args := a.insert(m.to)
 	args = append(args, s.mark.id, s.time, s.n, s.mark.token, s.data, c.queues, c.statuses, c.jobs)
@@ -386,7 +384,7 @@ func (a *rowArrays) writeAll(batch *pgx.Batch, m move, s segment, c countArrays)
 	batch.Queue(sql.told, args...)
 }
 
-// either makes both of a statement that has n parameters.
+// either makes both forms of a statement that has n parameters.
 func either(rows string, n int, more string) statement {
 	at := func(k int) string { return "$" + strconv.Itoa(n+k) }
 	return statement{alone: rows, told: strings.NewReplacer(
@@ -402,7 +400,7 @@ func either(rows string, n int, more string) statement {
 		SELECT unnest($queues::text[]), unnest($statuses::smallint[]), unnest($jobs::bigint[])`)}
 }
 
-// andEnded leaves a marker for ReleaseDependents with rows of gq.done: see writeEnded.
+// andEnded adds markers for ReleaseDependents to beDone: see writeEnded.
 const andEnded = `, ended AS (
 			INSERT INTO gq.ended (parent, status, priority)
 			SELECT n.seq, n.status, n.priority
@@ -411,8 +409,8 @@ const andEnded = `, ended AS (
 			) AS n ` + awaited + `
 		)`
 
-// awaited selects the jobs n that a child waits for, each by its number: with EXISTS all of a
-// table may be read that the planner believes to be empty.
+// awaited selects the jobs n that a child waits for, looking up each by number: with EXISTS
+// the planner may choose to read a whole table that it believes to be empty.
 const awaited = "CROSS JOIN LATERAL (SELECT FROM gq.edge WHERE parent = n.seq LIMIT 1) AS e"
 
 func (tx *txn) writeLeases() {
@@ -426,8 +424,8 @@ func (tx *txn) writeLeases() {
 	tx.more.Queue("INSERT INTO gq.lease (id, seq) SELECT unnest($1::text[]), unnest($2::bigint[])", ids, seqs)
 }
 
-// writeEnded leaves a marker for ReleaseDependents, where a child waits. No child can be
-// added meanwhile, since that needs a lock on its parent.
+// writeEnded adds a marker for ReleaseDependents for each ended job that a child waits for.
+// No child can be added meanwhile, because that needs a lock on the parent.
 func (tx *txn) writeEnded() {
 	if len(tx.ended) == 0 {
 		return
@@ -446,15 +444,15 @@ func (tx *txn) writeEnded() {
 		seqs, statuses, priorities)
 }
 
-// segment is the events of a transaction, or of a part of one, as they are written.
+// segment is the events of a transaction, or of a part of one, as they are stored.
 type segment struct {
-	mark mark // zero where there are none
+	mark mark // zero if there are no events
 	time int64
 	n    int
 	data []byte
 }
 
-// encodeEvents are the events as one record.
+// encodeEvents encodes the events as one record.
 func (tx *txn) encodeEvents() (s segment, err error) {
 	if tx.events.n == 0 {
 		return s, nil
