@@ -13,37 +13,34 @@ import (
 	"github.com/gopherqueue/gq/machine"
 )
 
-// Floors keep claims from walking over what is dead. Entries of jobs that were
-// claimed or settled stay in the indexes for as long as anybody holds a snapshot
-// that is older, and they lie where every claim begins. A floor is a position of a
-// band below which no living row stands, except for those that gq.early tells of. It
-// rises in three steps, each a transaction:
+// Floors keep claims from scanning dead index entries. Entries of jobs that were claimed or
+// settled stay in the indexes as long as any older snapshot is open, and they are exactly
+// where every claim begins its scan. A floor is a position in a band below which there is no
+// live row, except those listed in gq.early. It rises in three steps, each a transaction:
 //
-//  1. The next floor is announced. From now on whoever sees it and writes a row below
-//     tells so in gq.early, in the same transaction.
-//  2. It is marked with a transaction that began after it was announced. Whoever has
-//     missed it is older.
-//  3. Once all older transactions have ended, one snapshot has everything that was
-//     written below without telling. The floor becomes what was announced, or the
-//     first living row if that is lower; what gq.early told until then is part of
-//     that and is removed. What this snapshot does not see is told by its writer.
+//  1. The next floor is announced. From then on a transaction that sees it and writes a
+//     row below it also adds the row's position to gq.early.
+//  2. The floor is marked with the id of a transaction that began after the announcement.
+//     A transaction that missed the announcement has a smaller id.
+//  3. Once all transactions with smaller ids have ended, one snapshot contains every row
+//     that was written below without an entry. The floor becomes the announced position,
+//     or the first live row if that is lower. The entries of gq.early in this snapshot are
+//     part of that and are removed. Rows that the snapshot does not see have entries.
 //
-// Nothing is locked that a writer needs, so an open transaction holds up nobody; it
-// holds up the third step, and then claims walk as far as they would without floors.
-// One that only reads is no older transaction: it has no number. docs/storage.md has
-// the whole argument.
+// No step locks anything that a writer needs, so an open transaction delays only the third
+// step. Until then claims scan as far as they would without floors. A read-only transaction
+// has no id and delays nothing. docs/storage.md has the whole argument.
 
-// raiseEvery is after how many claims from a queue its floors are raised. Claims
-// walk over about as many dead entries, twice at most.
+// raiseEvery is the number of claims from a queue after which its floors are raised. So
+// claims scan at most about twice as many dead entries.
 const raiseEvery = 2000
 
-// bandKey is a sequence of rows in which something looks for the first: the claimable
-// jobs of a queue and a priority, in their order; the held jobs of a queue, by when
-// time has something to do for them; and the jobs of all queues that are not held,
-// likewise.
+// bandKey names a sequence of rows that is searched from its start: the claimable jobs of
+// a queue and a priority, in claim order; the held jobs of a queue, by due time; or the jobs
+// of all queues that are not held, by due time.
 type bandKey struct {
 	queue string      // "" for all
-	band  gq.Priority // or one of the others
+	band  gq.Priority // a priority, heldBand or dueBand
 }
 
 const (
@@ -56,9 +53,9 @@ type position struct{ hi, lo int64 }
 
 func (p position) below(o position) bool { return p.hi < o.hi || p.hi == o.hi && p.lo < o.lo }
 
-// beginnings are where the bands of n, which has queue and band, begin: e.at, NULL
-// for at the beginning. f is the floor. The newest version of a floor stands at the
-// end of its index, before all that are dead, and so do the early ones that matter.
+// beginnings joins bands n, which have queue and band, with where they begin: e.at, NULL for
+// the first row. f is the floor. Its newest version is at the end of its index, so a backward
+// scan meets no dead versions before it; so are the entries of gq.early that matter.
 const beginnings = `
 	LEFT JOIN LATERAL (
 		SELECT f.ctid AS row, f.* FROM gq.floor AS f
@@ -72,15 +69,14 @@ const beginnings = `
 		WHERE e.queue = n.queue AND e.band = n.band AND e.xid >= f.seen
 	) AS e`
 
-// lowest is where a band n begins that has no floor; the next band begins at pastBand.
+// lowest is where band n begins if it has no floor; pastBand is where the next band begins.
 const (
 	lowest   = lowestHi + ", -9223372036854775808"
 	lowestHi = "(n.band - 128)::bigint << 56"
 	pastBand = "(n.band - 127)::bigint << 56"
 )
 
-// Conditions for rows of gq.ready and gq.held, with the alias s, to be in the living
-// part of band n.
+// Conditions for a row s of gq.ready or gq.held to be in band n, not below its floor.
 const (
 	claimable = `
 		s.queue = n.queue AND s.status IN (2, 3, 6) AND s.order_hi < ` + pastBand + `
@@ -89,10 +85,10 @@ const (
 	unheld = "s.due + 0 >= coalesce(e.at[1], " + lowestHi + ")"
 )
 
-// telling notes the lowest row that was written to each band, where it is below a
-// floor that is announced. A transaction that reads from an old snapshot does not
-// know the floor and always tells. It comes after the rows: then the transaction has
-// a number, by which the third step knows that it is under way.
+// telling adds to gq.early the lowest row that was written to each band, if it is below an
+// announced floor. A transaction with an old snapshot may not see the announcement and always
+// adds an entry. The statement follows the rows: by then the transaction has an id, which
+// tells the third step that it is running.
 const telling = `
 	INSERT INTO gq.early (queue, band, at)
 	SELECT n.queue, n.band, n.at
@@ -101,9 +97,9 @@ const telling = `
 			ARRAY [unnest($3::bigint[]), unnest($4::bigint[])] AS at
 	) AS n ` + whereBelow
 
-// tellingFast is telling for new jobs whose numbers are not known yet: none is lower
-// than that of the first, which the segment $4 tells. Nor is their time: what is due, in
-// band 6, is so long after it. Where nothing was written nothing is told.
+// tellingFast is telling for new jobs whose numbers are not known yet. None is lower than the
+// first one, which gq.log has for segment $4. In band 6, hi is how long after the segment's
+// time the first job is due. If nothing was written it adds nothing.
 const tellingFast = `
 	INSERT INTO gq.early (queue, band, at)
 	SELECT n.queue, n.band, n.at
@@ -122,12 +118,11 @@ const whereBelow = `
 	) AS f ON true
 	WHERE n.at < f.next OR current_setting('transaction_isolation') <> 'read committed'`
 
-// raising is the third step for the floors of which no older transaction is under
-// way, and the first for them and for bands that have none. All of it is of one
-// snapshot. A floor is announced no further than claims have got, so that new jobs
-// are above it, and what stands further up is not looked for. Rows are deleted where
-// they were found, since nobody else changes them: whoever raises floors holds a lock,
-// and only what is not marked is marked.
+// raising is the third step for floors without older transactions under way, and the first
+// step for these and for bands without a floor, all in one snapshot. It announces no position
+// beyond where claims have got, so that new jobs are above it, and it does not search further
+// up. It deletes rows by ctid, since nobody else changes them: raise holds a lock, and marking
+// changes only floors that are not marked.
 const raising = `
 	WITH bands AS MATERIALIZED (
 		SELECT n.queue, n.band, n.reached, f.row, f.version, f.next, f.seen, s.at AS first,
@@ -177,8 +172,8 @@ const raising = `
 	FROM bands
 	WHERE settled OR version IS NULL`
 
-// marking is the second step. The transaction gets its number here, after it has
-// seen what was announced.
+// marking is the second step. It assigns the transaction its id, after its snapshot has seen
+// the announcement.
 const marking = `
 	UPDATE gq.floor SET marked = pg_current_xact_id()
 	WHERE marked IS NULL AND ctid = ANY (ARRAY (
@@ -187,8 +182,8 @@ const marking = `
 		WHERE f.row IS NOT NULL
 	))`
 
-// forgetting begins anew where the tables were restored on a server that has not
-// come as far: there, numbers of transactions of the past belong to the future.
+// forgetting resets floors and rounds that were restored on a server whose transaction ids
+// are behind: there, the stored ids would be in the future.
 const forgetting = `
 	WITH floors AS (
 		DELETE FROM gq.floor WHERE greatest(seen, marked) >= pg_snapshot_xmax(pg_current_snapshot())
@@ -196,10 +191,10 @@ const forgetting = `
 	UPDATE gq.round SET numbered = '0', folded = '0'
 	WHERE greatest(numbered, folded) >= pg_snapshot_xmax(pg_current_snapshot())`
 
-// minimums are the lowest positions to which a transaction has written in each band.
+// minimums are the lowest positions that a transaction has written to, by band.
 type minimums map[bandKey]position
 
-// note takes down a row that is about to be written.
+// note adds a row that is about to be written.
 func (l *minimums) note(r *row, to home) {
 	s := &r.state
 	due := position{nanoseconds(machine.Due(s)), 0}
@@ -227,7 +222,7 @@ func (l *minimums) low(band bandKey, at position) {
 	}
 }
 
-// writeMinimums queues what a claim must know of the rows that were queued before.
+// writeMinimums queues telling for the rows that were queued before.
 func (tx *txn) writeMinimums() {
 	if len(tx.minimums) == 0 {
 		return
@@ -245,16 +240,16 @@ func (tx *txn) writeMinimums() {
 	})
 }
 
-// passAll notes that rows were written below a floor, which is a reason to raise it,
-// like a claim.
+// passAll notes that rows were written below floors. Like claims, they are a reason to raise
+// the floors.
 func (f *floors) passAll(a *bandArrays) {
 	for i := range a.queues {
 		f.pass(bandKey{a.queues[i], gq.Priority(a.bands[i])}, position{a.his[i], a.los[i]}, 1)
 	}
 }
 
-// writeMinimumsFast is writeMinimums for new jobs of which a segment tells. numbers are
-// known once the statement before has been answered.
+// writeMinimumsFast is writeMinimums for the new jobs of a segment. numbers is set once the
+// statement before has been answered.
 func (tx *txn) writeMinimumsFast(batch *pgx.Batch, segment int64, numbers *[]int64) {
 	var a bandArrays
 	for band, at := range tx.minimums {
@@ -285,18 +280,18 @@ func (a *bandArrays) add(band bandKey, at position) {
 	a.his, a.los = append(a.his, at.hi), append(a.los, at.lo)
 }
 
-// floors counts what this node has claimed since it has last raised a floor.
+// floors counts the claims of this node since it last raised a floor.
 type floors struct {
 	every atomic.Int64 // see raiseEvery
 
 	mu     sync.Mutex
-	passed map[string]int       // claims from a queue; guarded by mu
-	got    map[bandKey]position // how far they have got; guarded by mu
+	passed map[string]int       // claims by queue; guarded by mu
+	got    map[bandKey]position // how far claims have got; guarded by mu
 }
 
-// pass notes n jobs of a band. How far claims have got is the last of them in the
-// order in which jobs are claimed, and the first by time: those that come later are
-// due later, unless their terms are shorter.
+// pass notes n claimed jobs of a band and how far claims have got: to the last job in claim
+// order, but to the first one in due time. Jobs that are claimed later are due later, unless
+// their terms are shorter.
 func (f *floors) pass(band bandKey, at position, n int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -314,7 +309,7 @@ func (f *floors) pass(band bandKey, at position, n int) {
 	}
 }
 
-// passWant notes jobs that were claimed.
+// passWant notes the jobs of the last round.
 func (f *floors) passWant(w *want) {
 	n, jobs, ends := 0, w.round, minimums(nil)
 	for i := range jobs {
@@ -322,7 +317,7 @@ func (f *floors) passWant(w *want) {
 		ends.low(bandKey{band.queue, heldBand}, position{nanoseconds(machine.Due(&jobs[i].State)), 0})
 		n++
 		if next := i + 1; next < len(jobs) && band == (bandKey{jobs[next].Spec.Queue, jobs[next].State.Priority()}) {
-			continue // a claim gets the jobs of a band in their order
+			continue // only the last job of a band counts: they are in claim order
 		}
 		order := machine.Order(&jobs[i].State)
 		f.pass(band, position{signed(order.Hi), signed(order.Lo)}, n)
@@ -336,7 +331,7 @@ func (f *floors) passWant(w *want) {
 	}
 }
 
-// ripe are the bands of queues from which so many jobs were claimed.
+// ripe returns, and forgets, the bands of queues with at least that many claims.
 func (f *floors) ripe(every int) (a bandArrays) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -352,8 +347,7 @@ func (f *floors) ripe(every int) (a bandArrays) {
 	return a
 }
 
-// raise lets floors rise. It need not be durable: whatever relies on it is committed
-// later.
+// raise raises floors. It need not be durable: everything that relies on it commits later.
 func (s *Store) raise(ctx context.Context, a bandArrays) error {
 	if len(a.queues) == 0 {
 		return nil
@@ -365,7 +359,7 @@ func (s *Store) raise(ctx context.Context, a bandArrays) error {
 	mark := func(batch *pgx.Batch) { batch.Queue(marking, a.queues, a.bands) }
 	for _, step := range []func(*pgx.Batch){raise, mark} {
 		err := s.transact(ctx, "raise floors", s.begins.write+"; SET LOCAL synchronous_commit = off", func(tx *txn) error {
-			var batch pgx.Batch // each time anew: it knows the connection it was sent on
+			var batch pgx.Batch // a new one for each try: a batch keeps its connection
 			step(&batch)
 			batch.Queue("COMMIT")
 			err := tx.SendBatch(ctx, &batch).Close()

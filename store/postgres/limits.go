@@ -15,25 +15,24 @@ import (
 	"github.com/gopherqueue/gq/machine"
 )
 
-// limits is what a transaction may still claim. It counts what is held when it
-// is asked first, and then what the transaction takes itself; nobody else takes
-// anything meanwhile, since claims hold the rows of the queues and pools that
-// have limits.
+// limits is what a transaction may still claim. It counts what is held when it is first
+// asked, and adds what the transaction claims itself. Nobody else claims meanwhile, because
+// claims lock the rows of queues and pools that have limits.
 type limits struct {
 	tx     *txn
-	locked bool // and what has run out was taken back, so that all the rest counts
+	locked bool // limits are locked and expired leases taken back, so all others count
 	queues map[string]*queueLimits
 	pools  map[string]*gq.Pool
 }
 
-// queueLimits are those of one queue, except for MaxRunning.
+// queueLimits are the limits of one queue, except MaxRunning.
 type queueLimits struct {
 	config gq.Queue
 	held   map[string]int // by limit key
 	pool   *gq.Pool       // nil is none
-	due    time.Time      // of the rate
+	due    time.Time      // when the rate allows the next claim
 	turns  turns
-	moved  bool // due or turns
+	moved  bool // due or turns have changed
 }
 
 // limited reports whether a queue has a limit that claims must keep.
@@ -41,7 +40,7 @@ func limited(q gq.Queue) bool {
 	return q.MaxRunning > 0 || q.KeyLimit > 0 || q.Rate.Limited() || q.Fair || q.Pool != ""
 }
 
-// of reads what stands against the limits of a queue.
+// of reads how much of the limits of a queue is used.
 func (l *limits) of(ctx context.Context, q gq.Queue) (*queueLimits, error) {
 	if known := l.queues[q.Name]; known != nil {
 		return known, nil
@@ -78,9 +77,8 @@ func (l *limits) of(ctx context.Context, q gq.Queue) (*queueLimits, error) {
 	return limits, err
 }
 
-// since is the instant after which a lease must end to count. While the limits
-// are locked one that seems to have run out is one that someone has locked, and
-// may be renewing.
+// since is the time after which a lease must end to count. While the limits are locked,
+// every lease counts: one that seems expired is locked by a transaction that may renew it.
 func (l *limits) since() int64 {
 	if l.locked {
 		return math.MinInt64
@@ -101,8 +99,7 @@ func (l *limits) ofPool(ctx context.Context, name string) (*gq.Pool, error) {
 	return &p, nil
 }
 
-// heldByKey counts the held jobs of each limit key of a queue by leases that end
-// after an instant.
+// heldByKey counts held jobs of a queue by limit key, if their leases end after since.
 func (tx *txn) heldByKey(ctx context.Context, queue string, since int64) (map[string]int, error) {
 	rows, err := tx.Query(ctx, `
 		SELECT limited, count(*)
@@ -123,7 +120,7 @@ func (tx *txn) heldByKey(ctx context.Context, queue string, since int64) (map[st
 	return held, err
 }
 
-// full lists the keys without a free place.
+// full lists the limit keys that have reached their limit.
 func (l *queueLimits) full() []string {
 	full := []string{}
 	for key, n := range l.held {
@@ -134,8 +131,7 @@ func (l *queueLimits) full() []string {
 	return full
 }
 
-// afford is the largest cost that a claim can have whose jobs will be in a
-// status, -1 for any.
+// afford is the largest cost that a job may have to be claimed into a status; -1 for any.
 func (l *queueLimits) afford(most int64, into gq.Status) int64 {
 	if most == 0 {
 		most = -1
@@ -150,8 +146,7 @@ func (l *queueLimits) afford(most int64, into gq.Status) int64 {
 	return min(most, free)
 }
 
-// fits reports whether the key and the pool of a job have room for it in a
-// status.
+// fits reports whether the limit key and the pool have room for a job in a status.
 func (l *queueLimits) fits(s *gq.Spec, into gq.Status) bool {
 	if l.config.KeyLimit > 0 && s.LimitKey != "" && l.held[s.LimitKey] >= l.config.KeyLimit {
 		return false
@@ -159,7 +154,7 @@ func (l *queueLimits) fits(s *gq.Spec, into gq.Status) bool {
 	return l.pool == nil || !machine.CountsInPool(*l.pool, into) || machine.AdmitToPool(*l.pool, s.CostUnits) == nil
 }
 
-// pace takes one of the rate; if there is none, at is when there will be.
+// pace uses up one claim of the rate. If there is none left, at is when there will be.
 func (l *queueLimits) pace(now time.Time) (at time.Time, ok bool) {
 	if !l.config.Rate.Limited() {
 		return at, true
@@ -172,7 +167,7 @@ func (l *queueLimits) pace(now time.Time) (at time.Time, ok bool) {
 	return at, true
 }
 
-// take enters a job that is claimed into a status.
+// take counts a job that is claimed into a status.
 func (l *queueLimits) take(s *gq.Spec, state *gq.State, into gq.Status) {
 	if l.held != nil && s.LimitKey != "" {
 		l.held[s.LimitKey]++
@@ -185,7 +180,7 @@ func (l *queueLimits) take(s *gq.Spec, state *gq.State, into gq.Status) {
 	}
 }
 
-// write keeps what the transaction used up.
+// write stores what the transaction used up.
 func (l *limits) write() {
 	for name, q := range l.queues {
 		if !q.moved {
@@ -195,7 +190,7 @@ func (l *limits) write() {
 			UPDATE gq.queue SET due = $2, turns = CASE WHEN $4 THEN $3::bigint[] ELSE turns END
 			WHERE name = $1`,
 			name, nanoseconds(q.due), []int64(q.turns), q.config.Fair)
-		if q.config.Fair { // whose turn is over is as good as new
+		if q.config.Fair { // a key whose turn is over needs no row
 			l.tx.more.Queue(`
 				DELETE FROM gq.turn
 				WHERE queue = $1 AND turn < ($2::bigint[])[level]`,
@@ -204,13 +199,13 @@ func (l *limits) write() {
 	}
 }
 
-// turns are those being served, by level from the most urgent on.
+// turns are the turns being served, by level from the most urgent on.
 type turns []int64
 
 // at is the turn being served at a level.
 func (t turns) at(level gq.Priority) uint64 { return uint64(t[level-gq.PriorityCritical]) }
 
-// serve moves a level on and reports whether it did.
+// serve advances the level of a job to its turn and reports whether that changed anything.
 func (t turns) serve(s *gq.State) bool {
 	at := &t[s.Priority()-gq.PriorityCritical]
 	if int64(s.Turn) <= *at {
@@ -220,25 +215,25 @@ func (t turns) serve(s *gq.State) bool {
 	return true
 }
 
-// turnKey is a key of a fair queue at a level.
+// turnKey is a fair key of a queue at a level.
 type turnKey struct {
 	queue string
 	level gq.Priority
 	key   string
 }
 
-// turnBook gives turns to the jobs of fair queues.
+// turnBook assigns turns to the jobs of fair queues.
 type turnBook struct {
-	now  map[string]turns // of the fair queues; others have none
+	now  map[string]turns // by fair queue; other queues have none
 	last map[turnKey]uint64
-	new  map[turnKey]bool // of last
+	new  map[turnKey]bool // entries of last that were assigned since write
 }
 
 func newBook() *turnBook {
 	return &turnBook{now: make(map[string]turns), last: make(map[turnKey]uint64), new: make(map[turnKey]bool)}
 }
 
-// lockTurns takes the locks under which turns are given, in one order. They come
+// lockTurns takes the locks under which turns are assigned, in a fixed order. They come
 // after all rows, because an update learns late that it needs a turn.
 func (tx *txn) lockTurns(ctx context.Context, queues []string) error {
 	hashes := make([]int32, len(queues))
@@ -252,8 +247,7 @@ func (tx *txn) lockTurns(ctx context.Context, queues []string) error {
 	return err
 }
 
-// openBook locks and reads what turns for some keys of some queues are given
-// from.
+// openBook locks and reads what is needed to assign turns to keys of queues.
 func (tx *txn) openBook(ctx context.Context, queues, keys []string) (*turnBook, error) {
 	b := newBook()
 	rows, err := tx.Query(ctx, "SELECT name FROM gq.queue WHERE name = ANY ($1) AND (config -> 'Fair')::boolean", queues)
@@ -295,7 +289,7 @@ func (tx *txn) openBook(ctx context.Context, queues, keys []string) (*turnBook, 
 	return b, err
 }
 
-// next gives a job its turn, 0 in a queue that is not fair.
+// next assigns a turn to a job; 0 if its queue is not fair.
 func (b *turnBook) next(queue string, level gq.Priority, key string) uint64 {
 	now, fair := b.now[queue]
 	if !fair {
@@ -307,7 +301,7 @@ func (b *turnBook) next(queue string, level gq.Priority, key string) uint64 {
 	return b.last[k]
 }
 
-// write keeps the turns that were given.
+// write queues the turns that were assigned.
 func (b *turnBook) write(batch *pgx.Batch) {
 	for k := range b.new {
 		batch.Queue(`
@@ -319,7 +313,7 @@ func (b *turnBook) write(batch *pgx.Batch) {
 	clear(b.new)
 }
 
-// turned gives a job whose level changes a turn there. rows are all that the
+// turned assigns a new turn to a job whose level changes. rows are all rows that the
 // transaction changes.
 func (tx *txn) turned(ctx context.Context, r *row, next *gq.State, rows map[int64]*row) error {
 	if !next.Live() || next.Priority() == r.state.Priority() {
@@ -339,7 +333,7 @@ func (tx *txn) turned(ctx context.Context, r *row, next *gq.State, rows map[int6
 	return nil
 }
 
-// liveRows reads and locks the live jobs of a queue in the order of submission.
+// liveRows reads the live jobs of a queue, with a locking clause, in order of submission.
 func (tx *txn) liveRows(ctx context.Context, queue, lock string) ([]*row, error) {
 	found := make(map[int64]*row)
 	for i, table := range livingIn {
@@ -358,9 +352,9 @@ func (tx *txn) liveRows(ctx context.Context, queue, lock string) ([]*row, error)
 	return slices.SortedFunc(maps.Values(found), func(a, b *row) int { return cmp.Compare(a.state.Sequence, b.state.Sequence) }), nil
 }
 
-// rearrange gives the live jobs of a queue that became fair, or no longer is,
-// their turns anew. The caller has locked them. What came since then and is
-// already locked by others keeps the turn it has: nobody is waited for here.
+// rearrange assigns new turns to the live jobs of a queue that became fair or no longer is.
+// The caller has locked them. A job that came later keeps its turn if another transaction
+// has locked it: rearrange does not wait.
 func (tx *txn) rearrange(ctx context.Context, q gq.Queue) error {
 	rows, err := tx.liveRows(ctx, q.Name, "FOR UPDATE SKIP LOCKED")
 	if err != nil {

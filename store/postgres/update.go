@@ -39,9 +39,9 @@ func (s *Store) Update(ctx context.Context, updates []store.Update) ([]store.Upd
 	return out, nil
 }
 
-// update applies updates in one transaction, or in several where that does not find all of
-// its jobs: each has its own answer. Those that go alone do so because somebody
-// has locked a job for long; where all yield, they do without it.
+// update applies updates in one transaction. If some of their jobs moved to another table it
+// uses several smaller ones: each update has its own answer. alone means that another
+// transaction has locked a job for long; if all updates yield, locked jobs are skipped.
 func (s *Store) update(ctx context.Context, updates []store.Update, alone bool) (out []store.Updated, err error) {
 	yields := alone && !slices.ContainsFunc(updates, func(u store.Update) bool { return !u.Yield })
 	err = s.transact(ctx, "write", s.begins.of(alone), func(tx *txn) error {
@@ -52,7 +52,7 @@ func (s *Store) update(ctx context.Context, updates []store.Update, alone bool) 
 		}
 		return err
 	})
-	if n := len(updates); errors.Is(err, errMoved) && n > 1 { // some of so many jobs always move
+	if n := len(updates); errors.Is(err, errMoved) && n > 1 { // with this many jobs some always move
 		if out, err = s.update(ctx, updates[:n/2], alone); err == nil {
 			var rest []store.Updated
 			rest, err = s.update(ctx, updates[n/2:], alone)
@@ -62,7 +62,7 @@ func (s *Store) update(ctx context.Context, updates []store.Update, alone bool) 
 	return out, err
 }
 
-// updateFree updates the jobs that nobody has locked.
+// updateFree updates the jobs that are not locked. The others get [gq.ErrInUse].
 func (tx *txn) updateFree(ctx context.Context, updates []store.Update) ([]store.Updated, error) {
 	seqs, err := tx.resolve(ctx, updates)
 	if err != nil {
@@ -116,7 +116,7 @@ func (tx *txn) updateAll(ctx context.Context, updates []store.Update) ([]store.U
 		}
 	}
 	for _, r := range c.rows {
-		tx.putBack([]*row{r}) // where its update was refused
+		tx.putBack([]*row{r}) // if its update was refused
 	}
 	c.writeBlobs(&tx.more)
 	if c.plan != nil {
@@ -125,10 +125,10 @@ func (tx *txn) updateAll(ctx context.Context, updates []store.Update) ([]store.U
 	return out, tx.finish(ctx)
 }
 
-// changes is what the updates of one call work on.
+// changes is the working set of the updates of one call.
 type changes struct {
 	rows    map[int64]*row // by sequence number
-	plan    *plan          // of the children, nil if there are none
+	plan    *plan          // for the children, nil if there are none
 	written map[blobKey][]byte
 }
 
@@ -140,7 +140,7 @@ func (c *changes) writeBlobs(batch *pgx.Batch) {
 	b.write(batch)
 }
 
-// prepareChanges locks the jobs of updates and whatever their children refer to.
+// prepareChanges locks the jobs of updates and the jobs that their children refer to.
 func (tx *txn) prepareChanges(ctx context.Context, c *changes, updates []store.Update, seqs []int64) error {
 	var children []store.Group
 	for i := range updates {
@@ -166,19 +166,19 @@ func (c *changes) found(rows []*row) {
 	}
 }
 
-// heldByNumber reads and locks held jobs; the first of livingIn. takeHeld takes them
-// out, in the same order as long as the plan is ours: see planning.
+// heldByNumber reads and locks held jobs, like the first pass of livingIn. takeHeld deletes
+// them, in the same order if the planner settings are ours: see planning.
 const (
 	heldByNumber = "SELECT " + columns + " FROM gq.held AS s WHERE s.seq = ANY ($1) ORDER BY s.seq FOR UPDATE OF s"
 	takeHeld     = "DELETE FROM gq.held AS s WHERE s.seq = ANY ($1) RETURNING " + returned
 )
 
-// prepareLeased is resolve and prepareChanges for holders that tell of jobs that they
-// hold, as most do: by leases that this store has made and that the jobs have. It asks and
-// locks everything at once, takes out what is to leave the table of held jobs, and locks the
-// pools after that where a job may be about to start. Where it turns out to be otherwise c has
-// no rows, and what was locked is locked again; but where a job is missing that may be held by
-// now, and that stands before one that is locked, everything is let go of first.
+// prepareLeased is resolve and prepareChanges in one round trip, for the usual case: callers
+// name jobs that they hold by their current leases, which this store has made. It locks the
+// jobs, or deletes them from gq.held if all updates settle, and then locks the pools in
+// which a job may be about to start. In any other case c has no rows afterwards, and the
+// caller locks the jobs again. But if only some jobs are in gq.held it returns errMoved: a
+// missing one may be held by now and come before a locked one in lock order.
 func (tx *txn) prepareLeased(ctx context.Context, c *changes, updates []store.Update) ([]int64, error) {
 	seqs := make([]int64, len(updates))
 	for i := range updates {
@@ -221,12 +221,12 @@ func (tx *txn) prepareLeased(ctx context.Context, c *changes, updates []store.Up
 	for _, r := range rows {
 		leases[int64(r.state.Sequence)] = r.state.Lease.ID
 	}
-	// Another lease may be one that the store has not made and whose id tells nothing.
+	// A different lease may be one that this store has not made: its id does not tell the job.
 	current := len(rows) == len(sorted)
 	for i := range updates {
 		current = current && leases[seqs[i]] == updates[i].Lease
 	}
-	if !current || starting && leaving { // a pool counts nothing that is taken out
+	if !current || starting && leaving { // a pool does not count rows in hand
 		tx.putBack(rows)
 		return seqs, tx.flush(ctx)
 	}
@@ -240,8 +240,8 @@ func (tx *txn) prepareLeased(ctx context.Context, c *changes, updates []store.Up
 	return seqs, nil
 }
 
-// spawn places the children of an update of a row. The job is what it will be
-// while they are looked at, and what it was if they are refused.
+// spawn places the children of an update. They are checked against the next state of the
+// job. If they are refused the plan has its old state again.
 func (c *changes) spawn(r *row, next gq.State, children store.Group) ([]store.Placed, error) {
 	p := c.plan
 	if p == nil {
@@ -266,7 +266,7 @@ func (c *changes) spawn(r *row, next gq.State, children store.Group) ([]store.Pl
 	return out.Jobs, nil
 }
 
-// resolve finds the job that each update names; 0 where there is none.
+// resolve finds the number of the job that each update names; 0 if there is none.
 func (tx *txn) resolve(ctx context.Context, updates []store.Update) ([]int64, error) {
 	refs := make([]store.Ref, len(updates))
 	for i := range updates {
@@ -280,7 +280,7 @@ type blobKey struct {
 	part int16
 }
 
-// update applies one function to the row as the updates before have left it.
+// update applies one update to its row, as the updates before it have left the row.
 func (tx *txn) update(ctx context.Context, u *store.Update, seq int64, c *changes) (store.Updated, error) {
 	no := func(s gq.State, err error) (store.Updated, error) { return store.Updated{State: s, Err: err}, nil }
 	if err := tx.s.checkUpdate(u); err != nil {
@@ -316,9 +316,9 @@ func (tx *txn) update(ctx context.Context, u *store.Update, seq int64, c *change
 		return no(old, gq.ErrIllegalMove.Errorf("job %s is already %s", id, old.Status))
 	case !old.Live():
 		tx.relies = true
-		return store.Updated{State: old}, nil // the answer to a repeated call; its blobs are there
+		return store.Updated{State: old}, nil // a repeated call; its blobs are stored already
 	case !changed:
-		return store.Updated{State: next}, nil // likewise: a blob must not follow a call that was answered before
+		return store.Updated{State: next}, nil // likewise; it must not overwrite later blobs
 	}
 	if err := tx.starts.admit(r, next.Status); err != nil {
 		return no(old, fmt.Errorf("job %s: %w", id, err))
@@ -351,7 +351,7 @@ func (tx *txn) update(ctx context.Context, u *store.Update, seq int64, c *change
 	return store.Updated{State: next, Changed: true, Spawned: placed}, nil
 }
 
-// try calls a caller's function. Its panic is the error of the item.
+// try calls the caller's function and returns its panic as an error.
 func try(apply store.Apply, s gq.State, now time.Time) (next gq.State, events []gq.Event, err error) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -361,7 +361,7 @@ func try(apply store.Apply, s gq.State, now time.Time) (next gq.State, events []
 	return apply(s, now)
 }
 
-// differ compares what would be stored.
+// differ reports whether the stored forms of two states differ.
 func differ(a, b gq.State) (bool, error) {
 	before, err := codec.AppendState(&a, nil)
 	if err != nil {
@@ -371,8 +371,7 @@ func differ(a, b gq.State) (bool, error) {
 	return !bytes.Equal(before, after), err
 }
 
-// checkUpdate reports everything that is wrong with what is stored beside the
-// state.
+// checkUpdate reports every fault in what an update stores in addition to the state.
 func (s *Store) checkUpdate(u *store.Update) error {
 	var faults []gq.Fault
 	limit := func(field string, data []byte, most int) {
