@@ -9,14 +9,14 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// batcher lets concurrent callers share transactions: while some are in flight, the calls for
-// the next one gather. A caller that comes alone does not wait.
+// batcher lets concurrent callers share transactions. While one is in flight, calls
+// gather for the next. A single caller does not wait.
 type batcher[In, Out any] struct {
 	run    func(ctx context.Context, items []In, alone bool) ([]Out, error)
-	weight func(*In) int   // of an item; a transaction ends with the call that reaches maxWeight
-	most   int             // transactions in flight at once
-	heavy  int             // how much has to wait before a second one begins
-	all    *sync.WaitGroup // of the store
+	weight func(*In) int   // weight of an item; a transaction ends with the call that reaches maxWeight
+	most   int             // maximum number of transactions in flight
+	heavy  int             // waiting weight that justifies a second transaction
+	all    *sync.WaitGroup // the goroutines of the store
 
 	mu      sync.Mutex
 	waiting []*call[In, Out] // guarded by mu
@@ -32,18 +32,18 @@ type call[In, Out any] struct {
 	done  chan struct{} // closed when out and err are set
 }
 
-// maxWeight bounds a shared transaction, in jobs or so.
+// maxWeight is about how many jobs a shared transaction has at most.
 const maxWeight = 2000
 
-// How much is worth a transaction beside the one in flight. Jobs that are inserted
-// have nothing to do with each other, and to write one takes longest.
+// The waiting weight that justifies a second transaction in flight. It is less for
+// inserts, which do not conflict with each other and take longest to write.
 const (
 	heavyInserts = 32
 	heavyUpdates = 256
 )
 
-// do runs items together with those of other callers. If the context ends first, their outcome
-// is unknown.
+// do runs items together with those of other callers. If ctx ends first, their outcome is
+// unknown.
 func (l *batcher[In, Out]) do(ctx context.Context, items []In) ([]Out, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -64,8 +64,8 @@ func (l *batcher[In, Out]) do(ctx context.Context, items []In) ([]Out, error) {
 	}
 }
 
-// weighty reports whether the waiting calls justify a second transaction. Less work costs less if
-// it waits for the first one to end and shares the next with calls that come meanwhile.
+// weighty reports whether the waiting calls justify a second transaction. If not, it is
+// cheaper to let them share the next one with calls that arrive in the meantime.
 func (l *batcher[In, Out]) weighty() bool {
 	weight := 0
 	for _, c := range l.waiting {
@@ -78,7 +78,7 @@ func (l *batcher[In, Out]) weighty() bool {
 	return false
 }
 
-// fly runs transactions for as long as anyone waits.
+// fly runs transactions as long as calls are waiting.
 func (l *batcher[In, Out]) fly() {
 	for {
 		calls := l.gather()
@@ -90,11 +90,12 @@ func (l *batcher[In, Out]) fly() {
 	}
 }
 
-// lingerTurns is how often a band lets others go first before it goes on.
+// lingerTurns is how often linger yields at most.
 const lingerTurns = 8
 
-// linger lets those that were answered ask the next question, as long as some do: a
-// transaction takes longer than they.
+// linger yields the processor as long as new calls arrive, so that callers which were
+// just answered can join the next transaction. Waiting for them is cheaper than a
+// transaction.
 func (l *batcher[In, Out]) linger() {
 	before := -1
 	for range lingerTurns {
@@ -128,15 +129,14 @@ func (l *batcher[In, Out]) gather() []*call[In, Out] {
 	return calls
 }
 
-// share runs one transaction for calls. Where it fails each runs by itself, so
-// that nobody has the faults of others, and whoever waits for a lock of somebody
-// else's does not make the others wait.
+// share runs one transaction for calls. If it fails each call runs by itself, so that no
+// call fails because of another, or waits for a lock that only another one needs.
 func (l *batcher[In, Out]) share(calls []*call[In, Out]) {
 	var items []In
 	for _, c := range calls {
 		items = append(items, c.items...)
 	}
-	// The transaction is everyone's: nobody's context ends it.
+	// The transaction serves several callers, so no caller's context cancels it.
 	out, err := l.run(context.Background(), items, false)
 	if err != nil && (len(calls) > 1 || held(err)) && !uncertain(err) {
 		for _, c := range calls {
@@ -155,8 +155,7 @@ func (l *batcher[In, Out]) share(calls []*call[In, Out]) {
 	}
 }
 
-// held reports whether a transaction ended because somebody held a lock for too
-// long.
+// held reports whether a transaction failed because it waited too long for a lock.
 func held(err error) bool {
 	const lockNotAvailable = "55P03"
 	var e *pgconn.PgError

@@ -12,16 +12,16 @@ import (
 	"github.com/gopherqueue/gq/store/codec"
 )
 
-// What gq.blob keeps of a job. The numbers are stored. A payload is there only if it is large:
-// see appendBody.
+// Parts of a job in gq.blob. The numbers are stored. A payload is there only if it is
+// large: see appendBody.
 const (
 	partPayload    = 1
 	partResult     = 2
 	partCheckpoint = 3
-	partMetadata   = 4 // only where it was changed; the spec has the first
+	partMetadata   = 4 // only if it was changed; the spec has the original
 )
 
-// blobs is what is to be written of them.
+// blobs are rows of gq.blob to write, column by column.
 type blobs struct {
 	seqs  []int64
 	parts []int16
@@ -32,8 +32,8 @@ func (b *blobs) add(seq int64, part int16, data []byte) {
 	b.seqs, b.parts, b.data = append(b.seqs, seq), append(b.parts, part), append(b.data, data)
 }
 
-// write queues the blobs. None may be there twice: one statement cannot write a
-// row twice.
+// write queues the blobs. A blob must not occur twice: one statement cannot write a row
+// twice.
 func (b *blobs) write(batch *pgx.Batch) {
 	if len(b.seqs) == 0 {
 		return
@@ -45,14 +45,14 @@ func (b *blobs) write(batch *pgx.Batch) {
 		b.seqs, b.parts, b.data)
 }
 
-// finished looks up finished jobs, with the alias s, one number after the other:
-// each in its own partition. OFFSET 0 keeps the planner from reading all of a
-// table that it believes to be empty.
+// finished looks up finished jobs, with the alias s, one number after the other, each in
+// its own partition. OFFSET 0 keeps the planner from reading a whole table that it
+// believes to be empty.
 const finished = `
 	unnest($1::bigint[]) AS n (seq)
 	CROSS JOIN LATERAL (SELECT * FROM gq.done WHERE seq = n.seq OFFSET 0) AS s`
 
-// statesOf reads jobs, whether they live or not.
+// statesOf reads the rows of jobs, live or finished.
 func (tx *txn) statesOf(ctx context.Context, seqs []int64) ([]*row, error) {
 	seqs = slices.Compact(slices.Sorted(slices.Values(seqs)))
 	return tx.scanRows(tx.Query(ctx, states, seqs))
@@ -78,14 +78,14 @@ func (tx *txn) assemble(ctx context.Context, rows []*row, parts gq.Parts) ([]gq.
 	return blobs.assemble(rows, parts)
 }
 
-// found are blobs that were read.
+// found are the blobs that were read.
 type found []struct {
 	seq  int64
 	part int16
 	data []byte
 }
 
-// queueBlobs asks for what is kept of jobs apart from their rows.
+// queueBlobs queues a query for the blobs of jobs.
 func queueBlobs(batch *pgx.Batch, rows []*row, parts gq.Parts, into *found) {
 	batch.Queue(`
 		SELECT b.seq, b.part, b.data
@@ -109,7 +109,7 @@ func (f *found) read(rows pgx.Rows) error {
 			part int16
 			data []byte
 		}{seq, part, data})
-		data = nil // the next row must not be written into this one
+		data = nil // the next row must not reuse this memory
 		return nil
 	})
 	return err

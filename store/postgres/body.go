@@ -8,15 +8,16 @@ import (
 	"github.com/gopherqueue/gq/store/codec"
 )
 
-// The body of a job is what never changes: its payload and its spec. It moves with the job
-// from table to table, since to look it up elsewhere costs more than to write it again. A
-// payload of more than maxMoved bytes stays in gq.blob.
+// The body of a job is its part that never changes: payload and spec. It moves with the
+// job from table to table, because to look it up elsewhere costs more than to write it
+// again. A payload of more than maxMoved bytes stays in gq.blob.
 
-// maxMoved is how large a payload is at most that moves with its job.
+// maxMoved is the size, in bytes, of the largest payload that moves with its job.
 const maxMoved = 1024
 
-// appendBody appends the body of a job: the length of the payload doubled, and one more where
-// that is in gq.blob; the payload; the spec without it and without the id.
+// appendBody appends the body of a job: twice the length of the payload, the payload, and
+// the spec without payload and id. If the payload is in gq.blob, a 1 replaces the first
+// two.
 func appendBody(b []byte, spec *gq.Spec) ([]byte, error) {
 	lean, payload := *spec, spec.Payload.Data
 	lean.ID, lean.Payload.Data = gq.JobID{}, nil
@@ -31,7 +32,7 @@ func appendBody(b []byte, spec *gq.Spec) ([]byte, error) {
 // isApart reports whether the payload of a job is in gq.blob.
 func isApart(spec *gq.Spec) bool { return len(spec.Payload.Data) > maxMoved }
 
-// splitBody returns the parts of a body. The payload is nil if there is none or it is apart.
+// splitBody returns the parts of a body. The payload is nil if it is empty or in gq.blob.
 func splitBody(body []byte) (payload, spec []byte, apart bool, err error) {
 	head, n := binary.Uvarint(body)
 	size := head >> 1
@@ -45,7 +46,7 @@ func splitBody(body []byte) (payload, spec []byte, apart bool, err error) {
 	return payload, body[end:], head&1 == 1, nil
 }
 
-// specOf decodes the spec of a row, once. It is without the payload, unless the row is new.
+// specOf decodes the spec of a row, once. Only the spec of a new row has the payload.
 func (r *row) specOf() (*gq.Spec, error) {
 	if r.parsed != nil {
 		return r.parsed, nil

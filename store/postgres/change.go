@@ -10,8 +10,8 @@ import (
 
 var _ store.Changer = (*Store)(nil)
 
-// Change implements [store.Changer]. It uses one transaction and rolls it back if any part
-// is refused.
+// Change implements [store.Changer]. It uses one transaction and rolls it back if any
+// part is refused.
 func (s *Store) Change(ctx context.Context, c store.Change) (store.Changed, error) {
 	if err := store.CheckChange(c); err != nil {
 		return store.Changed{}, fmt.Errorf("change: %w", err)

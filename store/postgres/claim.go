@@ -17,8 +17,8 @@ import (
 )
 
 // candidatesOf selects the jobs of bands that a claim may get, as far as the columns can
-// tell. It reads one band after the other along the index ready_claim, each from its floor.
-// The gaps are for the outer and inner columns, the time, and the locking clause.
+// tell. It reads one band after the other along the index ready_claim, each from its
+// floor. The gaps are for the outer and inner columns, the time, and the locking clause.
 //
 // It must be executed exactly once, so it is a statement of its own or an ARRAY subquery.
 // As part of a join it could be executed again and lock more rows than its limit.
@@ -75,8 +75,8 @@ func levels(names ...string) (queues []string, bands []int16) {
 }
 
 // A claim waits for locked jobs that it might get, because this store's transactions end
-// soon. An application's transaction may not: in each round the claim looks for other jobs,
-// and in the end it returns fewer jobs and a time at which to look again.
+// soon. An application's transaction may not: in each round the claim looks for other
+// jobs, and in the end it returns fewer jobs and a time at which to look again.
 const (
 	maxRounds = 10
 	awaitWait = "; SET LOCAL lock_timeout = '250ms'"
@@ -248,8 +248,9 @@ func (s *Store) claim(ctx context.Context, claims []store.Claim, alone bool) ([]
 	return out, nil
 }
 
-// patienceOf is how long a claim may wait for more jobs: a tenth of the shortest lease that
-// it has got, counted from the start of that lease. Without any lease there is no limit.
+// patienceOf is how long a claim may wait for more jobs: a tenth of the shortest lease
+// that it has got, counted from the start of that lease. Without any lease there is no
+// limit.
 func patienceOf(wants []*want, granted map[gq.LeaseID]time.Time) time.Duration {
 	patience := time.Duration(math.MaxInt64)
 	for _, w := range wants {
@@ -261,7 +262,8 @@ func patienceOf(wants []*want, granted map[gq.LeaseID]time.Time) time.Duration {
 	return patience
 }
 
-// waitAtMost shortens the lock timeout of a transaction to d if that is less than lockWait.
+// waitAtMost shortens the lock timeout of a transaction to d if that is less than
+// lockWait.
 func waitAtMost(d time.Duration) string {
 	const shortest = 50 * time.Millisecond // lockWait
 	if d >= shortest {
@@ -288,8 +290,8 @@ func (s *Store) dropLate(answers []store.Claimed, granted map[gq.LeaseID]time.Ti
 	_, _ = s.update(ctx, back, false) // if this fails their leases will expire
 }
 
-// claimApart serves the different claims of one call concurrently, so that none waits for a
-// lock that only another one needs.
+// claimApart serves the different claims of one call concurrently, so that none waits for
+// a lock that only another one needs.
 func (s *Store) claimApart(ctx context.Context, claims []store.Claim, wants []*want) []store.Claimed {
 	out := make([]store.Claimed, len(claims))
 	var all sync.WaitGroup
@@ -478,8 +480,8 @@ func (tx *txn) serve(ctx context.Context, w *want, q gq.Queue, limits *limits) (
 	}
 }
 
-// grant claims locked jobs, as far as the limits of their queue allow, and reports whether
-// they allow more. A job that is past its lifetime ends instead.
+// grant claims locked jobs, as far as the limits of their queue allow, and reports
+// whether they allow more. A job that is past its lifetime ends instead.
 func (tx *txn) grant(ctx context.Context, w *want, rows []*row, l *queueLimits) (more bool, err error) {
 	granted := rows[:0:0]
 	more = true
@@ -546,8 +548,8 @@ func (tx *txn) lease(w *want, r *row, cost int64, nth int) error {
 	return nil
 }
 
-// room is how many more jobs of a queue may be held, up to n. A claim must have locked the
-// queue if it has a limit.
+// room is how many more jobs of a queue may be held, up to n. A claim must have locked
+// the queue if it has a limit.
 func (tx *txn) room(ctx context.Context, q gq.Queue, n int) (int, error) {
 	if q.MaxRunning == 0 || n <= 0 {
 		return n, nil
@@ -558,8 +560,9 @@ func (tx *txn) room(ctx context.Context, q gq.Queue, n int) (int, error) {
 	return min(n, q.MaxRunning-held), err
 }
 
-// await waits until the transaction that has locked the first of these jobs ends, or until
-// the lock timeout of begin. It holds no locks meanwhile, so no one can wait for it.
+// await waits until the transaction that has locked the first of these jobs ends, or
+// until the lock timeout of begin. It holds no locks meanwhile, so no one can wait for
+// it.
 func (s *Store) await(ctx context.Context, jobs []int64, begin string) error {
 	return s.transact(ctx, "write", begin, func(tx *txn) error {
 		var batch pgx.Batch

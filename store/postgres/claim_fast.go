@@ -16,9 +16,9 @@ import (
 )
 
 // Most claims lock only the jobs they get, because their queues have no limits. Such a
-// claim takes two round trips. The first deletes jobs from gq.ready, then reads the clock,
-// the configurations of the queues, and whether a lease has expired. The second writes the
-// claimed jobs, reads their blobs, and commits.
+// claim takes two round trips. The first deletes jobs from gq.ready, then reads the
+// clock, the configurations of the queues, and whether a lease has expired. The second
+// writes the claimed jobs, reads their blobs, and commits.
 
 // presently is the store's time when a statement begins. $%d is the newest time that this
 // process knows, and $%d is whether the database's clock counts. Rows selected by it are
@@ -101,8 +101,9 @@ func (tx *txn) claimFast(ctx context.Context, w *want, queues []string) (passed 
 	return passed, true, err
 }
 
-// takeFast deletes the jobs that a claim may get and returns them in claim order. It takes
-// the stamp and also returns a job that it may have skipped and whether a lease has expired.
+// takeFast deletes the jobs that a claim may get and returns them in claim order. It
+// takes the stamp and also returns a job that it may have skipped and whether a lease has
+// expired.
 func (tx *txn) takeFast(ctx context.Context, w *want, names []string) (rows []*row, passed []int64, late bool, err error) {
 	var batch pgx.Batch
 	var queues map[string]gq.Queue
@@ -151,8 +152,8 @@ func (w *want) fastArgs(queues []string, now int64, n int) []any {
 	return []any{names, bands, now, storable(w.Types), storable(w.Offers), new(queueLimits).afford(w.MaxCost, w.into()), []string{}, n}
 }
 
-// untouched reports whether a job has no blobs: it has not changed since it was submitted,
-// and its payload is in its row.
+// untouched reports whether a job has no blobs: it has not changed since it was
+// submitted, and its payload is in its row.
 func (r *row) untouched() bool {
 	_, _, apart, err := splitBody(r.body)
 	return len(r.segments) == 1 && r.state.Version <= 1 && !apart && err == nil

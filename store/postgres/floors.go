@@ -13,10 +13,11 @@ import (
 	"github.com/gopherqueue/gq/machine"
 )
 
-// Floors keep claims from scanning dead index entries. Entries of jobs that were claimed or
-// settled stay in the indexes as long as any older snapshot is open, and they are exactly
-// where every claim begins its scan. A floor is a position in a band below which there is no
-// live row, except those listed in gq.early. It rises in three steps, each a transaction:
+// Floors keep claims from scanning dead index entries. Entries of jobs that were claimed
+// or settled stay in the indexes as long as any older snapshot is open, and they are
+// exactly where every claim begins its scan. A floor is a position in a band below which
+// there is no live row, except those listed in gq.early. It rises in three steps, each a
+// transaction:
 //
 //  1. The next floor is announced. From then on a transaction that sees it and writes a
 //     row below it also adds the row's position to gq.early.
@@ -27,17 +28,17 @@ import (
 //     or the first live row if that is lower. The entries of gq.early in this snapshot are
 //     part of that and are removed. Rows that the snapshot does not see have entries.
 //
-// No step locks anything that a writer needs, so an open transaction delays only the third
-// step. Until then claims scan as far as they would without floors. A read-only transaction
-// has no id and delays nothing. docs/storage.md has the whole argument.
+// No step locks anything that a writer needs, so an open transaction delays only the
+// third step. Until then claims scan as far as they would without floors. A read-only
+// transaction has no id and delays nothing. docs/storage.md has the whole argument.
 
 // raiseEvery is the number of claims from a queue after which its floors are raised. So
 // claims scan at most about twice as many dead entries.
 const raiseEvery = 2000
 
 // bandKey names a sequence of rows that is searched from its start: the claimable jobs of
-// a queue and a priority, in claim order; the held jobs of a queue, by due time; or the jobs
-// of all queues that are not held, by due time.
+// a queue and a priority, in claim order; the held jobs of a queue, by due time; or the
+// jobs of all queues that are not held, by due time.
 type bandKey struct {
 	queue string      // "" for all
 	band  gq.Priority // a priority, heldBand or dueBand
@@ -53,9 +54,10 @@ type position struct{ hi, lo int64 }
 
 func (p position) below(o position) bool { return p.hi < o.hi || p.hi == o.hi && p.lo < o.lo }
 
-// beginnings joins bands n, which have queue and band, with where they begin: e.at, NULL for
-// the first row. f is the floor. Its newest version is at the end of its index, so a backward
-// scan meets no dead versions before it; so are the entries of gq.early that matter.
+// beginnings joins bands n, which have queue and band, with where they begin: e.at, NULL
+// for the first row. f is the floor. Its newest version is at the end of its index, so a
+// backward scan meets no dead versions before it; so are the entries of gq.early that
+// matter.
 const beginnings = `
 	LEFT JOIN LATERAL (
 		SELECT f.ctid AS row, f.* FROM gq.floor AS f
@@ -69,7 +71,8 @@ const beginnings = `
 		WHERE e.queue = n.queue AND e.band = n.band AND e.xid >= f.seen
 	) AS e`
 
-// lowest is where band n begins if it has no floor; pastBand is where the next band begins.
+// lowest is where band n begins if it has no floor; pastBand is where the next band
+// begins.
 const (
 	lowest   = lowestHi + ", -9223372036854775808"
 	lowestHi = "(n.band - 128)::bigint << 56"
@@ -85,10 +88,10 @@ const (
 	unheld = "s.due + 0 >= coalesce(e.at[1], " + lowestHi + ")"
 )
 
-// telling adds to gq.early the lowest row that was written to each band, if it is below an
-// announced floor. A transaction with an old snapshot may not see the announcement and always
-// adds an entry. The statement follows the rows: by then the transaction has an id, which
-// tells the third step that it is running.
+// telling adds to gq.early the lowest row that was written to each band, if it is below
+// an announced floor. A transaction with an old snapshot may not see the announcement and
+// always adds an entry. The statement follows the rows: by then the transaction has an
+// id, which tells the third step that it is running.
 const telling = `
 	INSERT INTO gq.early (queue, band, at)
 	SELECT n.queue, n.band, n.at
@@ -97,9 +100,9 @@ const telling = `
 			ARRAY [unnest($3::bigint[]), unnest($4::bigint[])] AS at
 	) AS n ` + whereBelow
 
-// tellingFast is telling for new jobs whose numbers are not known yet. None is lower than the
-// first one, which gq.log has for segment $4. In band 6, hi is how long after the segment's
-// time the first job is due. If nothing was written it adds nothing.
+// tellingFast is telling for new jobs whose numbers are not known yet. None is lower than
+// the first one, which gq.log has for segment $4. In band 6, hi is how long after the
+// segment's time the first job is due. If nothing was written it adds nothing.
 const tellingFast = `
 	INSERT INTO gq.early (queue, band, at)
 	SELECT n.queue, n.band, n.at
@@ -118,11 +121,11 @@ const whereBelow = `
 	) AS f ON true
 	WHERE n.at < f.next OR current_setting('transaction_isolation') <> 'read committed'`
 
-// raising is the third step for floors without older transactions under way, and the first
-// step for these and for bands without a floor, all in one snapshot. It announces no position
-// beyond where claims have got, so that new jobs are above it, and it does not search further
-// up. It deletes rows by ctid, since nobody else changes them: raise holds a lock, and marking
-// changes only floors that are not marked.
+// raising is the third step for floors without older transactions under way, and the
+// first step for these and for bands without a floor, all in one snapshot. It announces
+// no position beyond where claims have got, so that new jobs are above it, and it does
+// not search further up. It deletes rows by ctid, since nobody else changes them: raise
+// holds a lock, and marking changes only floors that are not marked.
 const raising = `
 	WITH bands AS MATERIALIZED (
 		SELECT n.queue, n.band, n.reached, f.row, f.version, f.next, f.seen, s.at AS first,
@@ -172,8 +175,8 @@ const raising = `
 	FROM bands
 	WHERE settled OR version IS NULL`
 
-// marking is the second step. It assigns the transaction its id, after its snapshot has seen
-// the announcement.
+// marking is the second step. It assigns the transaction its id, after its snapshot has
+// seen the announcement.
 const marking = `
 	UPDATE gq.floor SET marked = pg_current_xact_id()
 	WHERE marked IS NULL AND ctid = ANY (ARRAY (
@@ -182,8 +185,8 @@ const marking = `
 		WHERE f.row IS NOT NULL
 	))`
 
-// forgetting resets floors and rounds that were restored on a server whose transaction ids
-// are behind: there, the stored ids would be in the future.
+// forgetting resets floors and rounds that were restored on a server whose transaction
+// ids are behind: there, the stored ids would be in the future.
 const forgetting = `
 	WITH floors AS (
 		DELETE FROM gq.floor WHERE greatest(seen, marked) >= pg_snapshot_xmax(pg_current_snapshot())
@@ -240,16 +243,16 @@ func (tx *txn) writeMinimums() {
 	})
 }
 
-// passAll notes that rows were written below floors. Like claims, they are a reason to raise
-// the floors.
+// passAll notes that rows were written below floors. Like claims, they are a reason to
+// raise the floors.
 func (f *floors) passAll(a *bandArrays) {
 	for i := range a.queues {
 		f.pass(bandKey{a.queues[i], gq.Priority(a.bands[i])}, position{a.his[i], a.los[i]}, 1)
 	}
 }
 
-// writeMinimumsFast is writeMinimums for the new jobs of a segment. numbers is set once the
-// statement before has been answered.
+// writeMinimumsFast is writeMinimums for the new jobs of a segment. numbers is set once
+// the statement before has been answered.
 func (tx *txn) writeMinimumsFast(batch *pgx.Batch, segment int64, numbers *[]int64) {
 	var a bandArrays
 	for band, at := range tx.minimums {
@@ -289,9 +292,9 @@ type floors struct {
 	got    map[bandKey]position // how far claims have got; guarded by mu
 }
 
-// pass notes n claimed jobs of a band and how far claims have got: to the last job in claim
-// order, but to the first one in due time. Jobs that are claimed later are due later, unless
-// their terms are shorter.
+// pass notes n claimed jobs of a band and how far claims have got. In claim order that is
+// the last job. In a band by due time it is the earliest due time: jobs that are claimed
+// later are due later, unless their terms are shorter.
 func (f *floors) pass(band bandKey, at position, n int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -347,7 +350,8 @@ func (f *floors) ripe(every int) (a bandArrays) {
 	return a
 }
 
-// raise raises floors. It need not be durable: everything that relies on it commits later.
+// raise raises floors. It need not be durable: everything that relies on it commits
+// later.
 func (s *Store) raise(ctx context.Context, a bandArrays) error {
 	if len(a.queues) == 0 {
 		return nil

@@ -238,10 +238,10 @@ func (tx *txn) arrays(m move) *rowArrays {
 	return &tx.work.ready
 }
 
-// These statements find rows by number; the transaction has locked them. They compare with
-// an array of one number: a plain join might be planned to read a whole table that seemed
-// empty when it was last analysed. A row that moves takes its queue along. Columns are
-// unnested in the select list, because in FROM each of them would be materialized.
+// These statements find rows by number; the transaction has locked them. They compare
+// with an array of one number: a plain join might be planned to read a whole table that
+// seemed empty when it was last analysed. A row that moves takes its queue along. Columns
+// are unnested in the select list, because in FROM each of them would be materialized.
 const (
 	beReady = `
 		INSERT INTO gq.ready (seq, order_hi, order_lo, run_at, due, created, cost, status, queue, limited, fair, type, requires, body, data)
@@ -326,7 +326,8 @@ var (
 	endHeld  = fmt.Sprintf(endOf, "held")
 	endReady = fmt.Sprintf(endOf, "ready")
 
-	// Parsing an array for each row takes as long as writing the row: most rows have none.
+	// Parsing an array for each row takes as long as writing the row: most rows have
+	// none.
 	beReadyPlain     = either(fmt.Sprintf(beReady, "NULL", ""), 14, "")
 	beReadyDemanding = either(fmt.Sprintf(beReady, "nullif(n.requires, '{}')::text[]", ", unnest($15::text[]) AS requires"), 15, "")
 	beHeldEither     = either(beHeld, 10, "")
@@ -356,7 +357,8 @@ func (a *rowArrays) write(batch *pgx.Batch, m move) {
 // statement writes rows alone, or together with their events and counts.
 type statement struct{ alone, told string }
 
-// insert returns the statement that writes rows which are in no table, with its arguments.
+// insert returns the statement that writes rows which are in no table, with its
+// arguments.
 func (a *rowArrays) insert(to home) (statement, []any) {
 	switch to {
 	case inHeld:
@@ -409,8 +411,8 @@ const andEnded = `, ended AS (
 			) AS n ` + awaited + `
 		)`
 
-// awaited selects the jobs n that a child waits for, looking up each by number: with EXISTS
-// the planner may choose to read a whole table that it believes to be empty.
+// awaited selects the jobs n that a child waits for, looking up each by number: with
+// EXISTS the planner may choose to read a whole table that it believes to be empty.
 const awaited = "CROSS JOIN LATERAL (SELECT FROM gq.edge WHERE parent = n.seq LIMIT 1) AS e"
 
 func (tx *txn) writeLeases() {
@@ -424,8 +426,8 @@ func (tx *txn) writeLeases() {
 	tx.more.Queue("INSERT INTO gq.lease (id, seq) SELECT unnest($1::text[]), unnest($2::bigint[])", ids, seqs)
 }
 
-// writeEnded adds a marker for ReleaseDependents for each ended job that a child waits for.
-// No child can be added meanwhile, because that needs a lock on the parent.
+// writeEnded adds a marker for ReleaseDependents for each ended job that a child waits
+// for. No child can be added meanwhile, because that needs a lock on the parent.
 func (tx *txn) writeEnded() {
 	if len(tx.ended) == 0 {
 		return

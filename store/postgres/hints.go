@@ -2,11 +2,11 @@ package postgres
 
 import "sync"
 
-// queueHints remembers queues whose fast path will fail. It is only a hint: both paths are
-// correct for every queue.
+// queueHints remembers queues for which a fast path would fail. It is only a hint: both
+// paths are correct for every queue.
 type queueHints struct{ names sync.Map }
 
-// learn records whether the fast path of a queue fails.
+// learn records whether the fast path fails for a queue.
 func (h *queueHints) learn(name string, is bool) {
 	if is {
 		h.names.Store(name, true)

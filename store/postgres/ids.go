@@ -9,11 +9,11 @@ import (
 	"github.com/gopherqueue/gq"
 )
 
-// idKey makes the ids of jobs, so that the number of a job can be computed from its id and no
-// index need be kept of them. Of the 122 free bits of a UUID the last 58 are random, and the
-// others are the number, encrypted with the random ones and the key of the database. The random
-// bits are part of the row: whoever looks for a job compares the id, so that a number that is
-// given twice, after a failover that has lost the first, never leads to the wrong job.
+// idKey makes job ids from which the number of the job can be computed, so that no index
+// of ids is needed. Of the 122 free bits of a UUID the last 58 are random. The others are
+// the number, encrypted with the random bits and the key of the database. The row keeps
+// the random bits, and every lookup compares the id. So a number that is assigned twice,
+// because a failover lost the first time, never leads to the wrong job.
 type idKey struct{ block cipher.Block }
 
 func newIDKey(secret []byte) (*idKey, error) {
@@ -26,7 +26,7 @@ func newIDKey(secret []byte) (*idKey, error) {
 
 const (
 	randomBits = 58
-	maxDay     = 1 << 20 // no number is of this day or a later one
+	maxDay     = 1 << 20 // all numbers are of earlier days
 )
 
 func (k *idKey) mask(random uint64) uint64 {
@@ -36,7 +36,7 @@ func (k *idKey) mask(random uint64) uint64 {
 	return binary.BigEndian.Uint64(b)
 }
 
-// id is the id of a job with that number, whose random bits are those of another id.
+// id is the id of the job with a number. It takes the random bits from another id.
 func (k *idKey) id(seq int64, random gq.JobID) (id gq.JobID) {
 	bits := randomOf(random)
 	n := uint64(seq) ^ k.mask(bits)
@@ -46,8 +46,8 @@ func (k *idKey) id(seq int64, random gq.JobID) (id gq.JobID) {
 	return id
 }
 
-// number is the number of the job with an id that this database has made. That of another one
-// means nothing, and most of the time it is 0.
+// number is the number of the job with an id that this database has made. For other ids
+// it is meaningless, and usually 0.
 func (k *idKey) number(id gq.JobID) int64 {
 	hi, lo := binary.BigEndian.Uint64(id[:8]), binary.BigEndian.Uint64(id[8:])
 	n := hi>>16<<16 | hi&0xfff<<4 | lo>>randomBits&0xf

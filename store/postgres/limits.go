@@ -16,8 +16,8 @@ import (
 )
 
 // limits is what a transaction may still claim. It counts what is held when it is first
-// asked, and adds what the transaction claims itself. Nobody else claims meanwhile, because
-// claims lock the rows of queues and pools that have limits.
+// asked, and adds what the transaction claims itself. Nobody else claims meanwhile,
+// because claims lock the rows of queues and pools that have limits.
 type limits struct {
 	tx     *txn
 	locked bool // limits are locked and expired leases taken back, so all others count
@@ -78,7 +78,8 @@ func (l *limits) of(ctx context.Context, q gq.Queue) (*queueLimits, error) {
 }
 
 // since is the time after which a lease must end to count. While the limits are locked,
-// every lease counts: one that seems expired is locked by a transaction that may renew it.
+// every lease counts: one that seems expired is locked by a transaction that may renew
+// it.
 func (l *limits) since() int64 {
 	if l.locked {
 		return math.MinInt64
@@ -205,7 +206,8 @@ type turns []int64
 // at is the turn being served at a level.
 func (t turns) at(level gq.Priority) uint64 { return uint64(t[level-gq.PriorityCritical]) }
 
-// serve advances the level of a job to its turn and reports whether that changed anything.
+// serve advances the level of a job to its turn and reports whether that changed
+// anything.
 func (t turns) serve(s *gq.State) bool {
 	at := &t[s.Priority()-gq.PriorityCritical]
 	if int64(s.Turn) <= *at {
@@ -352,9 +354,9 @@ func (tx *txn) liveRows(ctx context.Context, queue, lock string) ([]*row, error)
 	return slices.SortedFunc(maps.Values(found), func(a, b *row) int { return cmp.Compare(a.state.Sequence, b.state.Sequence) }), nil
 }
 
-// rearrange assigns new turns to the live jobs of a queue that became fair or no longer is.
-// The caller has locked them. A job that came later keeps its turn if another transaction
-// has locked it: rearrange does not wait.
+// rearrange assigns new turns to the live jobs of a queue that became fair or no longer
+// is. The caller has locked them. A job that came later keeps its turn if another
+// transaction has locked it: rearrange does not wait.
 func (tx *txn) rearrange(ctx context.Context, q gq.Queue) error {
 	rows, err := tx.liveRows(ctx, q.Name, "FOR UPDATE SKIP LOCKED")
 	if err != nil {

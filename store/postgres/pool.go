@@ -67,10 +67,10 @@ func (s *Store) Pools(ctx context.Context) ([]gq.Pool, error) {
 	return out, nil
 }
 
-// pools reads the pools with those names, or all, and what is in use of them, by
-// leases that end after an instant.
+// pools reads the named pools, or all, and how much of each is used by leases that end
+// after since.
 func (tx *txn) pools(ctx context.Context, since int64, names ...string) (map[string]gq.Pool, error) {
-	// 5 is RUNNING. Of each queue only the held jobs are read, along held_due.
+	// 5 is RUNNING. Only the held jobs of each queue are read, along held_due.
 	rows, err := tx.Query(ctx, `
 		SELECT p.name, p.capacity, p.at_start, p.updated, (
 			SELECT coalesce(sum(s.cost), 0)::bigint
@@ -95,10 +95,9 @@ func (tx *txn) pools(ctx context.Context, since int64, names ...string) (map[str
 	return pools, err
 }
 
-// uncounted finds the queues whose pools do not count what claims take from them:
-// it is held for later, and the pool is occupied by what has started. Such claims
-// need not stand behind each other. Until the transaction ends no pool changes and
-// no queue goes to another.
+// uncounted finds the queues whose pools do not count the jobs that wants claim: the jobs
+// are only held, and the pool counts running jobs. Such claims need not wait for each
+// other. Until the transaction ends no pool changes and no queue moves to another pool.
 func (tx *txn) uncounted(ctx context.Context, wants []*want) (map[string]bool, error) {
 	held := make(map[string]bool)
 	for _, w := range wants {
@@ -137,8 +136,7 @@ func (tx *txn) uncounted(ctx context.Context, wants []*want) (map[string]bool, e
 	return held, tx.SendBatch(ctx, &batch).Close()
 }
 
-// lockPools locks the pools of queues, and returns all the queues that share
-// them.
+// lockPools locks the pools of queues, and returns all queues that share these pools.
 func (tx *txn) lockPools(ctx context.Context, queues map[string]gq.Queue) (sharing []string, err error) {
 	var names []string
 	for _, q := range queues {
@@ -155,22 +153,22 @@ func (tx *txn) lockPools(ctx context.Context, queues map[string]gq.Queue) (shari
 	return tx.sharing(ctx, names...)
 }
 
-// sharing lists the queues of pools.
+// sharing lists the queues that share the given pools.
 func (tx *txn) sharing(ctx context.Context, pools ...string) ([]string, error) {
 	return collect[string](tx.Query(ctx, "SELECT name FROM gq.queue WHERE config ->> 'Pool' = ANY ($1)", pools))
 }
 
-// starts is what the pools have in which held jobs may be about to start.
+// starts is the use of the pools in which held jobs may be about to start.
 type starts struct {
-	pools map[string]*gq.Pool // by name, as the call leaves them
-	of    map[string]string   // the pool of a queue
-	over  map[int64]bool      // jobs whose leases have run out and occupy nothing
+	pools map[string]*gq.Pool // by name; updated as the call proceeds
+	of    map[string]string   // the pool of each queue
+	over  map[int64]bool      // jobs whose leases have expired: they occupy nothing
 }
 
-// lockStarts locks the pools in which held jobs may be about to start, reads what is in
-// use of them, and takes the stamp after that: whatever has made room by then has an
-// earlier one, so that the log never shows two jobs at once that had no room beside each
-// other. It reserves sequence numbers for n jobs.
+// lockStarts locks the pools in which held jobs may be about to start, reads their use,
+// and then takes the stamp. A transaction that has freed capacity by then has an earlier
+// stamp, so the log never shows two jobs running together that had no room for both.
+// lockStarts reserves sequence numbers for n jobs.
 func (tx *txn) lockStarts(ctx context.Context, rows []*row, n int) (numbers []int64, err error) {
 	tx.starts = starts{}
 	var starting, queues []string
@@ -207,13 +205,13 @@ func (tx *txn) lockStarts(ctx context.Context, rows []*row, n int) (numbers []in
 	return numbers, nil
 }
 
-// startsIn are the pools that jobs of the queues $1 occupy by starting.
+// startsIn selects the pools in which jobs of the queues $1 use capacity once they start.
 const startsIn = "at_start AND name IN (SELECT config ->> 'Pool' FROM gq.queue WHERE name = ANY ($1))"
 
 const startingPools = "SELECT FROM gq.pool WHERE " + startsIn + " ORDER BY name FOR UPDATE"
 
-// startingUse is what is in use of these pools. A lease that has run out occupies
-// nothing, unless someone has locked it and may be renewing it. 5 is RUNNING.
+// startingUse is the use of these pools. An expired lease occupies nothing, unless
+// another transaction has locked it and may be renewing it. 5 is RUNNING.
 var startingUse = `
 	WITH pools AS MATERIALIZED (
 		SELECT name, capacity, updated FROM gq.pool WHERE ` + startsIn + `
@@ -256,7 +254,7 @@ func collect[T any](rows pgx.Rows, err error) ([]T, error) {
 	return pgx.CollectRows(rows, pgx.RowTo[T])
 }
 
-// admit refuses a move by which a job would occupy more than its pool has.
+// admit refuses to start a job for which its pool has no room.
 func (l *starts) admit(r *row, to gq.Status) error {
 	p := l.pools[l.of[r.queue]]
 	if p == nil || to != gq.StatusRunning || r.state.Status != gq.StatusClaimed {
@@ -265,7 +263,7 @@ func (l *starts) admit(r *row, to gq.Status) error {
 	return machine.AdmitToPool(*p, r.state.Lease.CostUnits)
 }
 
-// occupy notes what a move that was made takes from its pool, or gives back to it.
+// occupy counts what a job takes from its pool, or gives back, by moving to a status.
 func (l *starts) occupy(r *row, to gq.Status) {
 	p := l.pools[l.of[r.queue]]
 	if p == nil || r.state.Lease == nil {

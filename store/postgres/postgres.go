@@ -3,9 +3,9 @@
 //
 // # How a transaction is built
 //
-// The rules are in package machine and run here, in Go, on locked rows. SQL selects, locks
-// and writes. All writing transactions take their locks in the same order, so they cannot
-// deadlock:
+// The rules are in package machine and run here, in Go, on locked rows. SQL selects,
+// locks and writes. All writing transactions take their locks in the same order, so they
+// cannot deadlock:
 //
 //  1. advisory locks on idempotency keys, by hash
 //  2. the advisory lock on the assignment of queues to pools; some claims share it
@@ -16,11 +16,11 @@
 //  7. the advisory lock on documents
 //  8. the advisory lock on the head, only to number events, to fold counts and to purge
 //
-// Claims take locks of the fourth kind at any point, but never wait for them (SKIP LOCKED).
-// DELETE also locks, so rows that will move to another table are deleted up front (see
-// take). A transaction reads the time while it holds its locks, and its segment of events
-// gets its place when it is written, so for any one job both only grow. No lock is taken by
-// every transaction.
+// Claims take locks of the fourth kind at any point, but never wait for them (SKIP
+// LOCKED). DELETE also locks, so rows that will move to another table are deleted up
+// front (see take). A transaction reads the time while it holds its locks, and its
+// segment of events gets its place when it is written, so for any one job both only grow.
+// No lock is taken by every transaction.
 package postgres
 
 import (
@@ -218,8 +218,9 @@ func (s *Store) known() int64 {
 	return max(s.latest.Load(), s.cfg.Clock.Now().UnixNano())
 }
 
-// time converts the database's clock into the store's time, which never runs backwards: it
-// is not before the persisted time, nor before any time that this process has returned.
+// time converts the database's clock into the store's time, which never runs backwards:
+// it is not before the persisted time, nor before any time that this process has
+// returned.
 func (s *Store) time(clock, persisted int64) time.Time {
 	if s.cfg.Clock != nil {
 		clock = s.cfg.Clock.Now().UnixNano()

@@ -28,11 +28,11 @@ func (s *Store) PutQueue(ctx context.Context, q gq.Queue) error {
 	return err
 }
 
-// errMoves says that a queue goes to another pool, which needs a lock that comes
-// before all others.
+// errMoves says that a queue moves to another pool, which needs a lock that comes before
+// the others.
 var errMoves = errors.New("the queue goes to another pool")
 
-// putQueue is PutQueue, for a queue that may go to another pool or not.
+// putQueue is PutQueue. Unless moves is set it refuses to move the queue to another pool.
 func (s *Store) putQueue(ctx context.Context, q gq.Queue, moves bool) error {
 	return s.write(ctx, "put queue", func(tx *txn) error {
 		if crowded, err := tx.countQueue(ctx, q.Name, nil); err != nil {
@@ -40,13 +40,13 @@ func (s *Store) putQueue(ctx context.Context, q gq.Queue, moves bool) error {
 		} else if crowded[q.Name] {
 			return store.TooManyQueues(q.Name)
 		}
-		if moves { // claims that their pool does not count do not lock the row: see uncounted
+		if moves { // some claims do not lock the row of the queue: see uncounted
 			if _, err := tx.Exec(ctx, "SELECT pg_advisory_xact_lock($1, 0)", lockPools); err != nil {
 				return err
 			}
 		}
-		// The row is the lock under which limits are checked, so it is there and
-		// locked before the time is read.
+		// Limits are checked under a lock on this row, so create and lock it before
+		// reading the time.
 		if _, err := tx.Exec(ctx, "INSERT INTO gq.queue (name) VALUES ($1) ON CONFLICT DO NOTHING", q.Name); err != nil {
 			return err
 		}
@@ -66,12 +66,12 @@ func (s *Store) putQueue(ctx context.Context, q gq.Queue, moves bool) error {
 		}
 		tx.changes.open(append(sharing, q.Name)...)
 		turning := was[q.Name].Fair != q.Fair
-		if turning { // all but the newest jobs are locked before the time is read
+		if turning { // lock all but the newest jobs before reading the time
 			if _, err := tx.liveRows(ctx, q.Name, "FOR UPDATE"); err != nil {
 				return err
 			}
 		}
-		var unreported []*row // of a queue that the views show from now on
+		var unreported []*row // jobs of a queue that the views show from now on
 		reporting := reported(q) && !reported(gq.Queue{Name: q.Name, Pool: was[q.Name].Pool})
 		if reporting {
 			if unreported, err = tx.liveRows(ctx, q.Name, "FOR UPDATE"); err != nil {
@@ -115,8 +115,9 @@ func (s *Store) putQueue(ctx context.Context, q gq.Queue, moves bool) error {
 	})
 }
 
-// Queues implements [store.Store]. Those who ask for all while they are being read get
-// the answer of the next read: many callers ask at once, as when a server starts.
+// Queues implements [store.Store]. Calls for all queues share reads, because many callers
+// ask at once when a server starts: a call during a read gets the answer of the next
+// read.
 func (s *Store) Queues(ctx context.Context, asked store.QueueQuery) ([]gq.Queue, error) {
 	if err := s.enter(); err != nil {
 		return nil, fmt.Errorf("queues: %w", err)
@@ -132,8 +133,7 @@ func (s *Store) Queues(ctx context.Context, asked store.QueueQuery) ([]gq.Queue,
 	return out[0], nil
 }
 
-// queues answers everyone alike who asks for all queues, or for all with a policy of
-// their own.
+// queues answers calls for all queues (false) or for those with their own policy (true).
 func (s *Store) queues(ctx context.Context, asked []bool, _ bool) ([][]gq.Queue, error) {
 	answers := make([][]gq.Queue, len(asked))
 	for _, own := range []bool{false, true} {
@@ -153,14 +153,14 @@ func (s *Store) queues(ctx context.Context, asked []bool, _ bool) ([][]gq.Queue,
 	return answers, nil
 }
 
-// unconfigured are the queues that had jobs and that nobody has configured.
+// unconfigured selects the queues that have had jobs but have no configuration.
 const unconfigured = `
 	SELECT DISTINCT queue, NULL::jsonb FROM ` + tally + `
 	WHERE NOT EXISTS (SELECT FROM gq.queue AS c WHERE c.name = t.queue AND c.config IS NOT NULL)`
 
-// Queries of queues. Those by name and by page look along the primary keys, however
-// many queues there are; what is not folded into gq.tally yet is little. A page has
-// its first queues from each part, and so may have more than its limit.
+// Queries of queues. Those by name and by page use the primary keys, so their cost does
+// not grow with the number of queues; only few counts are not folded into gq.tally yet. A
+// page takes its first queues from each part, so it may exceed its limit.
 const (
 	namedQueues = queuesByName + `
 		UNION ALL` + unconfigured + ` AND queue = ANY ($1)`
@@ -185,8 +185,8 @@ const (
 		SELECT name, config FROM gq.queue WHERE config IS NOT NULL AND config -> 'Policy' IS DISTINCT FROM $1`
 )
 
-// readQueues reads what a query asks for with the statement that reads least, and
-// leaves out what that has read too much.
+// readQueues answers a query with the statement that reads least, and drops what that
+// returns in excess.
 func (s *Store) readQueues(ctx context.Context, asked store.QueueQuery) ([]gq.Queue, error) {
 	standard := machine.DefaultPolicy()
 	query, args := allQueues, []any(nil)
@@ -225,9 +225,8 @@ func (s *Store) readQueues(ctx context.Context, asked store.QueueQuery) ([]gq.Qu
 	return out, nil
 }
 
-// lockQueues reads the configuration of queues and locks those that have a
-// limit which the transaction must keep. A queue without one is not locked, so
-// that it holds up nobody.
+// lockQueues reads the configurations of queues and locks those with a limit that the
+// transaction must keep. It does not lock the others, so as not to block anybody.
 func (tx *txn) lockQueues(ctx context.Context, names []string, limited func(gq.Queue) bool) (map[string]gq.Queue, error) {
 	queues, err := tx.readQueues(ctx, queuesByName, names)
 	if err != nil {

@@ -63,8 +63,8 @@ func (s *Store) Get(ctx context.Context, refs []store.Ref, parts gq.Parts) ([]st
 	return out, nil
 }
 
-// had reports whether a job, one of rows, ever had a lease: the number in the id of
-// one proves nothing.
+// had reports whether a job, one of rows, ever had a lease. The number in a lease id
+// proves nothing, so had searches the events of the job.
 func (tx *txn) had(ctx context.Context, s *gq.State, rows []*row, lease gq.LeaseID) (bool, error) {
 	if s.Lease == nil || s.Lease.ID == lease || s.PreviousLease == lease {
 		return s.Lease != nil, nil
@@ -79,13 +79,13 @@ func (tx *txn) had(ctx context.Context, s *gq.State, rows []*row, lease gq.Lease
 	return slices.ContainsFunc(events, func(e gq.Event) bool { return e.Job == s.ID && e.Lease == lease }), err
 }
 
-// List implements [store.Store]. It follows the index on seq, and in this
-// version reads past jobs that the query does not select.
+// List implements [store.Store]. It follows the index on seq and, in this version, also
+// reads the jobs that the query does not select.
 func (s *Store) List(ctx context.Context, q gq.Query) (gq.Page, error) {
 	if err := store.CheckQuery(&q); err != nil {
 		return gq.Page{}, fmt.Errorf("list: %w", err)
 	}
-	from, to := int64(math.MinInt64), int64(math.MaxInt64) // sequence numbers, both exclusive
+	from, to := int64(math.MinInt64), int64(math.MaxInt64) // sequence numbers, exclusive
 	direction, last := "DESC", &to
 	if q.OldestFirst {
 		direction, last = "ASC", &from
@@ -138,8 +138,7 @@ func (s *Store) List(ctx context.Context, q gq.Query) (gq.Page, error) {
 	return page, nil
 }
 
-// bound is an instant that may lie outside what a number of nanoseconds can
-// hold.
+// bound is t in nanoseconds, clamped to the range of int64, or zero if t is zero.
 func bound(t time.Time, zero int64) int64 {
 	switch {
 	case t.IsZero():

@@ -11,17 +11,17 @@ import (
 	"github.com/gopherqueue/gq/store"
 )
 
-// mintLease makes the id of a lease so that the job can be found by it: the
-// job's sequence number and 74 random bits in the form of a UUID. It fences and
-// does not authorise, so that the number need not be secret.
+// mintLease makes a lease id that leads to its job: the job's sequence number and 74
+// random bits in the form of a UUID. A lease id fences and does not authorise, so the
+// number need not be secret.
 func mintLease(seq uint64, random [16]byte) gq.LeaseID {
 	low := binary.BigEndian.Uint64(random[:]) & 0xffff
 	binary.BigEndian.PutUint64(random[:], seq<<16|low)
 	return machine.NewLeaseID(random)
 }
 
-// leaseSequence is the sequence number in a lease id that mintLease made. Other
-// ids yield a number that means nothing.
+// leaseSequence is the sequence number in a lease id that mintLease made. For other ids
+// the number is meaningless.
 func leaseSequence(id gq.LeaseID) (uint64, bool) {
 	raw, err := machine.ParseJobID(string(id)) // the same text form
 	if err != nil {
@@ -30,9 +30,9 @@ func leaseSequence(id gq.LeaseID) (uint64, bool) {
 	return binary.BigEndian.Uint64(raw[:]) >> 16, true
 }
 
-// numbered finds the sequence numbers of jobs by their ids. They never change,
-// so that nothing need be locked. There may be no such job, or it may be another one:
-// whoever reads its row compares the id.
+// numbered finds the sequence numbers of jobs by their ids. A job's number never changes,
+// so nothing is locked. There may be no job with that number, or a different one: the
+// caller compares the id when it reads the row.
 func (tx *txn) numbered(ctx context.Context, ids [][16]byte) (map[gq.JobID]int64, error) {
 	if len(ids) == 0 {
 		return nil, nil
@@ -50,7 +50,7 @@ func (tx *txn) numbered(ctx context.Context, ids [][16]byte) (map[gq.JobID]int64
 	return found, err
 }
 
-// foreignIDs finds the numbers of jobs whose ids do not tell them.
+// foreignIDs finds the numbers of jobs whose ids do not encode them.
 const foreignIDs = "SELECT id, seq FROM gq.foreign_id WHERE id = ANY ($1)"
 
 func parseNumbers(rows pgx.Rows) (map[gq.JobID]int64, error) {
@@ -64,9 +64,9 @@ func parseNumbers(rows pgx.Rows) (map[gq.JobID]int64, error) {
 	return found, err
 }
 
-// sequences finds the job that each reference names; 0 where there is none. A
-// lease that this store has made tells the number of its job, and whoever acts
-// on it finds out whether it has ever been given.
+// sequences finds the number of the job that each reference names; 0 if there is none. A
+// lease id of this store contains the number of its job. The caller checks whether the
+// job ever had that lease.
 func (tx *txn) sequences(ctx context.Context, refs []store.Ref) ([]int64, error) {
 	var ids [][16]byte
 	var leases []string

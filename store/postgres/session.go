@@ -11,8 +11,9 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// planning makes the planner use indexes. Every query of this package has one to follow, but
-// statistics of a table that was empty a moment ago would mislead the planner.
+// planning makes the planner use indexes. Every query of this package has a suitable
+// index, but the statistics of a table that was empty a moment ago would mislead the
+// planner.
 var planning = map[string]string{
 	"enable_seqscan":    "off",
 	"enable_bitmapscan": "off",
@@ -24,31 +25,31 @@ var planning = map[string]string{
 	"plan_cache_mode":   "force_generic_plan",
 }
 
-// durable makes every answer mean that the data is on disk, whatever the database or role has set
-// for other applications.
+// durable makes every answer mean that the data is on disk, whatever the database or role
+// has set for other applications.
 const durable = `
 	SELECT set_config('synchronous_commit', CASE setting WHEN 'off' THEN 'on' ELSE setting END, %t)
 	FROM current_setting('synchronous_commit') AS setting`
 
-// lockWait is how long a shared transaction waits for a lock. Our own are held for
-// much less.
+// lockWait is how long a shared transaction waits for a lock. The store's own
+// transactions hold locks for much less.
 const (
 	lockWait   = "50ms"
 	sharedWait = "; SET LOCAL lock_timeout = '" + lockWait + "'"
 )
 
-// begins are the statements with which transactions begin. A lock timeout may be
-// added. Whoever reads with one statement needs no transaction where the settings
-// are there without it: then single is "".
+// begins are the statements that begin transactions. A lock timeout may be appended.
+// single is for reads of one statement: it is "" if the connection has the settings,
+// because then these need no transaction.
 type begins struct {
 	read, write, shared, single string
 
-	// piped is whether they may travel with the statements that follow. To a pooler
-	// they go first, since they are queries themselves.
+	// piped is whether they may be sent together with the statements that follow. Through
+	// a pooler they are sent first, because they contain queries.
 	piped bool
 }
 
-// of is how a writing transaction begins that does, or does not, go alone.
+// of returns the statement that begins a writing transaction, alone or shared.
 func (b *begins) of(alone bool) string {
 	if alone {
 		return b.write
@@ -57,7 +58,7 @@ func (b *begins) of(alone bool) string {
 }
 
 // configure sets up connections once. Behind a pooler, which may run a transaction on any
-// connection, the settings travel with BEGIN and end with the transaction.
+// connection, the settings are part of BEGIN and end with the transaction.
 func configure(settings *pgxpool.Config, pooled bool) begins {
 	read, write := "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY", "BEGIN ISOLATION LEVEL READ COMMITTED"
 	if pooled {
@@ -73,7 +74,7 @@ func configure(settings *pgxpool.Config, pooled bool) begins {
 		}
 	} else {
 		maps.Copy(settings.ConnConfig.RuntimeParams, planning)
-		// Also of what is a transaction without having begun one.
+		// This also applies to single statements without BEGIN.
 		settings.ConnConfig.RuntimeParams["default_transaction_isolation"] = "read committed"
 		settings.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
 			registerIDs(conn.TypeMap())

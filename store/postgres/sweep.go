@@ -14,9 +14,10 @@ import (
 	"github.com/gopherqueue/gq/store"
 )
 
-// What is due, and when the first of the others is. What is not held is found along
-// the index ready_due, and what is held along held_due in each queue that has any: so
-// a claim makes one entry for its queue and the sweeps alike.
+// dueBy selects what is due; dueNext is when the next job is. Jobs that are not held are
+// found along the index ready_due, and held jobs along held_due in each queue that has
+// any, so a claim writes one index entry that serves both the claims of its queue and the
+// sweeps.
 const (
 	dueBy = `
 		SELECT h.seq, h.due, h.data
@@ -43,10 +44,10 @@ const (
 				CROSS JOIN LATERAL (SELECT due FROM gq.held AS s WHERE ` + leased + ` AND due > $1 ORDER BY due LIMIT 1) AS h
 			)
 		)`
-	// anywhere is the band of what is not held.
+	// anywhere is the band of the jobs that are not held.
 	anywhere = "(SELECT ''::text AS queue, 6::smallint AS band) AS n"
-	// holding are the queues that may have held jobs: where there are any, one of the
-	// counts that are added up is not zero.
+	// holding are the queues that may have held jobs: if a queue has any, at least one of
+	// the counts that make up the sum is not zero.
 	holding = "(SELECT DISTINCT queue, 0::smallint AS band FROM " + tally + " WHERE status IN (4, 5) AND jobs <> 0) AS n"
 )
 
@@ -93,13 +94,13 @@ func (s *Store) Due(ctx context.Context, limit int) (store.Due, error) {
 	return due, nil
 }
 
-// lateness is a job that is due.
+// lateness is a job that is due, and since when.
 type lateness struct {
 	due, seq int64
 	job      gq.JobID
 }
 
-// late finds what is due, the first of it first, and the first n for certain.
+// late finds jobs that are due, in order of due time: the first n, and possibly more.
 func (tx *txn) late(ctx context.Context, n int) ([]lateness, error) {
 	rows, err := tx.Query(ctx, dueBy, nanoseconds(tx.now), n)
 	if err != nil {
@@ -119,8 +120,8 @@ func (tx *txn) late(ctx context.Context, n int) ([]lateness, error) {
 	return late, err
 }
 
-// releaseWait is how long ReleaseDependents waits for a dependent that somebody has locked, before
-// it leaves that for the next time.
+// releaseWait is how long ReleaseDependents waits for a locked dependent before it leaves
+// that for the next time.
 const releaseWait = "500ms"
 
 // ReleaseDependents implements [store.Store].
@@ -144,11 +145,11 @@ func (s *Store) ReleaseDependents(ctx context.Context, limit int) (told int, err
 	return told, err
 }
 
-// release tells dependents. It waits for those that others have locked, or it leaves
-// them alone.
+// release tells dependents that their parents have ended. If patient it waits for locked
+// dependents, otherwise it skips them.
 func (tx *txn) release(ctx context.Context, limit int, patient bool) (told int, err error) {
-	// One at a time, so that "none is left" is true and not just "others
-	// are at it".
+	// One at a time, so that an answer of 0 means that none is left, not that another
+	// call has them.
 	if _, err := tx.Exec(ctx, "SELECT pg_advisory_xact_lock($1, 0)", lockRelease); err != nil {
 		return 0, err
 	}
@@ -207,7 +208,7 @@ func (tx *txn) release(ctx context.Context, limit int, patient bool) (told int, 
 	return len(waiting), tx.flush(ctx)
 }
 
-// wait is a child whose parent has ended.
+// wait is a child that has not been told that its parent has ended.
 type wait struct {
 	parent, child int64
 	end           machine.EndedDependency
@@ -221,7 +222,7 @@ func childrenOf(waiting []wait) []int64 {
 	return children
 }
 
-// waiting reads children that have not been told yet.
+// waiting reads children that have not been told yet, in order.
 func (tx *txn) waiting(ctx context.Context, limit int) ([]wait, error) {
 	rows, err := tx.Query(ctx, `
 		SELECT e.parent, c.child, c.kind, e.status, e.priority

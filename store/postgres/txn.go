@@ -111,9 +111,9 @@ func homeOf(s gq.Status) home {
 	}
 }
 
-// stamp reads the clock, reserves sequence numbers for n jobs and takes a segment id. Call
-// it while the transaction holds its locks. The numbers of refused jobs are never used. The
-// segment id is taken last: see startDay.
+// stamp reads the clock, reserves sequence numbers for n jobs and takes a segment id.
+// Call it while the transaction holds its locks. The numbers of refused jobs are never
+// used. The segment id is taken last: see startDay.
 func (tx *txn) stamp(ctx context.Context, n int) (numbers []int64, err error) {
 	return tx.stampFrom(tx.QueryRow(ctx, stamps, n))
 }
@@ -200,8 +200,8 @@ func (s *Store) decodeRow(data []byte, seq int64, policy *policies) (r row, err 
 // once. That saves a second lookup and a second write.
 const returned = columns + ", coalesce(s.limited, '') AS limited"
 
-// take reads rows that a DELETE returned. Each of them must be written again, by record or
-// by putBack.
+// take reads rows that a DELETE returned. Each of them must be written again, by record
+// or by putBack.
 func (tx *txn) take(from pgx.Rows) ([]*row, error) {
 	rows, err := tx.scanRows(from, nil)
 	for _, r := range rows {
@@ -257,8 +257,8 @@ func (r *row) flags() (f uint64) {
 	return f
 }
 
-// appendSegments encodes an ascending list of ids: the count, above the flag bits, then for
-// each id its distance from the one before.
+// appendSegments encodes an ascending list of ids: the count, above the flag bits, then
+// for each id its distance from the one before.
 func appendSegments(b []byte, segments []int64, flags uint64) []byte {
 	b = binary.AppendUvarint(b, uint64(len(segments))<<flagBits|flags)
 	last := int64(0)
@@ -295,8 +295,8 @@ func decodeSegments(b []byte) (flags uint64, segments []int64, rest []byte, err 
 // holding rows of gq.ready, so the transaction releases all its locks and starts again.
 var errMoved = errors.New("a job went to another table while it was looked for")
 
-// lock reads and locks jobs, by number in each table. It also finds a job that is claimed,
-// released or finished meanwhile, in the table it has moved to.
+// lock reads and locks jobs, by number in each table. It also finds a job that is
+// claimed, released or finished meanwhile, in the table it has moved to.
 func (tx *txn) lock(ctx context.Context, seqs []int64, strength string) (rows []*row, err error) {
 	missing := slices.DeleteFunc(slices.Compact(slices.Sorted(slices.Values(seqs))), func(seq int64) bool { return seq == 0 })
 	look := func(from, how string) error {
@@ -331,12 +331,12 @@ func (tx *txn) lock(ctx context.Context, seqs []int64, strength string) (rows []
 	return rows, look(finished+" WHERE "+kept, "")
 }
 
-// livingIn are the tables of live jobs in the order in which they are searched and locked.
-// The second pass over gq.held finds jobs that were claimed during the first two.
+// livingIn are the tables of live jobs in the order in which they are searched and
+// locked. The second pass over gq.held finds jobs that were claimed during the first two.
 var livingIn = []string{"gq.held", "gq.ready", "gq.held"}
 
-// waiting completes the locking clause for the nth of livingIn. The last one must not wait:
-// its rows come before rows of gq.ready that are locked already.
+// waiting completes the locking clause for the nth of livingIn. The last one must not
+// wait: its rows come before rows of gq.ready that are locked already.
 func waiting(n int) string {
 	if n == 2 {
 		return " SKIP LOCKED"
@@ -442,9 +442,9 @@ func nanoseconds(t time.Time) int64 {
 
 func instant(n int64) time.Time { return time.Unix(0, n).UTC() }
 
-// storable drops names that a PostgreSQL text cannot hold. No job has such a name, because
-// specs are checked, but callers may ask for one. The result is never nil, because nil
-// would be NULL.
+// storable drops names that a PostgreSQL text cannot hold. No job has such a name,
+// because specs are checked, but callers may ask for one. The result is never nil,
+// because nil would be NULL.
 func storable(names []string) []string {
 	kept := make([]string, 0, len(names))
 	for _, name := range names {

@@ -39,9 +39,10 @@ func (s *Store) Update(ctx context.Context, updates []store.Update) ([]store.Upd
 	return out, nil
 }
 
-// update applies updates in one transaction. If some of their jobs moved to another table it
-// uses several smaller ones: each update has its own answer. alone means that another
-// transaction has locked a job for long; if all updates yield, locked jobs are skipped.
+// update applies updates in one transaction, or in several smaller ones if jobs keep
+// moving between tables: each update has its own answer. It runs alone after a shared
+// transaction failed, usually because a job was locked for long. Then, if all yield, it
+// skips locked jobs.
 func (s *Store) update(ctx context.Context, updates []store.Update, alone bool) (out []store.Updated, err error) {
 	yields := alone && !slices.ContainsFunc(updates, func(u store.Update) bool { return !u.Yield })
 	err = s.transact(ctx, "write", s.begins.of(alone), func(tx *txn) error {
@@ -166,19 +167,19 @@ func (c *changes) found(rows []*row) {
 	}
 }
 
-// heldByNumber reads and locks held jobs, like the first pass of livingIn. takeHeld deletes
-// them, in the same order if the planner settings are ours: see planning.
+// heldByNumber reads and locks held jobs, like the first pass of livingIn. takeHeld
+// deletes them, in the same order if the planner settings are ours: see planning.
 const (
 	heldByNumber = "SELECT " + columns + " FROM gq.held AS s WHERE s.seq = ANY ($1) ORDER BY s.seq FOR UPDATE OF s"
 	takeHeld     = "DELETE FROM gq.held AS s WHERE s.seq = ANY ($1) RETURNING " + returned
 )
 
-// prepareLeased is resolve and prepareChanges in one round trip, for the usual case: callers
-// name jobs that they hold by their current leases, which this store has made. It locks the
-// jobs, or deletes them from gq.held if all updates settle, and then locks the pools in
-// which a job may be about to start. In any other case c has no rows afterwards, and the
-// caller locks the jobs again. But if only some jobs are in gq.held it returns errMoved: a
-// missing one may be held by now and come before a locked one in lock order.
+// prepareLeased is resolve and prepareChanges in one round trip, for the usual case:
+// callers name jobs that they hold by their current leases, which this store has made. It
+// locks the jobs, or deletes them from gq.held if all updates settle, and then locks the
+// pools in which a job may be about to start. In any other case c has no rows afterwards,
+// and the caller locks the jobs again. But if only some jobs are in gq.held it returns
+// errMoved: a missing one may be held by now and come before a locked one in lock order.
 func (tx *txn) prepareLeased(ctx context.Context, c *changes, updates []store.Update) ([]int64, error) {
 	seqs := make([]int64, len(updates))
 	for i := range updates {
@@ -221,7 +222,8 @@ func (tx *txn) prepareLeased(ctx context.Context, c *changes, updates []store.Up
 	for _, r := range rows {
 		leases[int64(r.state.Sequence)] = r.state.Lease.ID
 	}
-	// A different lease may be one that this store has not made: its id does not tell the job.
+	// A different lease may be one that this store has not made: its id does not tell the
+	// job.
 	current := len(rows) == len(sorted)
 	for i := range updates {
 		current = current && leases[seqs[i]] == updates[i].Lease
