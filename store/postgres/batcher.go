@@ -13,7 +13,7 @@ import (
 // gather for the next. A single caller does not wait.
 type batcher[In, Out any] struct {
 	run    func(ctx context.Context, items []In, alone bool) ([]Out, error)
-	weight func(*In) int   // weight of an item; a transaction ends with the call that reaches maxWeight
+	weight func(*In) int   // of an item; a transaction ends with the call that reaches maxWeight
 	most   int             // maximum number of transactions in flight
 	heavy  int             // waiting weight that justifies a second transaction
 	all    *sync.WaitGroup // the goroutines of the store
@@ -93,9 +93,8 @@ func (l *batcher[In, Out]) fly() {
 // lingerTurns is how often linger yields at most.
 const lingerTurns = 8
 
-// linger yields the processor as long as new calls arrive, so that callers which were
-// just answered can join the next transaction. Waiting for them is cheaper than a
-// transaction.
+// linger yields the processor as long as calls arrive, so that callers that were just
+// answered join the next transaction. Waiting for them is cheaper than a transaction.
 func (l *batcher[In, Out]) linger() {
 	before := -1
 	for range lingerTurns {

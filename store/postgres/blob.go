@@ -32,8 +32,7 @@ func (b *blobs) add(seq int64, part int16, data []byte) {
 	b.seqs, b.parts, b.data = append(b.seqs, seq), append(b.parts, part), append(b.data, data)
 }
 
-// write queues the blobs. A blob must not occur twice: one statement cannot write a row
-// twice.
+// write queues the blobs. None may occur twice: a statement cannot write a row twice.
 func (b *blobs) write(batch *pgx.Batch) {
 	if len(b.seqs) == 0 {
 		return
@@ -65,7 +64,7 @@ const states = `
 	UNION ALL
 	SELECT ` + columns + ` FROM ` + finished + ` WHERE ` + kept
 
-// assemble makes whole jobs of rows.
+// assemble builds jobs from rows and their blobs.
 func (tx *txn) assemble(ctx context.Context, rows []*row, parts gq.Parts) ([]gq.Job, error) {
 	var blobs found
 	if len(rows) > 0 {
@@ -115,7 +114,7 @@ func (f *found) read(rows pgx.Rows) error {
 	return err
 }
 
-// assemble makes whole jobs of rows.
+// assemble builds jobs from rows and their blobs.
 func (f found) assemble(rows []*row, parts gq.Parts) ([]gq.Job, error) {
 	jobs := make([]gq.Job, len(rows))
 	index := make(map[int64]int, len(rows))

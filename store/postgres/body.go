@@ -9,15 +9,14 @@ import (
 )
 
 // The body of a job is its part that never changes: payload and spec. It moves with the
-// job from table to table, because to look it up elsewhere costs more than to write it
+// job from table to table, because looking it up elsewhere costs more than writing it
 // again. A payload of more than maxMoved bytes stays in gq.blob.
 
 // maxMoved is the size, in bytes, of the largest payload that moves with its job.
 const maxMoved = 1024
 
 // appendBody appends the body of a job: twice the length of the payload, the payload, and
-// the spec without payload and id. If the payload is in gq.blob, a 1 replaces the first
-// two.
+// the spec without payload and id. If the payload is in gq.blob there is a 1 in its place.
 func appendBody(b []byte, spec *gq.Spec) ([]byte, error) {
 	lean, payload := *spec, spec.Payload.Data
 	lean.ID, lean.Payload.Data = gq.JobID{}, nil

@@ -70,7 +70,7 @@ func (s *Store) Change(ctx context.Context, c store.Change) (store.Changed, erro
 	return out, nil
 }
 
-// insertWith writes documents and inserts jobs.
+// insertWith writes documents and inserts jobs in one transaction.
 func (s *Store) insertWith(ctx context.Context, c store.Change) (out store.Changed, err error) {
 	group := store.Group{Jobs: c.Insert}
 	if err := s.checkGroup(group); err != nil {

@@ -40,8 +40,8 @@ const candidatesOf = `
 	) AS s
 	LIMIT $8`
 
-// overdueOf selects held jobs of queues that are due, along the index held_due, in any
-// order. No queue may be named twice. The gaps are for the time and the locking clause.
+// overdueOf selects overdue held jobs of queues, along the index held_due, in any order.
+// No queue may be named twice. The gaps are for the time and the locking clause.
 const overdueOf = `
 	SELECT ` + columns + `
 	FROM (SELECT unnest($1::text[]) AS queue, 0::smallint AS band) AS n ` + beginnings + `
@@ -92,7 +92,7 @@ type want struct {
 	asked     time.Time // when the time of its leases was read, by the local clock
 	retry     time.Time // when another claim may get more jobs; zero if not known
 	unlimited bool      // no queue had a limit in the last round
-	waited    int64     // the earliest due time of a job of the round before its claim; 0 for none
+	waited    int64     // the earliest time at which a job of the round was due before its claim; 0 for none
 }
 
 // share is one of the claims of a want.
@@ -173,7 +173,7 @@ func (s *Store) Claim(ctx context.Context, claims []store.Claim) ([]store.Claime
 }
 
 // claim serves valid claims. If a later round fails it still returns the jobs of earlier
-// rounds: they are leased, and nobody else would know.
+// rounds, because their leases are granted and nobody else knows them.
 func (s *Store) claim(ctx context.Context, claims []store.Claim, alone bool) ([]store.Claimed, error) {
 	wants := wantsOf(claims)
 	if alone && len(wants) > 1 {
@@ -184,7 +184,7 @@ func (s *Store) claim(ctx context.Context, claims []store.Claim, alone bool) ([]
 		begin = s.begins.write + awaitWait
 	}
 	locked := false
-	granted := make(map[gq.LeaseID]time.Time, len(claims)) // when the time of each was read, by the local clock
+	granted := make(map[gq.LeaseID]time.Time, len(claims)) // when each lease's time was read, by the local clock
 	for round := range maxRounds {
 		var passed []int64
 		err := s.transact(ctx, "write", begin, func(tx *txn) error {
@@ -262,8 +262,7 @@ func patienceOf(wants []*want, granted map[gq.LeaseID]time.Time) time.Duration {
 	return patience
 }
 
-// waitAtMost shortens the lock timeout of a transaction to d if that is less than
-// lockWait.
+// waitAtMost shortens a transaction's lock timeout to d if d is less than lockWait.
 func waitAtMost(d time.Duration) string {
 	const shortest = 50 * time.Millisecond // lockWait
 	if d >= shortest {
@@ -363,7 +362,7 @@ func (tx *txn) claim(ctx context.Context, wants []*want) (passed []int64, err er
 		return nil, err
 	}
 	tx.s.notifier.learn(sharing)
-	// Jobs are checked again, by a later time, when they are locked.
+	// Jobs selected by this time are checked again once they are locked.
 	if err := tx.readClock(ctx); err != nil {
 		return nil, err
 	}
@@ -402,8 +401,7 @@ func (tx *txn) claim(ctx context.Context, wants []*want) (passed []int64, err er
 // reclaimStep limits how many leases one statement takes back.
 const reclaimStep = 1000
 
-// reclaim takes back the expired leases of queues, except those of jobs that others have
-// locked.
+// reclaim takes back expired leases of queues, except of jobs that others have locked.
 func (tx *txn) reclaim(ctx context.Context, queues []string) error {
 	for {
 		rows, err := tx.scanRows(tx.Query(ctx, lockOverdue, queues, nanoseconds(tx.now), reclaimStep))
@@ -447,7 +445,7 @@ func (tx *txn) draw() machine.Draw { return tx.s.cfg.Draw(rand.Float64()) }
 func numbersOf(rows []*row, err error) ([]int64, error) { return sequencesOf(rows), err }
 
 // serve claims jobs from one queue. If the claim is short of jobs, it returns one that it
-// skipped because others have locked it.
+// may have skipped because others have locked it.
 func (tx *txn) serve(ctx context.Context, w *want, q gq.Queue, limits *limits) (passed []int64, err error) {
 	types, offers := storable(w.Types), storable(w.Offers)
 	if q.Paused || len(w.Types) > 0 && len(types) == 0 {
@@ -492,7 +490,7 @@ func (tx *txn) grant(ctx context.Context, w *want, rows []*row, l *queueLimits) 
 		_, err := tx.stampFrom(row)
 		return err
 	})
-	if w.round == nil { // later calls of a round grant later
+	if w.round == nil { // the first of a round; later leases begin later
 		w.asked = time.Now()
 	}
 	if err := tx.SendBatch(ctx, &batch).Close(); err != nil {
@@ -561,8 +559,7 @@ func (tx *txn) room(ctx context.Context, q gq.Queue, n int) (int, error) {
 }
 
 // await waits until the transaction that has locked the first of these jobs ends, or
-// until the lock timeout of begin. It holds no locks meanwhile, so no one can wait for
-// it.
+// until begin's lock timeout. It holds no locks meanwhile, so nobody can wait for it.
 func (s *Store) await(ctx context.Context, jobs []int64, begin string) error {
 	return s.transact(ctx, "write", begin, func(tx *txn) error {
 		var batch pgx.Batch

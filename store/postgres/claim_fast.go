@@ -102,7 +102,7 @@ func (tx *txn) claimFast(ctx context.Context, w *want, queues []string) (passed 
 }
 
 // takeFast deletes the jobs that a claim may get and returns them in claim order. It
-// takes the stamp and also returns a job that it may have skipped and whether a lease has
+// takes the stamp, and returns a job that it may have skipped and whether a lease has
 // expired.
 func (tx *txn) takeFast(ctx context.Context, w *want, names []string) (rows []*row, passed []int64, late bool, err error) {
 	var batch pgx.Batch

@@ -54,10 +54,10 @@ type position struct{ hi, lo int64 }
 
 func (p position) below(o position) bool { return p.hi < o.hi || p.hi == o.hi && p.lo < o.lo }
 
-// beginnings joins bands n, which have queue and band, with where they begin: e.at, NULL
-// for the first row. f is the floor. Its newest version is at the end of its index, so a
-// backward scan meets no dead versions before it; so are the entries of gq.early that
-// matter.
+// beginnings joins bands n (queue, band) with the positions where they begin: e.at, NULL
+// for the first row. f is the floor. The newest version of a floor is at the end of its
+// index, where a backward scan reads it before any dead version. The entries of gq.early
+// that matter are at the end likewise.
 const beginnings = `
 	LEFT JOIN LATERAL (
 		SELECT f.ctid AS row, f.* FROM gq.floor AS f
@@ -71,8 +71,7 @@ const beginnings = `
 		WHERE e.queue = n.queue AND e.band = n.band AND e.xid >= f.seen
 	) AS e`
 
-// lowest is where band n begins if it has no floor; pastBand is where the next band
-// begins.
+// lowest is where band n begins if it has no floor. The next band begins at pastBand.
 const (
 	lowest   = lowestHi + ", -9223372036854775808"
 	lowestHi = "(n.band - 128)::bigint << 56"
@@ -121,7 +120,7 @@ const whereBelow = `
 	) AS f ON true
 	WHERE n.at < f.next OR current_setting('transaction_isolation') <> 'read committed'`
 
-// raising is the third step for floors without older transactions under way, and the
+// raising is the third step for floors whose older transactions have all ended, and the
 // first step for these and for bands without a floor, all in one snapshot. It announces
 // no position beyond where claims have got, so that new jobs are above it, and it does
 // not search further up. It deletes rows by ctid, since nobody else changes them: raise
@@ -350,8 +349,7 @@ func (f *floors) ripe(every int) (a bandArrays) {
 	return a
 }
 
-// raise raises floors. It need not be durable: everything that relies on it commits
-// later.
+// raise raises floors. It need not be durable: whatever relies on it commits later.
 func (s *Store) raise(ctx context.Context, a bandArrays) error {
 	if len(a.queues) == 0 {
 		return nil

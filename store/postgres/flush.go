@@ -69,7 +69,8 @@ func (tx *txn) send(ctx context.Context, last bool) error {
 }
 
 // write queues all statements. One group of new, claimed or ended jobs, usually the only
-// one, shares a statement with the events and counts: each costs as much as a few rows.
+// group, shares a statement with events and counts: a statement costs as much as a few
+// rows.
 func (tx *txn) write(rows map[move]*rowArrays, events segment, counts countArrays) {
 	told := false
 	for _, m := range []move{{nowhere, inReady}, {inHand, inHeld}, {inHand, inDone}} {
@@ -78,7 +79,7 @@ func (tx *txn) write(rows map[move]*rowArrays, events segment, counts countArray
 			delete(rows, m)
 			told = true
 			if m.to == inDone {
-				tx.ended = nil // written along
+				tx.ended = nil // writeAll has written them
 			}
 		}
 	}
@@ -240,8 +241,8 @@ func (tx *txn) arrays(m move) *rowArrays {
 
 // These statements find rows by number; the transaction has locked them. They compare
 // with an array of one number: a plain join might be planned to read a whole table that
-// seemed empty when it was last analysed. A row that moves takes its queue along. Columns
-// are unnested in the select list, because in FROM each of them would be materialized.
+// seemed empty when it was last analysed. A row that moves takes its unchanged columns
+// along. unnest is in the select list, because in FROM each column would be materialized.
 const (
 	beReady = `
 		INSERT INTO gq.ready (seq, order_hi, order_lo, run_at, due, created, cost, status, queue, limited, fair, type, requires, body, data)
@@ -326,8 +327,7 @@ var (
 	endHeld  = fmt.Sprintf(endOf, "held")
 	endReady = fmt.Sprintf(endOf, "ready")
 
-	// Parsing an array for each row takes as long as writing the row: most rows have
-	// none.
+	// Most jobs require nothing; parsing an array takes as long as writing the row.
 	beReadyPlain     = either(fmt.Sprintf(beReady, "NULL", ""), 14, "")
 	beReadyDemanding = either(fmt.Sprintf(beReady, "nullif(n.requires, '{}')::text[]", ", unnest($15::text[]) AS requires"), 15, "")
 	beHeldEither     = either(beHeld, 10, "")
@@ -357,8 +357,7 @@ func (a *rowArrays) write(batch *pgx.Batch, m move) {
 // statement writes rows alone, or together with their events and counts.
 type statement struct{ alone, told string }
 
-// insert returns the statement that writes rows which are in no table, with its
-// arguments.
+// insert returns the statement, with arguments, that writes rows which are in no table.
 func (a *rowArrays) insert(to home) (statement, []any) {
 	switch to {
 	case inHeld:

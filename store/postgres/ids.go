@@ -13,7 +13,7 @@ import (
 // of ids is needed. Of the 122 free bits of a UUID the last 58 are random. The others are
 // the number, encrypted with the random bits and the key of the database. The row keeps
 // the random bits, and every lookup compares the id. So a number that is assigned twice,
-// because a failover lost the first time, never leads to the wrong job.
+// because a failover lost the first assignment, never leads to the wrong job.
 type idKey struct{ block cipher.Block }
 
 func newIDKey(secret []byte) (*idKey, error) {

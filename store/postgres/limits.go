@@ -29,7 +29,7 @@ type limits struct {
 type queueLimits struct {
 	config gq.Queue
 	held   map[string]int // by limit key
-	pool   *gq.Pool       // nil is none
+	pool   *gq.Pool       // nil for none
 	due    time.Time      // when the rate allows the next claim
 	turns  turns
 	moved  bool // due or turns have changed
@@ -77,9 +77,8 @@ func (l *limits) of(ctx context.Context, q gq.Queue) (*queueLimits, error) {
 	return limits, err
 }
 
-// since is the time after which a lease must end to count. While the limits are locked,
-// every lease counts: one that seems expired is locked by a transaction that may renew
-// it.
+// since is the time after which a lease must end to count. While the limits are locked
+// every lease counts: another transaction has locked an expired one and may renew it.
 func (l *limits) since() int64 {
 	if l.locked {
 		return math.MinInt64
@@ -155,7 +154,7 @@ func (l *queueLimits) fits(s *gq.Spec, into gq.Status) bool {
 	return l.pool == nil || !machine.CountsInPool(*l.pool, into) || machine.AdmitToPool(*l.pool, s.CostUnits) == nil
 }
 
-// pace uses up one claim of the rate. If there is none left, at is when there will be.
+// pace uses up one claim of the rate. If none is left, at is when the next is allowed.
 func (l *queueLimits) pace(now time.Time) (at time.Time, ok bool) {
 	if !l.config.Rate.Limited() {
 		return at, true
@@ -206,8 +205,7 @@ type turns []int64
 // at is the turn being served at a level.
 func (t turns) at(level gq.Priority) uint64 { return uint64(t[level-gq.PriorityCritical]) }
 
-// serve advances the level of a job to its turn and reports whether that changed
-// anything.
+// serve advances the level of a job to its turn and reports whether that is a change.
 func (t turns) serve(s *gq.State) bool {
 	at := &t[s.Priority()-gq.PriorityCritical]
 	if int64(s.Turn) <= *at {

@@ -97,7 +97,7 @@ func (tx *txn) pools(ctx context.Context, since int64, names ...string) (map[str
 
 // uncounted finds the queues whose pools do not count the jobs that wants claim: the jobs
 // are only held, and the pool counts running jobs. Such claims need not wait for each
-// other. Until the transaction ends no pool changes and no queue moves to another pool.
+// other. A shared lock keeps the pools and their queues as they are until the commit.
 func (tx *txn) uncounted(ctx context.Context, wants []*want) (map[string]bool, error) {
 	held := make(map[string]bool)
 	for _, w := range wants {
@@ -167,7 +167,7 @@ type starts struct {
 
 // lockStarts locks the pools in which held jobs may be about to start, reads their use,
 // and then takes the stamp. A transaction that has freed capacity by then has an earlier
-// stamp, so the log never shows two jobs running together that had no room for both.
+// stamp, so the log never shows two jobs running at once for which there was no room.
 // lockStarts reserves sequence numbers for n jobs.
 func (tx *txn) lockStarts(ctx context.Context, rows []*row, n int) (numbers []int64, err error) {
 	tx.starts = starts{}

@@ -52,8 +52,8 @@ type Store struct {
 	configs  batcher[bool, []gq.Queue]
 	notifier notifier
 	floors   floors
-	limited  queueHints // claims must read their configuration first
-	guarded  queueHints // inserts must read their configuration first
+	limited  queueHints // queues whose configuration claims must read first
+	guarded  queueHints // queues whose configuration inserts must read first
 	registry registry
 	works    sync.Pool // *workspace
 
@@ -63,7 +63,7 @@ type Store struct {
 
 	ids        *idKey
 	spares     chan int64   // segment ids that insertFast may use
-	latest     atomic.Int64 // the newest time that a call was given, in nanoseconds
+	latest     atomic.Int64 // the newest time returned to a call, in nanoseconds
 	startedDay atomic.Int64 // the newest day whose partitions are known to exist
 	maintainAt atomic.Int64 // when maintain runs next, in nanoseconds of the local clock
 	stale      atomic.Bool  // jobs were removed since maintain last ran
@@ -203,8 +203,9 @@ func undone(err error) bool {
 	case serializationFailure, deadlockDetected:
 		return true
 	case uniqueViolation:
-		// Another transaction inserted the same id at once, and the next try sees it. Or
-		// the id of a spare segment is in use: a failover lost that it was handed out.
+		// Another transaction inserted the same id; the next try sees it. Or a spare
+		// segment id is in use, because a failover lost the record that it was handed
+		// out.
 		return e.TableName == "foreign_id" || strings.HasPrefix(e.TableName, "segment_")
 	}
 	return false
@@ -218,8 +219,8 @@ func (s *Store) known() int64 {
 	return max(s.latest.Load(), s.cfg.Clock.Now().UnixNano())
 }
 
-// time converts the database's clock into the store's time, which never runs backwards:
-// it is not before the persisted time, nor before any time that this process has
+// time converts the database's clock into the store's time. It never runs backwards: it
+// is neither before the persisted time nor before any time that this process has
 // returned.
 func (s *Store) time(clock, persisted int64) time.Time {
 	if s.cfg.Clock != nil {

@@ -28,8 +28,8 @@ func (s *Store) PutQueue(ctx context.Context, q gq.Queue) error {
 	return err
 }
 
-// errMoves says that a queue moves to another pool, which needs a lock that comes before
-// the others.
+// errMoves says that a queue moves to another pool, which needs a lock taken before
+// others.
 var errMoves = errors.New("the queue goes to another pool")
 
 // putQueue is PutQueue. Unless moves is set it refuses to move the queue to another pool.
@@ -116,8 +116,7 @@ func (s *Store) putQueue(ctx context.Context, q gq.Queue, moves bool) error {
 }
 
 // Queues implements [store.Store]. Calls for all queues share reads, because many callers
-// ask at once when a server starts: a call during a read gets the answer of the next
-// read.
+// ask at once when a server starts. A call during a read is answered by the next one.
 func (s *Store) Queues(ctx context.Context, asked store.QueueQuery) ([]gq.Queue, error) {
 	if err := s.enter(); err != nil {
 		return nil, fmt.Errorf("queues: %w", err)
@@ -185,8 +184,7 @@ const (
 		SELECT name, config FROM gq.queue WHERE config IS NOT NULL AND config -> 'Policy' IS DISTINCT FROM $1`
 )
 
-// readQueues answers a query with the statement that reads least, and drops what that
-// returns in excess.
+// readQueues runs the statement that reads least for a query, and filters the result.
 func (s *Store) readQueues(ctx context.Context, asked store.QueueQuery) ([]gq.Queue, error) {
 	standard := machine.DefaultPolicy()
 	query, args := allQueues, []any(nil)

@@ -79,8 +79,8 @@ func (tx *txn) had(ctx context.Context, s *gq.State, rows []*row, lease gq.Lease
 	return slices.ContainsFunc(events, func(e gq.Event) bool { return e.Job == s.ID && e.Lease == lease }), err
 }
 
-// List implements [store.Store]. It follows the index on seq and, in this version, also
-// reads the jobs that the query does not select.
+// List implements [store.Store]. It follows the index on seq, and also reads the jobs
+// that the query does not select.
 func (s *Store) List(ctx context.Context, q gq.Query) (gq.Page, error) {
 	if err := store.CheckQuery(&q); err != nil {
 		return gq.Page{}, fmt.Errorf("list: %w", err)

@@ -11,9 +11,8 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// planning makes the planner use indexes. Every query of this package has a suitable
-// index, but the statistics of a table that was empty a moment ago would mislead the
-// planner.
+// planning makes the planner use indexes. Every query of this package has a suitable one,
+// but statistics of a table that was empty a moment ago would mislead the planner.
 var planning = map[string]string{
 	"enable_seqscan":    "off",
 	"enable_bitmapscan": "off",
@@ -39,8 +38,8 @@ const (
 )
 
 // begins are the statements that begin transactions. A lock timeout may be appended.
-// single is for reads of one statement: it is "" if the connection has the settings,
-// because then these need no transaction.
+// single is for reads of one statement. It is "" if the connection has the settings: then
+// such a read needs no BEGIN.
 type begins struct {
 	read, write, shared, single string
 

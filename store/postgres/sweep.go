@@ -14,9 +14,9 @@ import (
 	"github.com/gopherqueue/gq/store"
 )
 
-// dueBy selects what is due; dueNext is when the next job is. Jobs that are not held are
-// found along the index ready_due, and held jobs along held_due in each queue that has
-// any, so a claim writes one index entry that serves both the claims of its queue and the
+// dueBy selects the jobs that are due; dueNext is when the next one is. Jobs that are not
+// held are found along the index ready_due, and held jobs along held_due in each queue
+// that has any: one entry of a claimed job serves both the claims of its queue and the
 // sweeps.
 const (
 	dueBy = `

@@ -44,7 +44,7 @@ type txn struct {
 	moves    map[place]int64
 	report   reports
 	changes  effects
-	minimums minimums  // the lowest positions of the rows
+	minimums minimums  // the lowest position written in each band
 	book     *turnBook // nil until a job needs a turn
 	starts   starts    // see lockStarts
 	more     pgx.Batch // statements to send before those of flush
@@ -195,9 +195,9 @@ func (s *Store) decodeRow(data []byte, seq int64, policy *policies) (r row, err 
 	return r, nil
 }
 
-// returned are the columns of rows that a DELETE returns, with the alias s.
-// A DELETE also locks, so rows that would be locked now and deleted later are deleted at
-// once. That saves a second lookup and a second write.
+// returned are the columns of rows that a DELETE returns, with the alias s. A DELETE also
+// locks, so rows that would be locked now and deleted later are deleted at once. That
+// saves a second lookup and a second write.
 const returned = columns + ", coalesce(s.limited, '') AS limited"
 
 // take reads rows that a DELETE returned. Each of them must be written again, by record
@@ -291,7 +291,7 @@ func decodeSegments(b []byte) (flags uint64, segments []int64, rest []byte, err 
 }
 
 // errMoved reports a job that moved to another table during the search and is locked by
-// another transaction now. Waiting for it would mean to wait for a row of gq.held while
+// another transaction now. Waiting for it would mean waiting for a row of gq.held while
 // holding rows of gq.ready, so the transaction releases all its locks and starts again.
 var errMoved = errors.New("a job went to another table while it was looked for")
 

@@ -39,10 +39,10 @@ func (s *Store) Update(ctx context.Context, updates []store.Update) ([]store.Upd
 	return out, nil
 }
 
-// update applies updates in one transaction, or in several smaller ones if jobs keep
-// moving between tables: each update has its own answer. It runs alone after a shared
-// transaction failed, usually because a job was locked for long. Then, if all yield, it
-// skips locked jobs.
+// update applies updates in one transaction, or in smaller ones if their jobs keep moving
+// between tables: each update has its own answer. It runs alone after a shared
+// transaction failed, usually on a job locked for long. Then, if all yield, it skips
+// locked jobs.
 func (s *Store) update(ctx context.Context, updates []store.Update, alone bool) (out []store.Updated, err error) {
 	yields := alone && !slices.ContainsFunc(updates, func(u store.Update) bool { return !u.Yield })
 	err = s.transact(ctx, "write", s.begins.of(alone), func(tx *txn) error {
@@ -222,8 +222,7 @@ func (tx *txn) prepareLeased(ctx context.Context, c *changes, updates []store.Up
 	for _, r := range rows {
 		leases[int64(r.state.Sequence)] = r.state.Lease.ID
 	}
-	// A different lease may be one that this store has not made: its id does not tell the
-	// job.
+	// A different lease may be one that this store has not made: it may be of any job.
 	current := len(rows) == len(sorted)
 	for i := range updates {
 		current = current && leases[seqs[i]] == updates[i].Lease
