@@ -38,12 +38,53 @@ func (e *Engine) submit(ctx context.Context, s gq.Spec, complete completion) (gq
 		return refused(s.Type, err)
 	}
 	if err == nil {
-		var placed []store.Inserted
-		if placed, err = e.store.Insert(ctx, []store.Group{{Jobs: []gq.Spec{job}, Mint: e.random.mint()}}); err == nil {
-			return e.answer(s.Type, &placed[0])
+		var placed store.Inserted
+		if placed, err = e.insert(ctx, job); err == nil {
+			return e.answer(s.Type, &placed)
 		}
 	}
 	return gq.SubmitResult{}, fmt.Errorf("submit: %w", explain(err))
+}
+
+// insert stores one job. If a claim waits for it, the store may serve the claim in the same
+// commit. Such a call does not end with the context, because the claimed job would be lost until
+// its lease expires.
+func (e *Engine) insert(ctx context.Context, job gq.Spec) (store.Inserted, error) {
+	group := store.Group{Jobs: []gq.Spec{job}, Mint: e.random.mint()}
+	call := func(ctx context.Context) (store.Inserted, error) {
+		placed, err := e.store.Insert(ctx, []store.Group{group})
+		if err != nil {
+			return store.Inserted{}, err
+		}
+		return placed[0], nil
+	}
+	w := e.claims.reserve(&job)
+	if w == nil {
+		return call(ctx)
+	}
+	claim := w.claim
+	group.Claim = &claim
+	type result struct {
+		placed store.Inserted
+		err    error
+	}
+	answer := make(chan result, 1)
+	go func() {
+		asked := time.Now()
+		placed, err := call(context.WithoutCancel(ctx))
+		var claimed store.Claimed
+		if placed.Claimed != nil {
+			claimed = *placed.Claimed
+		}
+		e.claims.served(w, claimed, asked)
+		answer <- result{placed, err}
+	}()
+	select {
+	case r := <-answer:
+		return r.placed, r.err
+	case <-ctx.Done():
+		return store.Inserted{}, context.Cause(ctx)
+	}
 }
 
 // answer converts the store's result for one job.

@@ -28,7 +28,7 @@ func (l *lateStore) Insert(ctx context.Context, groups []store.Group) ([]store.I
 	l.mu.Lock()
 	l.visible = time.Now().Add(l.lag)
 	l.mu.Unlock()
-	return l.Store.Insert(ctx, groups)
+	return l.Store.Insert(ctx, withoutClaims(groups))
 }
 
 func (l *lateStore) Claim(ctx context.Context, claims []store.Claim) ([]store.Claimed, error) {

@@ -77,6 +77,8 @@ type waiter struct {
 	trying  bool          // its claim is in flight
 	leaving bool          // wants the next answer even without jobs
 	gone    bool          // wants no answer
+
+	reserved *time.Timer // ends its reservation; nil if it has none: see reserve
 }
 
 // claimResult is the answer to a waiter.
@@ -497,6 +499,47 @@ func (wq *waitQueue) attempt(tries []*waiter, before newsCounts) {
 		}
 	}
 	wq.wakeUp() // these waitlists are no longer busy and may be ready
+	wq.mu.Unlock()
+	wq.engine.giveBack(orphans)
+}
+
+// reserve returns a waiter that would claim a new job, for [store.Group.Claim], or nil if none
+// waits. Its waitlist makes no other claim until served is called, or for as long as patience.
+func (wq *waitQueue) reserve(spec *gq.Spec) *waiter {
+	if spec.Key.Name != "" || len(spec.DependsOn) > 0 || spec.Delay != 0 || !spec.RunAt.IsZero() {
+		return nil // it may have to wait for others, or exist already
+	}
+	wq.mu.Lock()
+	defer wq.mu.Unlock()
+	for l := range wq.byQueue[spec.Queue] {
+		if l.busy || l.ready {
+			continue // its claims are in flight or about to be
+		}
+		if w := l.waiters.Front().Value.(*waiter); w.claim.Selects(spec) {
+			w.trying, l.busy = true, true
+			w.reserved = time.AfterFunc(patience, func() { wq.served(w, store.Claimed{}, time.Time{}) })
+			return w
+		}
+	}
+	return nil
+}
+
+// served answers a reserved waiter. A claim that got nothing goes on waiting.
+func (wq *waitQueue) served(w *waiter, c store.Claimed, asked time.Time) {
+	orphans := c.Jobs
+	wq.mu.Lock()
+	if w.reserved != nil {
+		w.reserved.Stop()
+		w.reserved = nil
+		w.trying, w.list.busy = false, false
+		wq.retry = wake.Earlier(wq.retry, c.RetryAt)
+		if !w.gone && (len(c.Jobs) > 0 || c.Err != nil || w.leaving) {
+			wq.removeLocked(w)
+			w.got <- claimResult{c.Jobs, asked, c.Err}
+			orphans = nil
+		}
+		wq.wakeUp() // the waitlist is no longer busy and may be ready
+	}
 	wq.mu.Unlock()
 	wq.engine.giveBack(orphans)
 }

@@ -2,6 +2,7 @@ package store
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -166,4 +167,12 @@ func CheckQuery(q *gq.Query) error {
 		return &gq.InvalidError{Faults: faults}
 	}
 	return nil
+}
+
+// Selects reports whether a claim with this filter may get a job, as far as its spec tells.
+func (f Filter) Selects(s *gq.Spec) bool {
+	if !slices.Contains(f.Queues, s.Queue) || len(f.Types) > 0 && !slices.Contains(f.Types, s.Type) || f.MaxCost > 0 && s.CostUnits > f.MaxCost {
+		return false
+	}
+	return !slices.ContainsFunc(s.Requires, func(c string) bool { return !slices.Contains(f.Offers, c) })
 }

@@ -276,6 +276,11 @@ type Group struct {
 	// Mint says that the ids are only for the jobs of the group to refer to each other. A
 	// store may give the jobs other ids, which the answer tells.
 	Mint bool
+
+	// Claim, if the group is one job, may be served in the same commit, as if it came right
+	// after it. A store does so only where that costs less than a claim of its own, and
+	// never waits for it. [Inserted] tells what it got; otherwise it was not tried.
+	Claim *Claim
 }
 
 // One is a group of a single job.
@@ -283,8 +288,9 @@ func One(s gq.Spec) Group { return Group{Jobs: []gq.Spec{s}} }
 
 // Inserted is the answer to a [Group]: an error, or a place for each job.
 type Inserted struct {
-	Jobs []Placed
-	Err  error
+	Jobs    []Placed
+	Claimed *Claimed // the answer to Group.Claim, nil if it was not tried
+	Err     error
 }
 
 // Placed tells where a submitted job ended up.

@@ -109,7 +109,7 @@ func TestReadmeProgram(t *testing.T) {
 		t.Fatal(err)
 	}
 	blocks := fences(string(text), "Try it")
-	if len(blocks) != 2 || blocks[1].language != "go" || !strings.HasSuffix(blocks[0].text, "\ngo run ./cmd/gq demo\n") {
+	if len(blocks) != 2 || blocks[1].language != "go" || !strings.HasSuffix(blocks[0].text, "\nCGO_ENABLED=0 go run ./cmd/gq demo\n") {
 		t.Fatalf("the first screen is no longer what this test knows: %v", blocks)
 	}
 	got, warnings := runProgram(t.Context(), t, t.TempDir(), blocks[1].text)

@@ -21,15 +21,20 @@ func (s *Store) Claim(ctx context.Context, claims []store.Claim) ([]store.Claime
 	if err := s.inChunks(ctx, len(claims), c); err != nil {
 		return nil, err
 	}
-	for i := range claims {
+	return c.answers(ctx)
+}
+
+// answers completes the answers of claims that were committed.
+func (c *claiming) answers(ctx context.Context) ([]store.Claimed, error) {
+	for i := range c.claims {
 		store.OwnJobs(c.out[i].Jobs)
 		for k := range c.out[i].Jobs {
-			if err := s.assemble(&c.out[i].Jobs[k], c.extras[i][k], claims[i].Parts); err != nil {
+			if err := c.s.assemble(&c.out[i].Jobs[k], c.extras[i][k], c.claims[i].Parts); err != nil {
 				return nil, err
 			}
 		}
 	}
-	s.dropLate(ctx, c.out)
+	c.s.dropLate(ctx, c.out)
 	return c.out, nil
 }
 

@@ -14,11 +14,55 @@ import (
 // Insert implements [store.Store].
 func (s *Store) Insert(ctx context.Context, groups []store.Group) ([]store.Inserted, error) {
 	c := newInsertion(s, groups)
+	if len(groups) == 1 && groups[0].Claim != nil && len(groups[0].Jobs) == 1 {
+		return s.insertAndClaim(ctx, c)
+	}
 	if err := s.inChunks(ctx, len(groups), c); err != nil {
 		return nil, err
 	}
 	store.OwnInserted(c.out)
 	return c.out, nil
+}
+
+// insertAndClaim inserts a group of one job and serves its claim in the same commit.
+func (s *Store) insertAndClaim(ctx context.Context, c *insertion) ([]store.Inserted, error) {
+	if !s.reading() { // for the whole call: payloads are read after the commit
+		return nil, s.failure()
+	}
+	defer s.reads.Done()
+	claims := newClaiming(s, []store.Claim{*c.groups[0].Claim})
+	if err := s.inChunks(ctx, 1, &insertionAndClaim{c, claims}); err != nil {
+		return nil, err
+	}
+	store.OwnInserted(c.out)
+	if c.out[0].Err != nil {
+		return c.out, nil
+	}
+	claimed, err := claims.answers(ctx)
+	if err != nil {
+		return nil, err
+	}
+	c.out[0].Claimed = &claimed[0]
+	return c.out, nil
+}
+
+// insertionAndClaim is a call of Insert whose group has a claim.
+type insertionAndClaim struct {
+	*insertion
+	claims *claiming
+}
+
+func (c *insertionAndClaim) weigh(i int) int {
+	if weight := c.insertion.weigh(i); weight > 0 {
+		return weight + c.claims.weigh(0)
+	}
+	return 0
+}
+
+func (c *insertionAndClaim) apply(tx *txn, i int) {
+	if c.insertion.apply(tx, i); c.out[i].Err == nil {
+		c.claims.apply(tx, 0)
+	}
 }
 
 // insertion is one call of Insert. Its memory is allocated and its specs are encoded in

@@ -30,11 +30,11 @@ var (
 	DELETE FROM gq.ready AS s
 	WHERE s.ctid = ANY (ARRAY (` + fmt.Sprintf(candidatesOf, "s.row", "s.ctid AS row", fmt.Sprintf(presently, 3, 9), skipping) + `))
 	RETURNING ` + returned
-	// fastStamp is stamps with the configurations of the queues $10, NULL where there are none,
+	// fastStamp is stamps, for $11 new jobs, with the configurations of the queues $10, NULL where there are none,
 	// whether a lease of theirs has run out, and a job that may be claimable and was not taken
 	// out. Where the claim is short of jobs somebody else has locked it.
 	fastStamp = `
-	SELECT time, ` + clock + `, NULL::bigint[], nextval('gq.segment_id'),
+	SELECT time, ` + clock + `, ARRAY (SELECT nextval('gq.submission') FROM generate_series(1, $11::integer)), nextval('gq.segment_id'),
 		(SELECT jsonb_object_agg(name, config) FROM gq.queue WHERE name = ANY ($10) AND config IS NOT NULL),
 		EXISTS (` + fmt.Sprintf(strings.NewReplacer("$1", "$10", "$3", "$8").Replace(overdueOf), fmt.Sprintf(presently, 3, 9), "") + `),
 		(` + fmt.Sprintf(candidatesOf, "s.seq", "s.seq", fmt.Sprintf(presently, 3, 9), "") + `)
@@ -113,7 +113,7 @@ func (tx *txn) takeFast(ctx context.Context, w *want, names []string) (rows []*r
 			rows, err = tx.take(from)
 			return err
 		})
-	batch.Queue(fastStamp, append(w.fastArgs(names, known, 1), ours, names)...).QueryRow(func(row pgx.Row) error {
+	batch.Queue(fastStamp, append(w.fastArgs(names, known, 1), ours, names, 0)...).QueryRow(func(row pgx.Row) error {
 		var configs []byte
 		var other *int64
 		_, err := tx.stampFrom(row, &configs, &late, &other)

@@ -98,7 +98,7 @@ func (tx *txn) peek(ctx context.Context, f store.Filter, q gq.Queue, n int, limi
 		if err != nil {
 			return nil, err
 		}
-		if r.state = next; serves(f, *spec) {
+		if r.state = next; f.Selects(spec) {
 			rows = append(rows, r)
 		}
 	}
@@ -133,12 +133,4 @@ func (tx *txn) peek(ctx context.Context, f store.Filter, q gq.Queue, n int, limi
 		seen = append(seen, r)
 	}
 	return seen, nil
-}
-
-// serves is the filter of candidates for a job that is not in the index.
-func serves(f store.Filter, s gq.Spec) bool {
-	if len(f.Types) > 0 && !slices.Contains(f.Types, s.Type) || f.MaxCost > 0 && s.CostUnits > f.MaxCost {
-		return false
-	}
-	return !slices.ContainsFunc(s.Requires, func(c string) bool { return !slices.Contains(f.Offers, c) })
 }

@@ -73,7 +73,7 @@ func (tx *txn) send(ctx context.Context, last bool) error {
 // rows.
 func (tx *txn) write(rows map[move]*rowArrays, events segment, counts countArrays) {
 	told := false
-	for _, m := range []move{{nowhere, inReady}, {inHand, inHeld}, {inHand, inDone}} {
+	for _, m := range []move{{nowhere, inReady}, {nowhere, inHeld}, {inHand, inHeld}, {inHand, inDone}} {
 		if a := rows[m]; a != nil && !told && events.mark.id != 0 && len(counts.jobs) > 0 && (m.to != inDone || len(tx.ended) == len(a.seqs)) {
 			a.writeAll(&tx.more, m, events, counts)
 			delete(rows, m)

@@ -75,11 +75,21 @@ func (s *Store) insert(ctx context.Context, groups []store.Group, alone bool) (o
 		work.forget()
 		s.works.Put(work)
 	}()
+	var claim *want
+	if len(groups) == 1 && groups[0].Claim != nil {
+		claim = wantsOf([]store.Claim{*groups[0].Claim})[0]
+	}
 	err = s.transact(ctx, "write", s.begins.of(alone), func(tx *txn) error {
 		tx.work = work
-		out, err = tx.insert(ctx, groups, jobs)
+		if claim != nil {
+			claim.round = nil
+		}
+		out, err = tx.insert(ctx, groups, jobs, claim)
 		return err
 	})
+	if err == nil && claim != nil {
+		s.handOver(out, claim)
+	}
 	return out, err
 }
 
@@ -93,7 +103,12 @@ func jobsOf(groups []store.Group) []*gq.Spec {
 	return jobs
 }
 
-func (tx *txn) insert(ctx context.Context, groups []store.Group, jobs []*gq.Spec) ([]store.Inserted, error) {
+func (tx *txn) insert(ctx context.Context, groups []store.Group, jobs []*gq.Spec, claim *want) ([]store.Inserted, error) {
+	if claim != nil && tx.canClaim(groups) {
+		if out, done, err := tx.insertClaimed(ctx, groups[0], claim); err != nil || done {
+			return out, err
+		}
+	}
 	if tx.canInsertFast(groups, jobs) {
 		if out, done, err := tx.insertFast(ctx, groups, jobs); err != nil || done {
 			return out, err

@@ -37,7 +37,7 @@ var hot = []struct {
 		[]string{"edge_pkey"},
 	},
 	{
-		"fast stamp", fastStamp, "'{q,q}', '{1,2}', 1, '{}', '{}', -1, '{}', 1, true, '{q}'",
+		"fast stamp", fastStamp, "'{q,q}', '{1,2}', 1, '{}', '{}', -1, '{}', 1, true, '{q}', 1",
 		[]string{"Index Scan using ready_claim", belowNothing, "held_due", leaseFromFloor, "Index Scan Backward using floor_pkey", "Index Scan using early_xid", "Index Scan Backward using round_pkey"},
 	},
 	{

@@ -51,7 +51,7 @@ func (t pgxTransaction) Insert(ctx context.Context, groups []store.Group) (out [
 	registerIDs(t.types)
 	err = t.s.within(ctx, "insert", t.tx, func(tx *txn) error {
 		out, err = t.s.insertValid(groups, func(valid []store.Group) ([]store.Inserted, error) {
-			return tx.insert(ctx, valid, jobsOf(valid))
+			return tx.insert(ctx, valid, jobsOf(valid), nil)
 		})
 		return err
 	})

@@ -56,6 +56,12 @@ var insertCases = []Case{
 		run:    insertMint,
 	},
 	{
+		Name:   "Insert/Claim",
+		Clause: "a claim that comes with a job is served as if it came right after it, or not tried: it gets what precedes the job first, nothing from a paused queue or beyond a limit and nothing that it does not ask for; the answer to the submission is the same",
+		Needs:  []string{"Insert", "Claim", "Update", "Get", "History", "PutQueue", "Close"},
+		run:    insertClaim,
+	},
+	{
 		Name:   "Insert/DuplicateID",
 		Clause: "an id can be inserted once: a second insert is ErrDuplicateID and leaves the first job untouched",
 		Needs:  []string{"Insert", "Get", "History", "Counts", "Close"},
@@ -307,6 +313,64 @@ func insertMint(e *env) {
 func altered(id gq.JobID, at int) gq.JobID {
 	id[at] ^= 1
 	return id
+}
+
+func insertClaim(e *env) {
+	submit := func(settings ...setting) (placed gq.State, got []gq.Job) {
+		e.Helper()
+		spec := e.spec(settings...)
+		claim := store.Claim{Filter: store.Filter{Queues: []string{spec.Queue}, Types: []string{"wanted"}}, N: 2, Worker: "w", TTL: time.Minute, Parts: allParts}
+		answer := e.tryInsert(store.Group{Jobs: []gq.Spec{spec}, Mint: true, Claim: &claim})[0]
+		e.check("Insert with a claim", answer.Err)
+		placed = answer.Jobs[0].State
+		if placed.Status != gq.StatusScheduled || placed.Lease != nil || answer.Jobs[0].Existing {
+			e.Errorf("a submission with a claim is answered with %v, lease %v", placed.Status, placed.Lease)
+		}
+		if answer.Claimed != nil {
+			e.check("the claim of an insert", answer.Claimed.Err)
+			got = answer.Claimed.Jobs
+		}
+		return placed, got
+	}
+	data := []byte(`{"n": 1}`)
+	wanted := ofType("wanted")
+	placed, got := submit(wanted, func(s *gq.Spec) { s.Payload.Data = data })
+	if len(got) == 0 { // it was not tried
+		got = e.claim(1, with(allParts))
+	}
+	if len(got) != 1 || got[0].State.ID != placed.ID || got[0].State.Status != gq.StatusRunning || got[0].State.Lease.Worker == "" {
+		e.Fatalf("the claim got %+v, want job %s", got, placed.ID)
+	}
+	e.equal("the payload", string(got[0].Spec.Payload.Data), string(data))
+	e.equal("the state that is stored", e.state(placed.ID), got[0].State)
+	history := e.history(placed.ID)
+	if n := len(history); n != 3 || history[0].Type != gq.EventSubmitted || history[2].Type != gq.EventStarted {
+		e.Errorf("the history of a job that was claimed at once is %+v", history)
+	}
+	e.complete(got[0])
+
+	if placed, got := submit(ofType("other")); len(got) > 0 {
+		e.Errorf("a claim of other jobs got job %s", placed.ID)
+	}
+	first := e.add(inQueue("busy"), wanted)
+	second, got := submit(inQueue("busy"), wanted)
+	if len(got) > 0 && got[0].State.ID != first.ID {
+		e.Errorf("the claim got job %s before %s", got[0].State.ID, first.ID)
+	}
+	if len(got) == 0 {
+		e.claimed("what precedes the job", 2, []gq.JobID{first.ID, second.ID}, from("busy"))
+	}
+	e.put("paused", func(q *gq.Queue) { q.Paused = true })
+	e.put("narrow", func(q *gq.Queue) { q.MaxRunning = 1 })
+	for _, queue := range []string{"paused", "narrow"} {
+		if queue == "narrow" {
+			e.add(inQueue(queue), wanted)
+			e.one(from(queue))
+		}
+		if placed, got := submit(inQueue(queue), wanted); len(got) > 0 || e.state(placed.ID).Status != gq.StatusScheduled {
+			e.Errorf("a claim from a %s queue got %d jobs", queue, len(got))
+		}
+	}
 }
 
 func insertDuplicate(e *env) {
