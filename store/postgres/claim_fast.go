@@ -30,9 +30,9 @@ var (
 	DELETE FROM gq.ready AS s
 	WHERE s.ctid = ANY (ARRAY (` + fmt.Sprintf(candidatesOf, "s.row", "s.ctid AS row", fmt.Sprintf(presently, 3, 9), skipping) + `))
 	RETURNING ` + returned
-	// fastStamp is stamps, for $11 new jobs, with the configurations of the queues $10, NULL where there are none,
-	// whether a lease of theirs has run out, and a job that may be claimable and was not taken
-	// out. Where the claim is short of jobs somebody else has locked it.
+	// fastStamp is stamps for $11 new jobs, plus the configurations of the queues $10 (NULL if
+	// there are none), whether one of their leases has expired, and a job that may be claimable
+	// but was not deleted. If the claim is short of jobs, another transaction has locked that one.
 	fastStamp = `
 	SELECT time, ` + clock + `, ARRAY (SELECT nextval('gq.submission') FROM generate_series(1, $11::integer)), nextval('gq.segment_id'),
 		(SELECT jsonb_object_agg(name, config) FROM gq.queue WHERE name = ANY ($10) AND config IS NOT NULL),
