@@ -170,3 +170,40 @@ func TestSubmissionIsSlow(t *testing.T) {
 		})
 	}
 }
+
+// TestSlowSubmissionServesAWaiter: a waiter that nobody has served in the meantime gets the job
+// of a slow submission, without a second claim.
+func TestSlowSubmissionServesAWaiter(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, s := serving(t)
+		s.delay.Store(int64(10 * time.Second))
+		got := f.waits(t.Context())
+		id := f.submit(gq.Spec{})
+		if jobs := <-got; len(jobs) != 1 || jobs[0].State.ID != id || jobs[0].State.Attempt != 1 {
+			t.Errorf("the claim got %+v", jobs)
+		}
+	})
+}
+
+// TestSubmissionThatHasEnded: a submission whose context has ended stores nothing, even if a
+// worker waits.
+func TestSubmissionThatHasEnded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, _ := serving(t)
+		claim, leave := context.WithCancel(t.Context())
+		got := f.waits(claim)
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		if _, err := f.Submit(ctx, gq.Spec{Type: "t"}); err == nil {
+			t.Error("the submission was accepted")
+		}
+		synctest.Wait()
+		leave()
+		if jobs := <-got; len(jobs) != 0 {
+			t.Errorf("the claim got %+v", jobs)
+		}
+		if page := must[gq.Page](t)(f.List(t.Context(), gq.Query{})); len(page.Jobs) != 0 {
+			t.Errorf("%d jobs were stored", len(page.Jobs))
+		}
+	})
+}

@@ -47,23 +47,25 @@ func (e *Engine) submit(ctx context.Context, s gq.Spec, complete completion) (gq
 }
 
 // insert stores one job. If a claim waits for it, the store may serve the claim in the same
-// commit. Such a call does not end with the context, because the claimed job would be lost until
-// its lease expires.
+// commit. The caller may leave meanwhile; the claim still gets its job.
 func (e *Engine) insert(ctx context.Context, job gq.Spec) (store.Inserted, error) {
 	group := store.Group{Jobs: []gq.Spec{job}, Mint: e.random.mint()}
-	call := func(ctx context.Context) (store.Inserted, error) {
+	call := func() (store.Inserted, error) {
 		placed, err := e.store.Insert(ctx, []store.Group{group})
 		if err != nil {
 			return store.Inserted{}, err
 		}
 		return placed[0], nil
 	}
-	w := e.claims.reserve(&job)
-	if w == nil {
-		return call(ctx)
+	if ctx.Err() != nil {
+		return call() // which refuses it
 	}
-	claim := w.claim
-	group.Claim = &claim
+	r := e.claims.reserve(&job)
+	if r == nil {
+		return call()
+	}
+	claim := r.w.claim
+	group.Jobs[0], group.Claim = store.CopySpec(job), &claim // the caller may reuse its memory once it has left
 	type result struct {
 		placed store.Inserted
 		err    error
@@ -71,17 +73,18 @@ func (e *Engine) insert(ctx context.Context, job gq.Spec) (store.Inserted, error
 	answer := make(chan result, 1)
 	go func() {
 		asked := time.Now()
-		placed, err := call(context.WithoutCancel(ctx))
+		placed, err := call()
 		var claimed store.Claimed
 		if placed.Claimed != nil {
 			claimed = *placed.Claimed
 		}
-		e.claims.served(w, claimed, asked)
+		orphans := e.claims.served(r, claimed, asked)
 		answer <- result{placed, err}
+		e.giveBack(orphans)
 	}()
 	select {
-	case r := <-answer:
-		return r.placed, r.err
+	case got := <-answer:
+		return got.placed, got.err
 	case <-ctx.Done():
 		return store.Inserted{}, context.Cause(ctx)
 	}

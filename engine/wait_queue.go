@@ -78,7 +78,7 @@ type waiter struct {
 	leaving bool          // wants the next answer even without jobs
 	gone    bool          // wants no answer
 
-	reserved *time.Timer // ends its reservation; nil if it has none: see reserve
+	reserved *reservation // nil if it has none
 }
 
 // claimResult is the answer to a waiter.
@@ -503,9 +503,16 @@ func (wq *waitQueue) attempt(tries []*waiter, before newsCounts) {
 	wq.engine.giveBack(orphans)
 }
 
-// reserve returns a waiter that would claim a new job, for [store.Group.Claim], or nil if none
-// waits. Its waitlist makes no other claim until served is called, or for as long as patience.
-func (wq *waitQueue) reserve(spec *gq.Spec) *waiter {
+// reservation is a waiter whose claim travels with a submission: see [store.Group].
+type reservation struct {
+	w      *waiter
+	before newsCounts  // waitQueue.counts before the submission
+	timer  *time.Timer // ends it after patience
+}
+
+// reserve reserves a waiter that would claim a new job. It returns nil if none waits. The
+// waitlist makes no other claim until served is called, or for as long as patience.
+func (wq *waitQueue) reserve(spec *gq.Spec) *reservation {
 	if spec.Key.Name != "" || len(spec.DependsOn) > 0 || spec.Delay != 0 || !spec.RunAt.IsZero() {
 		return nil // it may have to wait for others, or exist already
 	}
@@ -516,32 +523,38 @@ func (wq *waitQueue) reserve(spec *gq.Spec) *waiter {
 			continue // its claims are in flight or about to be
 		}
 		if w := l.waiters.Front().Value.(*waiter); w.claim.Selects(spec) {
-			w.trying, l.busy = true, true
-			w.reserved = time.AfterFunc(patience, func() { wq.served(w, store.Claimed{}, time.Time{}) })
-			return w
+			r := &reservation{w: w, before: wq.counts}
+			r.timer = time.AfterFunc(patience, func() { wq.served(r, store.Claimed{}, time.Time{}) })
+			w.trying, w.reserved, l.busy = true, r, true
+			return r
 		}
 	}
 	return nil
 }
 
-// served answers a reserved waiter. A claim that got nothing goes on waiting.
-func (wq *waitQueue) served(w *waiter, c store.Claimed, asked time.Time) {
-	orphans := c.Jobs
+// served answers a reserved waiter and returns the jobs that it can no longer receive. A waiter
+// that got nothing goes on waiting.
+func (wq *waitQueue) served(r *reservation, c store.Claimed, asked time.Time) (orphans []gq.Job) {
 	wq.mu.Lock()
-	if w.reserved != nil {
-		w.reserved.Stop()
-		w.reserved = nil
-		w.trying, w.list.busy = false, false
+	defer wq.mu.Unlock()
+	w := r.w
+	open := w.reserved == r // patience has not ended
+	if open {
+		r.timer.Stop()
+		w.reserved, w.trying, w.list.busy = nil, false, false
 		wq.retry = wake.Earlier(wq.retry, c.RetryAt)
-		if !w.gone && (len(c.Jobs) > 0 || c.Err != nil || w.leaving) {
-			wq.removeLocked(w)
-			w.got <- claimResult{c.Jobs, asked, c.Err}
-			orphans = nil
-		}
-		wq.wakeUp() // the waitlist is no longer busy and may be ready
 	}
-	wq.mu.Unlock()
-	wq.engine.giveBack(orphans)
+	defer wq.wakeUp() // the waitlist may be no longer busy, or gone
+	got := len(c.Jobs) > 0
+	if got && len(c.Jobs) < w.claim.N && len(wq.empty) < maxEmpty {
+		wq.empty[w.list.key] = emptyResult{r.before, time.Now(), c.Unlimited}
+	}
+	if !w.gone && w.place != nil && !w.trying && (got || open && (c.Err != nil || w.leaving)) {
+		wq.removeLocked(w)
+		w.got <- claimResult{c.Jobs, asked, c.Err}
+		return nil
+	}
+	return c.Jobs
 }
 
 // failAll answers all waiters with an error of the store, except those with a claim in flight.

@@ -279,7 +279,8 @@ type Group struct {
 
 	// Claim, if the group is one job, may be served in the same commit, as if it came right
 	// after it. A store does so only where that costs less than a claim of its own, and
-	// never waits for it. [Inserted] tells what it got; otherwise it was not tried.
+	// never waits for it. [Inserted] tells what it got; otherwise it was not tried. The call
+	// does not return while the claim may still get jobs, even if its context has ended.
 	Claim *Claim
 }
 

@@ -41,10 +41,24 @@ func (c *claiming) answers(ctx context.Context) ([]store.Claimed, error) {
 // dropLate releases jobs whose leases a slow commit has mostly used up.
 func (s *Store) dropLate(ctx context.Context, answers []store.Claimed) {
 	now := s.config.Clock.Now()
-	if back := store.Late(answers, func(*gq.Lease) time.Time { return now }); len(back) > 0 {
-		if _, err := s.Update(context.WithoutCancel(ctx), back); err != nil {
-			s.log.Warn("give back jobs of a claim that took too long; their leases will expire", "dir", s.dir, "jobs", len(back), "error", err)
-		}
+	s.giveBack(ctx, store.Late(answers, func(*gq.Lease) time.Time { return now }))
+}
+
+// release releases jobs whose claim has failed.
+func (s *Store) release(ctx context.Context, jobs []gq.Job) {
+	back := make([]store.Update, len(jobs))
+	for i := range jobs {
+		back[i] = store.GiveBack(&jobs[i].State, "claim failed")
+	}
+	s.giveBack(ctx, back)
+}
+
+func (s *Store) giveBack(ctx context.Context, back []store.Update) {
+	if len(back) == 0 {
+		return
+	}
+	if _, err := s.Update(context.WithoutCancel(ctx), back); err != nil {
+		s.log.Warn("give back jobs of a claim that failed or took too long; their leases will expire", "dir", s.dir, "jobs", len(back), "error", err)
 	}
 }
 

@@ -30,7 +30,11 @@ func (s *Store) insertAndClaim(ctx context.Context, c *insertion) ([]store.Inser
 		return nil, s.failure()
 	}
 	defer s.reads.Done()
+	if err := s.usable(ctx); err != nil {
+		return nil, err
+	}
 	claims := newClaiming(s, []store.Claim{*c.groups[0].Claim})
+	ctx = context.WithoutCancel(ctx)
 	if err := s.inChunks(ctx, 1, &insertionAndClaim{c, claims}); err != nil {
 		return nil, err
 	}
@@ -39,8 +43,9 @@ func (s *Store) insertAndClaim(ctx context.Context, c *insertion) ([]store.Inser
 		return c.out, nil
 	}
 	claimed, err := claims.answers(ctx)
-	if err != nil {
-		return nil, err
+	if err != nil { // a job cannot be read, which is not the fault of the new one
+		s.release(ctx, claims.out[0].Jobs)
+		claimed = []store.Claimed{{Err: err}}
 	}
 	c.out[0].Claimed = &claimed[0]
 	return c.out, nil

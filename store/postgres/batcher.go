@@ -16,6 +16,7 @@ type batcher[In, Out any] struct {
 	weight func(*In) int   // of an item; a transaction ends with the call that reaches maxWeight
 	most   int             // maximum number of transactions in flight
 	heavy  int             // waiting weight that justifies a second transaction
+	firm   func(*In) bool  // do waits for its shared transaction even if ctx ends; nil means none
 	all    *sync.WaitGroup // the goroutines of the store
 
 	mu      sync.Mutex
@@ -30,6 +31,8 @@ type call[In, Out any] struct {
 	out   []Out
 	err   error
 	done  chan struct{} // closed when out and err are set
+
+	shared chan struct{} // closed after the shared transaction; nil unless an item is firm
 }
 
 // maxWeight is about how many jobs a shared transaction has at most.
@@ -49,6 +52,11 @@ func (l *batcher[In, Out]) do(ctx context.Context, items []In) ([]Out, error) {
 		return nil, err
 	}
 	c := &call[In, Out]{ctx: ctx, items: items, done: make(chan struct{})}
+	for i := range items {
+		if l.firm != nil && c.shared == nil && l.firm(&items[i]) {
+			c.shared = make(chan struct{})
+		}
+	}
 	l.mu.Lock()
 	l.waiting = append(l.waiting, c)
 	if l.flights == 0 || l.flights < l.most && l.weighty() {
@@ -56,6 +64,14 @@ func (l *batcher[In, Out]) do(ctx context.Context, items []In) ([]Out, error) {
 		l.all.Go(l.fly)
 	}
 	l.mu.Unlock()
+	if c.shared != nil {
+		<-c.shared
+	}
+	select {
+	case <-c.done:
+		return c.out, c.err
+	default:
+	}
 	select {
 	case <-c.done:
 		return c.out, c.err
@@ -137,8 +153,14 @@ func (l *batcher[In, Out]) share(calls []*call[In, Out]) {
 	}
 	// The transaction serves several callers, so no caller's context cancels it.
 	out, err := l.run(context.Background(), items, false)
+	landed := func(c *call[In, Out]) {
+		if c.shared != nil {
+			close(c.shared)
+		}
+	}
 	if err != nil && (len(calls) > 1 || held(err)) && !uncertain(err) {
 		for _, c := range calls {
+			landed(c)
 			l.all.Go(func() {
 				defer close(c.done)
 				c.out, c.err = l.run(c.ctx, c.items, true)
@@ -151,6 +173,7 @@ func (l *batcher[In, Out]) share(calls []*call[In, Out]) {
 			c.out, out = out[:len(c.items):len(c.items)], out[len(c.items):]
 		}
 		close(c.done)
+		landed(c)
 	}
 }
 

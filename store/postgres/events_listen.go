@@ -26,6 +26,12 @@ const (
 	probeWithin = 2 * time.Second
 	// probeAgain is how long it polls before it probes again.
 	probeAgain = time.Minute
+
+	// A node that hears of no other does not notify: joinWithin after its probe, which others
+	// answer, and again forgetAfter the last message of another node. A node that listens
+	// says so each time it polls.
+	joinWithin  = 2 * time.Second
+	forgetAfter = 3 * pollRarely
 )
 
 // notice is the content of a notification, for which PostgreSQL allows 8,000 bytes.
@@ -36,7 +42,8 @@ type notice struct {
 	Due    int64    `json:"d,omitempty"` // see effects
 	Event  int64    `json:"e,omitempty"`
 	Fresh  bool     `json:"u,omitempty"` // there may be events without numbers
-	Probe  bool     `json:"p,omitempty"`
+	Probe  bool     `json:"p,omitempty"` // a node has begun to listen
+	Here   bool     `json:"h,omitempty"` // a node listens, and nothing has changed
 }
 
 const maxNotice = 7500
@@ -55,14 +62,49 @@ func nodeName() string {
 // notify wait for each other.
 func (h *notifier) notify(ctx context.Context, c *effects, last int64, fresh bool) {
 	n := notice{Node: h.node, Queues: names(c.opened), Freed: names(c.freed), Due: c.due, Event: last, Fresh: fresh}
-	text, err := json.Marshal(n)
-	if err == nil && len(text) > maxNotice {
+	if text, err := json.Marshal(n); err == nil && len(text) > maxNotice {
 		n.Queues, n.Freed = nil, nil
-		text, err = json.Marshal(n)
 	}
-	if err == nil {
-		_, _ = h.s.pool.Exec(ctx, "SELECT pg_notify($1, $2)", h.s.pool.dialect.channel(), string(text)) // a hint
+	_ = h.send(ctx, n) // a hint
+}
+
+func (h *notifier) send(ctx context.Context, n notice) error {
+	text, err := json.Marshal(n)
+	if err != nil {
+		return err
 	}
+	_, err = h.s.pool.Exec(ctx, "SELECT pg_notify($1, $2)", h.s.pool.dialect.channel(), string(text))
+	return err
+}
+
+// aloneLocked reports whether no other node listens.
+func (h *notifier) aloneLocked() bool {
+	return !h.joined.IsZero() && time.Since(h.joined) > joinWithin && (h.met.IsZero() || time.Since(h.met) > forgetAfter)
+}
+
+// meet records a message of another node. If this node had believed to be alone, it had not
+// notified, so it announces that anything may have changed. It answers a probe.
+func (h *notifier) meet(probe bool) {
+	h.mu.Lock()
+	alone := h.aloneLocked()
+	h.met = time.Now()
+	last := h.last
+	h.mu.Unlock()
+	ctx, cancel := context.WithTimeout(context.Background(), notifierWithin)
+	defer cancel()
+	switch {
+	case alone:
+		_ = h.send(ctx, notice{Node: h.node, Event: last, Fresh: true}) // hints, both
+	case probe:
+		_ = h.send(ctx, notice{Node: h.node, Here: true})
+	}
+}
+
+// join records since when this node receives notifications; zero means that it does not.
+func (h *notifier) join(at time.Time) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.joined = at
 }
 
 // listen passes on news from other nodes while the store is open. It receives
@@ -102,8 +144,11 @@ func (h *notifier) receive(ctx context.Context) error {
 	if err := h.probe(ctx, conn); err != nil {
 		return err
 	}
+	h.join(time.Now())
+	defer h.join(time.Time{})
 	for {
 		h.poll(ctx) // for lost notifications, and those from before LISTEN
+		_ = h.send(ctx, notice{Node: h.node, Here: true})
 		for until := time.Now().Add(jitter(pollRarely)); time.Now().Before(until); {
 			waiting, cancel := context.WithDeadline(ctx, until)
 			got, err := conn.WaitForNotification(waiting)
@@ -124,11 +169,7 @@ func (h *notifier) receive(ctx context.Context) error {
 func (h *notifier) probe(ctx context.Context, conn *pgx.Conn) error {
 	ctx, cancel := context.WithTimeout(ctx, probeWithin)
 	defer cancel()
-	text, err := json.Marshal(notice{Node: h.node, Probe: true})
-	if err != nil {
-		return err
-	}
-	if _, err := h.s.pool.Exec(ctx, "SELECT pg_notify($1, $2)", h.s.pool.dialect.channel(), string(text)); err != nil {
+	if err := h.send(ctx, notice{Node: h.node, Probe: true}); err != nil {
 		return err
 	}
 	for {
@@ -147,7 +188,10 @@ func (h *notifier) probe(ctx context.Context, conn *pgx.Conn) error {
 // heard passes on a notification from another node.
 func (h *notifier) heard(payload string) {
 	var n notice
-	if json.Unmarshal([]byte(payload), &n) != nil || n.Node == h.node || n.Probe {
+	if json.Unmarshal([]byte(payload), &n) != nil || n.Node == h.node {
+		return
+	}
+	if h.meet(n.Probe); n.Probe || n.Here {
 		return
 	}
 	h.mu.Lock()

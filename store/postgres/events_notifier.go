@@ -31,6 +31,8 @@ type notifier struct {
 	next      int                      // guarded by mu; key of the next listener
 	followers int                      // guarded by mu; listeners that want events promptly
 	listening bool                     // guarded by mu; there is a goroutine for notifications
+	joined    time.Time                // guarded by mu; since when it receives notifications
+	met       time.Time                // guarded by mu; when another node sent the last one
 	last      int64                    // guarded by mu; number of the newest event known
 	polled    int64                    // guarded by mu; poll has told of events up to here; last may be greater if this node numbered other nodes' events
 }
@@ -162,6 +164,7 @@ func (h *notifier) round(must bool) (numbered bool) {
 	h.changes = effects{}
 	last := h.last
 	must = must || h.followers > 0
+	alone := h.aloneLocked()
 	h.mu.Unlock()
 	ctx, cancel := context.WithTimeout(context.Background(), notifierWithin)
 	defer cancel()
@@ -171,7 +174,7 @@ func (h *notifier) round(must bool) (numbered bool) {
 		}
 		h.spread(store.News{Event: uint64(last), DueKnown: true})
 	}
-	if must || len(changed.opened) > 0 || len(changed.freed) > 0 {
+	if !alone && (must || len(changed.opened) > 0 || len(changed.freed) > 0) {
 		h.notify(ctx, &changed, last, !must)
 	}
 	_ = h.s.raise(ctx, h.s.floors.ripe(int(h.s.floors.every.Load()))) // if it fails, claims read more of the index until the next round

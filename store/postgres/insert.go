@@ -76,8 +76,11 @@ func (s *Store) insert(ctx context.Context, groups []store.Group, alone bool) (o
 		s.works.Put(work)
 	}()
 	var claim *want
+	var invalid error
 	if len(groups) == 1 && groups[0].Claim != nil {
-		claim = wantsOf([]store.Claim{*groups[0].Claim})[0]
+		if invalid = store.CheckClaim(*groups[0].Claim); invalid == nil {
+			claim = wantsOf([]store.Claim{*groups[0].Claim})[0]
+		}
 	}
 	err = s.transact(ctx, "write", s.begins.of(alone), func(tx *txn) error {
 		tx.work = work
@@ -89,6 +92,9 @@ func (s *Store) insert(ctx context.Context, groups []store.Group, alone bool) (o
 	})
 	if err == nil && claim != nil {
 		s.handOver(out, claim)
+	}
+	if err == nil && invalid != nil {
+		out[0].Claimed = &store.Claimed{Err: fmt.Errorf("claim: %w", invalid)}
 	}
 	return out, err
 }

@@ -79,19 +79,26 @@ func (tx *txn) insertClaimed(ctx context.Context, g store.Group, w *want) (out [
 		Lease: mintLease(r.state.Sequence, random()), Worker: w.workerOf(0), Start: !w.Hold, TTL: w.TTL, CostUnits: spec.CostUnits,
 	}, tx.now)
 	if err != nil {
+		return out, true, tx.add(ctx, p) // the job is fine without its claim
+	}
+	// The spec stays the caller's: the claimed job is made of a copy.
+	body, err := appendBody(nil, spec)
+	if err != nil {
 		return nil, false, err
+	}
+	claimed, err := found(nil).assemble([]*row{{body: body, state: next}}, w.Parts)
+	if err != nil {
+		return nil, false, err
+	}
+	if isApart(spec) && w.Parts&gq.WithPayload != 0 {
+		claimed[0].Spec.Payload.Data = bytes.Clone(spec.Payload.Data)
 	}
 	r.state, b.events = next, append(b.events, events...)
 	if err := tx.add(ctx, p); err != nil {
 		return nil, false, err
 	}
-	// What the caller has given stays the caller's: the job is made of a copy of its body.
-	claimed := &row{body: bytes.Clone(r.body), state: next}
-	w.round, err = found(nil).assemble([]*row{claimed}, w.Parts)
-	if err == nil && isApart(spec) && w.Parts&gq.WithPayload != 0 {
-		w.round[0].Spec.Payload.Data = bytes.Clone(spec.Payload.Data)
-	}
-	return out, true, err
+	w.round = claimed
+	return out, true, nil
 }
 
 // handOver answers the claim of a group, once its job is committed.

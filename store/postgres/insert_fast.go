@@ -78,6 +78,7 @@ func (tx *txn) canInsertFast(groups []store.Group, jobs []*gq.Spec) bool {
 	return ours && t.pending() && tx.shared && !tx.careful &&
 		len(jobs) <= fastMost && len(jobs) == len(groups) && !slices.ContainsFunc(jobs, tardy) &&
 		!slices.ContainsFunc(groups, func(g store.Group) bool { return !g.Mint }) &&
+		!neighboursShareID(jobs) &&
 		!slices.ContainsFunc(jobs, func(spec *gq.Spec) bool {
 			return spec.Queue == matchingQueue || tx.s.guarded.has(spec.Queue) || !tx.s.registry.admits(spec.Queue)
 		})
@@ -223,4 +224,15 @@ func (s *Store) recall(ctx context.Context, m mark) (now int64, numbers []int64,
 		return tx.QueryRow(ctx, "SELECT s.time, l.jobs FROM gq.segment AS s JOIN gq.log AS l USING (id) WHERE s.id = $1", m.id).Scan(&now, &numbers)
 	})
 	return now, numbers, err
+}
+
+// neighboursShareID reports whether the ids of two consecutive jobs are equal. The log of a
+// fast insert tells its jobs apart by a change of the id.
+func neighboursShareID(jobs []*gq.Spec) bool {
+	for i := 1; i < len(jobs); i++ {
+		if jobs[i].ID == jobs[i-1].ID {
+			return true
+		}
+	}
+	return false
 }

@@ -88,6 +88,7 @@ func open(ctx context.Context, settings *pgxpool.Config, dialect *dialect, cfg s
 	s.works.New = func() any { return new(workspace) }
 	s.inserts = batcher[store.Group, store.Inserted]{
 		run: s.insert, most: 2, heavy: heavyInserts, all: &s.under, weight: func(g *store.Group) int { return len(g.Jobs) },
+		firm: func(g *store.Group) bool { return g.Claim != nil },
 	}
 	s.updates = batcher[store.Update, store.Updated]{
 		run: s.update, most: 2, heavy: heavyUpdates, all: &s.under, weight: func(u *store.Update) int { return 1 + len(u.Spawn) },
