@@ -38,6 +38,17 @@ func TestDiskFullOfWhatIsKept(t *testing.T) {
 		t.Fatal(err)
 	}
 	f.open()
+	// Files that are no longer needed are removed in the background. They must not make
+	// room later.
+	within(t, "the removal of old files", func() {
+		for {
+			m := f.store.db.Metrics()
+			if m.Table.ObsoleteCount == 0 && m.WAL.ObsoleteFiles == 0 {
+				return
+			}
+			time.Sleep(time.Millisecond)
+		}
+	})
 	before := disk.used()
 	disk.resize(before + 16*mib)
 	var odd []gq.JobID

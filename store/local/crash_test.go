@@ -35,6 +35,9 @@ func powerCuts() int {
 // that no acknowledged change is missing. What an answer showed counts as acknowledged
 // too.
 func TestPowerCut(t *testing.T) {
+	if testing.Short() {
+		t.Skip("opens hundreds of stores")
+	}
 	t.Parallel() // runs with TestModelOnDisk, which mostly waits for the disk
 	spec.Covers(t, "Q-01", "Q-03", "Q-04", "J-09")
 	h := newCrashHarness(t, rand.Uint64(), false)

@@ -41,6 +41,9 @@ var damages = []struct {
 // TestDamagedFiles damages every file of a store in many places. What can still be read
 // must be right, everything else must be reported as damaged, and nothing may panic.
 func TestDamagedFiles(t *testing.T) {
+	if testing.Short() {
+		t.Skip("opens hundreds of damaged stores")
+	}
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
 	rng := rand.New(rand.NewPCG(seed, 0))

@@ -336,6 +336,9 @@ func (f *fortress) route(token, name string, a callNeeds, scene *strings.Replace
 // Calls every RPC and every route, with every role, on the caller's own queue and on a
 // foreign one. A new one without a row fails the test.
 func TestEveryCallIsGuarded(t *testing.T) {
+	if testing.Short() {
+		t.Skip("makes every call with every token")
+	}
 	f := newFortress(t)
 	var rpcs, routes []string
 	for service, info := range f.grpc.GetServiceInfo() {

@@ -51,9 +51,17 @@ type newsroom struct {
 
 // writes has the start times of writes in progress.
 type writes struct {
-	mu   sync.Mutex
-	last int
-	now  map[int]time.Time // guarded by mu
+	mu    sync.Mutex
+	last  int
+	now   map[int]time.Time // guarded by mu
+	ended bool              // a connection or stream was closed by the server
+}
+
+// end notes that the server has closed a connection or ended a stream.
+func (w *writes) end() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.ended = true
 }
 
 // watch counts a write until done is called.
@@ -73,10 +81,14 @@ func (w *writes) watch() (done func()) {
 	}
 }
 
-// stuckFor reports whether a write has been in progress for this long.
+// stuckFor reports whether a write has been in progress for this long, or the server has
+// already given up on its reader.
 func (w *writes) stuckFor(d time.Duration) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if w.ended {
+		return true
+	}
 	for _, began := range w.now {
 		if time.Since(began) > d {
 			return true
@@ -106,6 +118,11 @@ func (c watchedConn) Write(b []byte) (int, error) {
 	return c.Conn.Write(b)
 }
 
+func (c watchedConn) Close() error {
+	c.writes.end()
+	return c.Conn.Close()
+}
+
 type watchedStream struct {
 	grpc.ServerStream
 	writes *writes
@@ -117,6 +134,7 @@ func (s watchedStream) SendMsg(m any) error {
 }
 
 func (w *writes) stream(srv any, s grpc.ServerStream, _ *grpc.StreamServerInfo, next grpc.StreamHandler) error {
+	defer w.end()
 	return next(srv, watchedStream{s, w})
 }
 

@@ -13,6 +13,9 @@ const page = "../../../docs/scheduler-api.md"
 
 // The documented examples work as written.
 func TestDocumentedExamples(t *testing.T) {
+	if testing.Short() {
+		t.Skip("starts the program")
+	}
 	text, err := os.ReadFile(page)
 	if err != nil {
 		t.Fatal(err)

@@ -100,6 +100,9 @@ func TestStories(t *testing.T) {
 
 // Runs the stories through the built program, from outside.
 func TestThroughTheProgram(t *testing.T) {
+	if testing.Short() {
+		t.Skip("starts the program many times")
+	}
 	for _, where := range places {
 		t.Run(where.name, func(t *testing.T) {
 			for _, s := range stories {

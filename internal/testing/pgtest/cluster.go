@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"time"
 )
@@ -141,6 +142,9 @@ func (c *Cluster) initialise(bin string, owner *account) error {
 		"--auth-local=trust", "--auth-host=scram-sha-256",
 		"--no-locale", "--encoding=UTF8", "--no-sync", "--no-instructions")
 	c.environment(cmd, owner)
+	// The program is ended with the thread that started it, which must therefore stay.
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("initdb: %w\n%s", err, out)
 	}
