@@ -57,7 +57,7 @@ var arrows = []arrow{
 	{pkg: "store/postgres", imports: []string{".", "store", "store/codec", "match", "internal/projection", "internal/wake", "internal/retry"}}, // match and projection: the views' columns
 
 	// Measures any store through the port.
-	{pkg: "internal/bench", imports: []string{".", "store", "engine", "worker"}, tests: []string{"store/local"}},
+	{pkg: "internal/bench", imports: []string{".", "store", "engine", "worker"}, tests: []string{"store/local", "store/codec", "match", "api/*", "internal/wire", "internal/faces/native"}},
 
 	// Carries everything from one store to another, or to a file and back.
 	{pkg: "internal/transfer", imports: []string{".", "store", "store/codec"}, tests: []string{"store/local", "store/postgres"}},

@@ -162,10 +162,13 @@ func (e *Engine) UseCallbacks(c Callbacks) { e.delivery = c }
 // Run sweeps until the context ends and then returns nil. It retries after errors of the
 // store and returns an error only if the store is closed or has failed for good.
 func (e *Engine) Run(ctx context.Context) error {
-	news := make(chan struct{}, 1)
+	news, ended := make(chan struct{}, 1), make(chan struct{}, 1)
 	idle := e.options.Sweep
 	if n, ok := e.store.(store.Notifier); ok {
-		stop := n.Notify(false, func(store.News) {
+		stop := n.Notify(false, func(n store.News) {
+			if n.Dependents {
+				wake.Up(ended)
+			}
 			wake.Up(news)
 		})
 		defer stop()
@@ -180,6 +183,9 @@ func (e *Engine) Run(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case <-timer.C:
+		case <-ended:
+			e.releaseNow(ctx)
+			continue
 		case <-news:
 			// Wait for further news, so that one sweep handles all of them.
 			if soon := last.Add(e.options.Sweep); soon.Before(next) {

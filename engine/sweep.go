@@ -90,6 +90,21 @@ func (e *Engine) release(ctx context.Context, r *SweepReport) error {
 	return nil
 }
 
+// releaseNow updates the dependents of jobs that have just ended, without waiting for the
+// next sweep, which repeats what fails here.
+func (e *Engine) releaseNow(ctx context.Context) {
+	for more := true; more; {
+		var r SweepReport
+		if err := e.release(ctx, &r); err != nil {
+			if ctx.Err() == nil {
+				e.log.Warn("release dependents", "error", err)
+			}
+			return
+		}
+		more = r.More
+	}
+}
+
 // collect deletes finished jobs past their retention.
 func (e *Engine) collect(ctx context.Context, r *SweepReport) error {
 	n, err := e.store.Collect(ctx, e.options.Batch)

@@ -258,6 +258,10 @@ type News struct {
 	Freed  []string // where a job has ended, which leaves room under a limit and changes nothing else for claims
 	Event  uint64   // number of the newest event
 
+	// Dependents says that a job has ended for which others wait: ReleaseDependents has
+	// something to do.
+	Dependents bool
+
 	// Due is the earliest instant at which time alone changes a job that the commit
 	// wrote, or an earlier one; zero if there is none. It counts only if DueKnown is set.
 	Due      time.Time

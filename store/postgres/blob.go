@@ -3,7 +3,6 @@ package postgres
 import (
 	"context"
 	"fmt"
-	"slices"
 
 	"github.com/jackc/pgx/v5"
 
@@ -44,25 +43,14 @@ func (b *blobs) write(batch *pgx.Batch) {
 		b.seqs, b.parts, b.data)
 }
 
-// finished looks up finished jobs, with the alias s, one number after the other, each in
-// its own partition. OFFSET 0 keeps the planner from reading a whole table that it
-// believes to be empty.
-const finished = `
-	unnest($1::bigint[]) AS n (seq)
-	CROSS JOIN LATERAL (SELECT * FROM gq.done WHERE seq = n.seq OFFSET 0) AS s`
-
 // statesOf reads the rows of jobs, live or finished.
 func (tx *txn) statesOf(ctx context.Context, seqs []int64) ([]*row, error) {
-	seqs = slices.Compact(slices.Sorted(slices.Values(seqs)))
-	return tx.scanRows(tx.Query(ctx, states, seqs))
+	wanted := numbersIn(seqs)
+	blocks, masks := wanted.arrays()
+	return tx.scanSome(wanted)(tx.Query(ctx, states, blocks, masks))
 }
 
-const states = `
-	SELECT ` + columns + ` FROM gq.ready AS s WHERE s.seq = ANY ($1)
-	UNION ALL
-	SELECT ` + columns + ` FROM gq.held AS s WHERE s.seq = ANY ($1)
-	UNION ALL
-	SELECT ` + columns + ` FROM ` + finished + ` WHERE ` + kept
+var states = rowsIn("gq.ready", "OFFSET 0") + " UNION ALL " + rowsIn("gq.held", "OFFSET 0") + " UNION ALL " + rowsIn("gq.done", "OFFSET 0") + " WHERE " + kept
 
 // assemble builds jobs from rows and their blobs.
 func (tx *txn) assemble(ctx context.Context, rows []*row, parts gq.Parts) ([]gq.Job, error) {

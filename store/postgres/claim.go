@@ -58,8 +58,8 @@ const overdueOf = `
 const skipping = "FOR UPDATE SKIP LOCKED"
 
 var (
-	candidates     = fmt.Sprintf(candidatesOf, columns, columns, "$3", "")
-	lockCandidates = fmt.Sprintf(candidatesOf, columns, columns, "$3", skipping)
+	candidates     = fmt.Sprintf(candidatesOf, columns, readyColumns, "$3", "")
+	lockCandidates = fmt.Sprintf(candidatesOf, columns, readyColumns, "$3", skipping)
 	overdue        = fmt.Sprintf(overdueOf, "$2", "")
 	lockOverdue    = fmt.Sprintf(overdueOf, "$2", skipping)
 )
@@ -563,8 +563,9 @@ func (tx *txn) room(ctx context.Context, q gq.Queue, n int) (int, error) {
 func (s *Store) await(ctx context.Context, jobs []int64, begin string) error {
 	return s.transact(ctx, "write", begin, func(tx *txn) error {
 		var batch pgx.Batch
+		blocks, masks := numbersIn(jobs[:1]).arrays()
 		for _, table := range []string{"gq.ready", "gq.held"} {
-			batch.Queue("SELECT FROM "+table+" WHERE seq = $1 FOR UPDATE", jobs[0])
+			batch.Queue("SELECT FROM "+rowsWith(table, "FOR UPDATE"), blocks, masks)
 		}
 		return tx.SendBatch(ctx, &batch).Close()
 	})

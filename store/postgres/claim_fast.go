@@ -139,10 +139,16 @@ func (tx *txn) takeFast(ctx context.Context, w *want, names []string) (rows []*r
 	for i, name := range names {
 		rank[name] = i
 	}
-	slices.SortFunc(rows, func(a, b *row) int {
+	order := func(a, b *row) int {
+		if a.queue != b.queue {
+			return cmp.Compare(rank[a.queue], rank[b.queue])
+		}
 		x, y := machine.Order(&a.state), machine.Order(&b.state)
-		return cmp.Or(cmp.Compare(rank[a.queue], rank[b.queue]), cmp.Compare(x.Hi, y.Hi), cmp.Compare(x.Lo, y.Lo))
-	})
+		return cmp.Or(cmp.Compare(x.Hi, y.Hi), cmp.Compare(x.Lo, y.Lo))
+	}
+	if !slices.IsSortedFunc(rows, order) {
+		slices.SortFunc(rows, order)
+	}
 	return rows, passed, late, err
 }
 

@@ -55,7 +55,7 @@ const fresh = `
 
 // numbering gives the next numbers to the fresh segments. An earlier statement must have
 // taken the head lock, so that the snapshot of this one includes what the previous holder
-// wrote. It looks the segments up by a list: a join would read a whole partition that the
+// wrote. It looks each segment up by a list of one: a join might read a whole partition that the
 // planner believes to be empty. If it numbers fewer than $1, only segments of transactions
 // open at its snapshot remain, and head.numbered advances to that snapshot's xmin.
 const numbering = `
@@ -65,8 +65,7 @@ const numbering = `
 		FROM (` + fresh + `) AS s
 		CROSS JOIN head AS h
 	), numbered AS (
-		UPDATE gq.segment AS s SET seq = (SELECT n.seq FROM fresh AS n WHERE n.id = s.id)
-		WHERE s.id = ANY (ARRAY (SELECT id FROM fresh))
+		UPDATE gq.segment AS s SET seq = n.seq FROM fresh AS n WHERE s.id = ANY (ARRAY [n.id])
 	), gone AS (
 		DELETE FROM gq.round WHERE number = (SELECT number FROM head) AND EXISTS (SELECT FROM fresh)
 	)

@@ -41,6 +41,7 @@ type notifier struct {
 type effects struct {
 	opened map[string]bool // queues where jobs may have become claimable, or a limit has changed
 	freed  map[string]bool // queues where a job has ended
+	parent bool            // a job has ended for which others wait
 	due    int64           // no later than the first instant at which time changes a written job; 0 for none
 }
 
@@ -67,12 +68,15 @@ func (c *effects) add(o *effects) {
 	c.open(names(o.opened)...)
 	c.free(names(o.freed)...)
 	c.at(o.due)
+	c.parent = c.parent || o.parent
 }
 
-func (c *effects) none() bool { return len(c.opened) == 0 && len(c.freed) == 0 && c.due == 0 }
+func (c *effects) none() bool {
+	return len(c.opened) == 0 && len(c.freed) == 0 && c.due == 0 && !c.parent
+}
 
 func (c *effects) news(last int64) store.News {
-	n := store.News{Queues: names(c.opened), Freed: names(c.freed), Event: uint64(last), DueKnown: true}
+	n := store.News{Queues: names(c.opened), Freed: names(c.freed), Event: uint64(last), Dependents: c.parent, DueKnown: true}
 	if c.due != 0 {
 		n.Due = instant(c.due)
 	}

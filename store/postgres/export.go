@@ -72,15 +72,16 @@ func (s *Store) Export(ctx context.Context) (store.Export, error) {
 // numbers of events and document versions, the queues and pools, and the rows of gq.live,
 // which change even if a job changes without an event.
 func (x *export) begin(ctx context.Context) error {
-	var event, fresh, gone, at, lastJob, lastDoc, done int64
+	var event, fresh, gone, at, lastJob, lastDoc, done, jobs int64
 	var made string
 	err := x.tx.QueryRow(ctx, `
 		SELECT event, (SELECT coalesce(sum(events), 0)::bigint FROM gq.segment WHERE seq IS NULL), gone, time,
 			(SELECT CASE WHEN is_called THEN last_value ELSE 0 END FROM gq.submission),
 			(SELECT CASE WHEN is_called THEN last_value ELSE 0 END FROM gq.doc_version),
-			(SELECT coalesce(sum(jobs), 0)::bigint FROM `+tally+` WHERE status >= $1),
+			(SELECT coalesce(sum(jobs) FILTER (WHERE status >= $1), 0)::bigint FROM `+tally+`),
+			(SELECT coalesce(sum(jobs), 0)::bigint FROM `+tally+`),
 			(SELECT min(applied_at)::text FROM gq.migration)
-		FROM gq.head`, int16(gq.StatusCompleted)).Scan(&event, &fresh, &gone, &at, &lastJob, &lastDoc, &done, &made)
+		FROM gq.head`, int16(gq.StatusCompleted)).Scan(&event, &fresh, &gone, &at, &lastJob, &lastDoc, &done, &jobs, &made)
 	if err != nil {
 		return err
 	}
@@ -96,7 +97,7 @@ func (x *export) begin(ctx context.Context) error {
 	}
 	x.head = store.Head{
 		LastJob: uint64(lastJob), LastEvent: uint64(event + fresh), Gone: uint64(gone), LastDoc: uint64(lastDoc),
-		Time: instant(at), Jobs: live + done,
+		Time: instant(at), Jobs: jobs,
 	}
 	h := sha256.New()
 	fmt.Fprintf(h, "postgres %s %d %d %d %d %d %s %s %s", made, x.head.LastEvent, gone, lastDoc, done, live, states, queues, pools)
@@ -317,27 +318,7 @@ func (x *export) jobs(ctx context.Context, after string, limit int, items *store
 	if err != nil {
 		return "", err
 	}
-	rows, err := x.tx.Query(ctx, `
-		SELECT j.seq, j.size + (SELECT coalesce(sum(octet_length(b.data)), 0)::bigint FROM gq.blob AS b WHERE b.seq = j.seq)
-		FROM (
-			(SELECT seq, octet_length(body) AS size FROM gq.live WHERE seq > $1 ORDER BY seq LIMIT $2)
-			UNION ALL
-			(SELECT seq, octet_length(body) FROM gq.done WHERE seq > $1 ORDER BY seq LIMIT $2)
-			ORDER BY seq
-			LIMIT $2
-		) AS j`, from, limit)
-	if err != nil {
-		return "", err
-	}
-	var seqs []int64
-	var seq, size, total int64
-	_, err = pgx.ForEachRow(rows, []any{&seq, &size}, func() error {
-		if total < store.ItemBytes {
-			seqs = append(seqs, seq)
-			total += size
-		}
-		return nil
-	})
+	seqs, err := x.next(ctx, from, limit)
 	if err != nil || len(seqs) == 0 {
 		return "", err
 	}
@@ -358,6 +339,62 @@ func (x *export) jobs(ctx context.Context, after string, limit int, items *store
 		}
 	}
 	return strconv.FormatInt(seqs[len(seqs)-1], 10), err
+}
+
+// next lists the jobs after a number, in order: at least one if there is any, at most
+// limit, and fewer if they are large.
+func (x *export) next(ctx context.Context, after int64, limit int) ([]int64, error) {
+	most := limit + 2*blockSize // the first block may have nothing new, and the last one is left out if it is not complete
+	rows, err := x.tx.Query(ctx, `
+		(SELECT seq, members, octet_length(body) FROM gq.live WHERE seq >= $1 ORDER BY seq LIMIT $2)
+		UNION ALL
+		(SELECT seq, members, octet_length(body) FROM gq.done WHERE seq >= $1 ORDER BY seq LIMIT $2)
+		ORDER BY seq
+		LIMIT $2`, blockOf(after+1), most)
+	if err != nil {
+		return nil, err
+	}
+	var seqs []int64
+	sizes := make(map[int64]int64)
+	var seq, size, last int64
+	var members *int64
+	read := 0
+	_, err = pgx.ForEachRow(rows, []any{&seq, &members, &size}, func() error {
+		jobs := numbersOfRow(seq, members)
+		for _, job := range jobs {
+			if job > after {
+				seqs = append(seqs, job)
+				sizes[job] = size / int64(len(jobs))
+			}
+		}
+		read++
+		last = blockOf(seq)
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	slices.Sort(seqs)
+	if read == most { // there may be more rows of the last block
+		seqs = slices.DeleteFunc(seqs, func(seq int64) bool { return seq >= last })
+	}
+	seqs = seqs[:min(len(seqs), limit)]
+	rows, err = x.tx.Query(ctx, "SELECT seq, sum(octet_length(data))::bigint FROM gq.blob WHERE seq = ANY ($1) GROUP BY seq", seqs)
+	if err != nil {
+		return nil, err
+	}
+	_, err = pgx.ForEachRow(rows, []any{&seq, &size}, func() error {
+		sizes[seq] += size
+		return nil
+	})
+	total := int64(0)
+	for i, seq := range seqs {
+		if total >= store.ItemBytes {
+			return seqs[:i], err
+		}
+		total += sizes[seq]
+	}
+	return seqs, err
 }
 
 // keys returns when the idempotency keys of jobs expire, by job.

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/gopherqueue/gq/machine"
 	"github.com/gopherqueue/gq/store/codec"
@@ -72,15 +73,19 @@ func (tx *txn) send(ctx context.Context, last bool) error {
 // group, shares a statement with events and counts: a statement costs as much as a few
 // rows.
 func (tx *txn) write(rows map[move]*rowArrays, events segment, counts countArrays) {
+	tx.writePacks("held", tx.packs)
+	tx.packs = nil
+	for m, a := range rows {
+		if (m.from == nowhere || m.from == inHand) && m.to != inReady && !tx.apart {
+			a.packRows(m.to)
+		}
+	}
 	told := false
 	for _, m := range []move{{nowhere, inReady}, {nowhere, inHeld}, {inHand, inHeld}, {inHand, inDone}} {
-		if a := rows[m]; a != nil && !told && events.mark.id != 0 && len(counts.jobs) > 0 && (m.to != inDone || len(tx.ended) == len(a.seqs)) {
-			a.writeAll(&tx.more, m, events, counts)
+		if a := rows[m]; a != nil && !told && events.mark.id != 0 && len(counts.jobs) > 0 {
+			tx.writeAll(a, m, events, counts)
 			delete(rows, m)
 			told = true
-			if m.to == inDone {
-				tx.ended = nil // writeAll has written them
-			}
 		}
 	}
 	if !told {
@@ -105,7 +110,8 @@ type rowArrays struct {
 	queues, limited, fairs []string
 	datas, bodies          [][]byte
 	created                []int64
-	priorities             []int16 // only for rows that move to gq.done
+	members                []*int64 // only for rows that move to gq.held or gq.done; nil if each has one job
+	scratch                []byte   // for packItems
 
 	// Only for rows that move to gq.ready; costs also for rows that move to gq.held.
 	costs           []int64
@@ -116,13 +122,7 @@ type rowArrays struct {
 // add appends a row. The first one allocates room for n rows.
 func (a *rowArrays) add(r *row, m move, data []byte, n int) error {
 	if a.seqs == nil || cap(a.seqs) < n && len(a.seqs) == 0 {
-		numbers, names := make([]int64, 7*n), make([]string, 3*n)
-		a.seqs, a.his, a.los, a.runs = numbers[:0:n], numbers[n:n:2*n], numbers[2*n:2*n:3*n], numbers[3*n:3*n:4*n]
-		a.ends, a.created, a.instants = numbers[4*n:4*n:5*n], numbers[5*n:5*n:6*n], numbers[6*n:6*n]
-		a.queues, a.limited, a.fairs = names[:0:n], names[n:n:2*n], names[2*n:2*n]
-		bytes := make([][]byte, 2*n)
-		a.dues, a.statuses, a.datas, a.bodies = make([]*int64, 0, n), make([]int16, 0, n), bytes[:0:n], bytes[n:n]
-		a.costs, a.types, a.requires = nil, nil, nil
+		a.grow(n)
 	}
 	s, order := &r.state, machine.Order(&r.state)
 	a.seqs = append(a.seqs, int64(s.Sequence))
@@ -136,11 +136,7 @@ func (a *rowArrays) add(r *row, m move, data []byte, n int) error {
 	a.statuses, a.queues = append(a.statuses, int16(s.Status)), append(a.queues, r.queue)
 	a.limited, a.fairs = append(a.limited, r.limit), append(a.fairs, r.fair)
 	a.datas, a.bodies, a.created = append(a.datas, data), append(a.bodies, r.body), append(a.created, nanoseconds(s.CreatedAt))
-	if m.to == inDone {
-		a.priorities = append(a.priorities, int16(s.Priority()))
-		return nil
-	}
-	if m.from == m.to || m.from == inReady {
+	if m.to == inDone || m.from == m.to || m.from == inReady {
 		return nil // the cost stays or moves with the row
 	}
 	spec, err := r.specOf()
@@ -152,12 +148,39 @@ func (a *rowArrays) add(r *row, m move, data []byte, n int) error {
 	return nil
 }
 
+// alike reports whether the rows, which are new, differ only in their numbers, bodies and
+// data.
+func (a *rowArrays) alike() bool {
+	if a.demanding || len(a.seqs) == 0 {
+		return false
+	}
+	for i := range a.seqs {
+		if a.his[i] != a.his[0] || a.los[i] != signed(uint64(a.seqs[i])) || a.runs[i] != a.runs[0] || a.created[i] != a.created[0] ||
+			a.costs[i] != a.costs[0] || a.statuses[i] != a.statuses[0] || a.queues[i] != a.queues[0] || a.limited[i] != a.limited[0] ||
+			a.fairs[i] != a.fairs[0] || a.types[i] != a.types[0] || (a.dues[i] == nil) != (a.dues[0] == nil) || a.dues[i] != nil && *a.dues[i] != *a.dues[0] {
+			return false
+		}
+	}
+	return true
+}
+
+// grow allocates room for n rows.
+func (a *rowArrays) grow(n int) {
+	numbers, names := make([]int64, 7*n), make([]string, 3*n)
+	a.seqs, a.his, a.los, a.runs = numbers[:0:n], numbers[n:n:2*n], numbers[2*n:2*n:3*n], numbers[3*n:3*n:4*n]
+	a.ends, a.created, a.instants = numbers[4*n:4*n:5*n], numbers[5*n:5*n:6*n], numbers[6*n:6*n]
+	a.queues, a.limited, a.fairs = names[:0:n], names[n:n:2*n], names[2*n:2*n]
+	bytes := make([][]byte, 2*n)
+	a.dues, a.statuses, a.datas, a.bodies = make([]*int64, 0, n), make([]int16, 0, n), bytes[:0:n], bytes[n:n]
+	a.costs, a.types, a.requires = nil, nil, nil
+}
+
 // reset empties the arrays and keeps their memory.
 func (a *rowArrays) reset() {
 	a.seqs, a.his, a.los, a.runs, a.dues = a.seqs[:0], a.his[:0], a.los[:0], a.runs[:0], a.dues[:0]
 	a.instants, a.ends, a.statuses, a.queues = a.instants[:0], a.ends[:0], a.statuses[:0], a.queues[:0]
 	a.limited, a.fairs, a.datas, a.bodies, a.created = a.limited[:0], a.fairs[:0], a.datas[:0], a.bodies[:0], a.created[:0]
-	a.costs, a.types, a.requires, a.demanding, a.priorities = a.costs[:0], a.types[:0], a.requires[:0], false, a.priorities[:0]
+	a.costs, a.types, a.requires, a.demanding = a.costs[:0], a.types[:0], a.requires[:0], false
 }
 
 func (a *rowArrays) forget() {
@@ -254,18 +277,23 @@ const (
 				unnest($10::text[]) AS limited, unnest($11::text[]) AS fair, unnest($12::text[]) AS type,
 				unnest($13::bytea[]) AS body, unnest($14::bytea[]) AS data%s
 		) AS n`
+	// beReadyAlike is beReady for new jobs that differ in nothing else: see insertedFast.
+	beReadyAlike = `
+		INSERT INTO gq.ready (seq, order_hi, order_lo, run_at, due, created, cost, status, queue, limited, fair, type, body, data)
+		SELECT n.seq, $4::bigint, ` + orderLo + `, $5::bigint, $6::bigint, $7::bigint, $8::bigint, $9::smallint, $10::text, nullif($11::text, ''), $12::text, $13::text, n.body, n.data
+		FROM (SELECT unnest($1::bigint[]) AS seq, unnest($2::bytea[]) AS body, unnest($3::bytea[]) AS data) AS n`
 	beHeld = `
-		INSERT INTO gq.held (seq, due, created, cost, status, queue, limited, fair, body, data)
-		SELECT n.seq, n.due, n.created, n.cost, n.status, n.queue, nullif(n.limited, ''), n.fair, n.body, n.data
+		INSERT INTO gq.held (seq, members, due, created, cost, status, queue, limited, fair, body, data)
+		SELECT n.seq, n.members, n.due, n.created, n.cost, n.status, n.queue, nullif(n.limited, ''), n.fair, n.body, n.data
 		FROM (
 			SELECT unnest($1::bigint[]) AS seq, unnest($2::bigint[]) AS due, unnest($3::bigint[]) AS created,
 				unnest($4::bigint[]) AS cost, unnest($5::smallint[]) AS status, unnest($6::text[]) AS queue,
 				unnest($7::text[]) AS limited, unnest($8::text[]) AS fair, unnest($9::bytea[]) AS body,
-				unnest($10::bytea[]) AS data
+				unnest($10::bytea[]) AS data, unnest($11::bigint[]) AS members
 		) AS n`
 	beDone = `
-		INSERT INTO gq.done (seq, ended, created, status, queue, fair, body, data)
-		SELECT unnest($1::bigint[]), unnest($2::bigint[]), unnest($3::bigint[]), unnest($4::smallint[]), unnest($5::text[]),
+		INSERT INTO gq.done (seq, members, ended, created, status, queue, fair, body, data)
+		SELECT unnest($1::bigint[]), unnest($9::bigint[]), unnest($2::bigint[]), unnest($3::bigint[]), unnest($4::smallint[]), unnest($5::text[]),
 			unnest($6::text[]), unnest($7::bytea[]), unnest($8::bytea[])`
 	stayReady = `
 		UPDATE gq.ready AS s
@@ -330,8 +358,9 @@ var (
 	// Most jobs require nothing; parsing an array takes as long as writing the row.
 	beReadyPlain     = either(fmt.Sprintf(beReady, "NULL", ""), 14, "")
 	beReadyDemanding = either(fmt.Sprintf(beReady, "nullif(n.requires, '{}')::text[]", ", unnest($15::text[]) AS requires"), 15, "")
-	beHeldEither     = either(beHeld, 10, "")
-	beDoneEither     = either(beDone, 8, andEnded)
+	beReadyAlikeBoth = either(beReadyAlike, 13, "")
+	beHeldEither     = either(beHeld, 11, "")
+	beDoneEither     = either(beDone, 9, andEnded)
 )
 
 func (a *rowArrays) write(batch *pgx.Batch, m move) {
@@ -361,10 +390,15 @@ type statement struct{ alone, told string }
 func (a *rowArrays) insert(to home) (statement, []any) {
 	switch to {
 	case inHeld:
-		return beHeldEither, []any{a.seqs, a.dues, a.created, a.costs, a.statuses, a.queues, a.limited, a.fairs, a.bodies, a.datas}
+		return beHeldEither, []any{a.seqs, a.dues, a.created, a.costs, a.statuses, a.queues, a.limited, a.fairs, a.bodies, a.datas, a.members}
 	case inDone:
-		return beDoneEither, []any{a.seqs, a.ends, a.created, a.statuses, a.queues, a.fairs, a.bodies, a.datas}
+		return beDoneEither, []any{a.seqs, a.ends, a.created, a.statuses, a.queues, a.fairs, a.bodies, a.datas, a.members}
 	default:
+		if a.alike() {
+			return beReadyAlikeBoth, []any{
+				a.seqs, a.bodies, a.datas, a.his[0], a.runs[0], a.dues[0], a.created[0], a.costs[0], a.statuses[0], a.queues[0], a.limited[0], a.fairs[0], a.types[0],
+			}
+		}
 		args := []any{
 			a.seqs, a.his, a.los, a.runs, a.dues, a.created, a.costs, a.statuses, a.queues, a.limited, a.fairs, a.types, a.bodies, a.datas,
 		}
@@ -376,20 +410,32 @@ func (a *rowArrays) insert(to home) (statement, []any) {
 }
 
 // writeAll queues rows that are in no table, with their events and counts.
-func (a *rowArrays) writeAll(batch *pgx.Batch, m move, s segment, c countArrays) {
+func (tx *txn) writeAll(a *rowArrays, m move, s segment, c countArrays) {
 	sql, args := a.insert(m.to)
 	args = append(args, s.mark.id, s.time, s.n, s.mark.token, s.data, c.queues, c.statuses, c.jobs)
-	if m.to == inDone {
-		args = append(args, a.priorities)
+	if m.to != inDone {
+		tx.more.Queue(sql.told, args...)
+		return
 	}
-	batch.Queue(sql.told, args...)
+	tx.more.Queue(sql.told, append(args, tx.endedArrays()...)...).Query(func(rows pgx.Rows) error {
+		var waiting bool
+		_, err := pgx.ForEachRow(rows, []any{&waiting}, func() error {
+			tx.changes.parent = tx.changes.parent || waiting
+			return nil
+		})
+		return err
+	})
 }
 
 // either makes both forms of a statement that has n parameters.
 func either(rows string, n int, more string) statement {
+	last := ""
+	if more == andEnded {
+		last = "\n		RETURNING EXISTS (SELECT FROM ended)"
+	}
 	at := func(k int) string { return "$" + strconv.Itoa(n+k) }
 	return statement{alone: rows, told: strings.NewReplacer(
-		"$id", at(1), "$time", at(2), "$events", at(3), "$token", at(4), "$data", at(5), "$queues", at(6), "$statuses", at(7), "$jobs", at(8), "$priorities", at(9),
+		"$id", at(1), "$time", at(2), "$events", at(3), "$token", at(4), "$data", at(5), "$queues", at(6), "$statuses", at(7), "$jobs", at(8), "$parents", at(9), "$ends", at(10), "$priorities", at(11),
 	).Replace(`
 		WITH moved AS (` + rows + `
 		), segment AS (
@@ -398,7 +444,7 @@ func either(rows string, n int, more string) statement {
 			INSERT INTO gq.log (id, data) VALUES ($id, $data)
 		)` + more + `
 		INSERT INTO gq.delta (queue, status, jobs)
-		SELECT unnest($queues::text[]), unnest($statuses::smallint[]), unnest($jobs::bigint[])`)}
+		SELECT unnest($queues::text[]), unnest($statuses::smallint[]), unnest($jobs::bigint[])` + last)}
 }
 
 // andEnded adds markers for ReleaseDependents to beDone: see writeEnded.
@@ -406,8 +452,9 @@ const andEnded = `, ended AS (
 			INSERT INTO gq.ended (parent, status, priority)
 			SELECT n.seq, n.status, n.priority
 			FROM (
-				SELECT unnest($1::bigint[]) AS seq, unnest($4::smallint[]) AS status, unnest($priorities::smallint[]) AS priority
+				SELECT unnest($parents::bigint[]) AS seq, unnest($ends::smallint[]) AS status, unnest($priorities::smallint[]) AS priority
 			) AS n ` + awaited + `
+			RETURNING parent
 		)`
 
 // awaited selects the jobs n that a child waits for, looking up each by number: with
@@ -431,18 +478,27 @@ func (tx *txn) writeEnded() {
 	if len(tx.ended) == 0 {
 		return
 	}
-	var seqs []int64
-	var statuses, priorities []int16
-	for _, e := range tx.ended {
-		seqs, statuses, priorities = append(seqs, e.seq), append(statuses, e.status), append(priorities, e.priority)
-	}
 	tx.more.Queue(`
 		INSERT INTO gq.ended (parent, status, priority)
 		SELECT n.seq, n.status, n.priority
 		FROM (
 			SELECT unnest($1::bigint[]) AS seq, unnest($2::smallint[]) AS status, unnest($3::smallint[]) AS priority
 		) AS n `+awaited,
-		seqs, statuses, priorities)
+		tx.endedArrays()...).Exec(func(tag pgconn.CommandTag) error {
+		tx.changes.parent = tx.changes.parent || tag.RowsAffected() > 0
+		return nil
+	})
+}
+
+// endedArrays returns the numbers, statuses and priorities of the ended jobs, which the
+// caller writes.
+func (tx *txn) endedArrays() []any {
+	seqs, statuses, priorities := make([]int64, len(tx.ended)), make([]int16, len(tx.ended)), make([]int16, len(tx.ended))
+	for i, e := range tx.ended {
+		seqs[i], statuses[i], priorities[i] = e.seq, e.status, e.priority
+	}
+	tx.ended = nil
+	return []any{seqs, statuses, priorities}
 }
 
 // segment is the events of a transaction, or of a part of one, as they are stored.

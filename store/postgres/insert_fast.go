@@ -28,7 +28,15 @@ import (
 // The final SELECT runs first: it sets lock_timeout, so that the inserts wait no longer
 // for a lock than other shared transactions do. If it returns no row, nothing was
 // written: a queue has limits, or a new day has begun.
-const insertedFast = `
+//
+// The first of the two statements is for jobs that differ in anything but what all jobs
+// differ in; the second, for all others, takes a column that is equal in all of them as
+// one value. unnest takes time for each column of each row.
+var insertedFast, insertedAlike = insertedFastOf("unnest(%s[])"), insertedFastOf("%s")
+
+func insertedFastOf(column string) string {
+	of := func(parameter string) string { return fmt.Sprintf(column, parameter) }
+	return `
 	WITH stamp AS MATERIALIZED (
 		SELECT s.now, s.seqs
 		FROM (
@@ -46,9 +54,9 @@ const insertedFast = `
 		SELECT n.seq, n.hi, ` + orderLo + `, n.now, n.now + n.due, n.now, n.cost, n.status, n.queue, nullif(n.limited, ''), n.fair, n.type,
 			n.body, overlay(n.data PLACING n.created FROM n.at FOR 8)
 		FROM (
-			SELECT now, int8send(now) AS created, unnest(seqs) AS seq, unnest($6::bigint[]) AS hi, unnest($7::bigint[]) AS due,
-				unnest($8::bigint[]) AS cost, unnest($9::smallint[]) AS status, unnest($10::text[]) AS queue,
-				unnest($11::text[]) AS limited, unnest($12::text[]) AS fair, unnest($13::text[]) AS type,
+			SELECT now, int8send(now) AS created, unnest(seqs) AS seq, ` + of("$6::bigint") + ` AS hi, ` + of("$7::bigint") + ` AS due,
+				` + of("$8::bigint") + ` AS cost, ` + of("$9::smallint") + ` AS status, ` + of("$10::text") + ` AS queue,
+				` + of("$11::text") + ` AS limited, ` + of("$12::text") + ` AS fair, ` + of("$13::text") + ` AS type,
 				unnest($14::bytea[]) AS body, unnest($15::bytea[]) AS data, unnest($16::smallint[]) AS at
 			FROM stamp
 		) AS n
@@ -63,6 +71,7 @@ const insertedFast = `
 	SELECT now, seqs, nextval('gq.segment_id')
 	FROM stamp
 	WHERE set_config('lock_timeout', '` + lockWait + `', true) IS NOT NULL`
+}
 
 // unguarded is contained in the configuration of every queue that is not guarded.
 const unguarded = `{"MaxDepth": 0, "Fair": false}`
@@ -127,11 +136,14 @@ func (tx *txn) insertFast(ctx context.Context, groups []store.Group, jobs []*gq.
 	var batch pgx.Batch
 	var now, spare int64
 	var numbers []int64
-	batch.Queue(insertedFast,
-		len(jobs), tx.s.latest.Load(), clock, counts.queues, events.mark.id,
-		rows.his, rows.dues, rows.costs, rows.statuses, rows.queues, rows.limited, rows.fairs, rows.types, rows.bodies, rows.datas, places,
-		events.n, events.mark.token, events.data, counts.queues, counts.statuses, counts.jobs,
-	).Query(func(rows pgx.Rows) error {
+	sql, args := insertedFast, []any{len(jobs), tx.s.latest.Load(), clock, counts.queues, events.mark.id}
+	if rows.alike() {
+		sql, args = insertedAlike, append(args, rows.his[0], rows.dues[0], rows.costs[0], rows.statuses[0], rows.queues[0], rows.limited[0], rows.fairs[0], rows.types[0])
+	} else {
+		args = append(args, rows.his, rows.dues, rows.costs, rows.statuses, rows.queues, rows.limited, rows.fairs, rows.types)
+	}
+	args = append(args, rows.bodies, rows.datas, places, events.n, events.mark.token, events.data, counts.queues, counts.statuses, counts.jobs)
+	batch.Queue(sql, args...).Query(func(rows pgx.Rows) error {
 		_, err := pgx.ForEachRow(rows, []any{&now, &numbers, &spare}, func() error { return nil })
 		return err
 	})

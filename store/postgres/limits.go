@@ -341,7 +341,7 @@ func (tx *txn) liveRows(ctx context.Context, queue, lock string) ([]*row, error)
 		if how == "FOR UPDATE" {
 			how += waiting(i)
 		}
-		rows, err := tx.scanRows(tx.Query(ctx, "SELECT "+columns+" FROM "+table+" AS s WHERE s.queue = $1 ORDER BY s.seq "+how, queue))
+		rows, err := tx.scanRows(tx.Query(ctx, "SELECT "+columnsOf(table)+" FROM "+table+" AS s WHERE s.queue = $1 ORDER BY s.seq "+how, queue))
 		if err != nil {
 			return nil, err
 		}

@@ -514,12 +514,12 @@ func TestLimitsOfTwoNodes(t *testing.T) {
 func TestSettlementBehindALock(t *testing.T) {
 	nodes := twoNodes(t)
 	s := nodes[0]
-	mustInsert(t, s, newSpec("q"), newSpec("q"))
-	claimed, err := s.Claim(t.Context(), []store.Claim{claimFrom("q", 2)})
-	if err != nil || len(claimed[0].Jobs) != 2 {
+	mustInsert(t, s, newSpec("locked"), newSpec("free"))
+	claimed, err := s.Claim(t.Context(), []store.Claim{claimFrom("locked", 1), claimFrom("free", 1)})
+	if err != nil || len(claimed[0].Jobs) != 1 || len(claimed[1].Jobs) != 1 {
 		t.Fatal(err, claimed)
 	}
-	locked, free := claimed[0].Jobs[0], claimed[0].Jobs[1]
+	locked, free := claimed[0].Jobs[0], claimed[1].Jobs[0]
 	tx, err := connect(t, s.URL()).Begin(t.Context())
 	if err != nil {
 		t.Fatal(err)

@@ -98,8 +98,11 @@ func (s *Store) startDay(ctx context.Context) error {
 func (tx *txn) create(ctx context.Context, p partition) error {
 	for _, of := range partitioned {
 		sql := "CREATE TABLE " + p.table(of) + " (LIKE gq." + of + " INCLUDING ALL)"
-		if of == "segment" { // every row is updated once, when its events are numbered
+		switch of {
+		case "segment": // every row is updated once, when its events are numbered
 			sql += " WITH (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_cost_delay = 1)"
+		case "done": // a row has several jobs
+			sql += " WITH (toast_tuple_target = 8160)"
 		}
 		if _, err := tx.Exec(ctx, sql); err != nil {
 			return err
@@ -274,10 +277,10 @@ func (tx *txn) spent(ctx context.Context) ([]partition, error) {
 	return nil, err
 }
 
-// remainder counts the jobs of a partition that are left and those that are gone, each
-// kind and status only up to carryMost + 1.
+// remainder counts the jobs of a partition that are left and those that are gone. For each
+// kind and status it reads at most carryMost + 1 rows.
 func (tx *txn) remainder(ctx context.Context, p partition) (left, gone int, err error) {
-	const some = "SELECT count(*) FROM (SELECT FROM gq."
+	const some = "SELECT coalesce(sum(" + membersCount + "), 0)::bigint FROM (SELECT members FROM gq."
 	err = tx.QueryRow(ctx, some+"live WHERE seq >= $1 AND seq < $2 LIMIT $3) AS s", p.first, p.past, carryMost+1).Scan(&left)
 	for _, status := range endings {
 		if err != nil {
@@ -384,9 +387,9 @@ const readMost = 1_000_000
 // partitions: their jobs have no segments in an older one.
 func (tx *txn) left(ctx context.Context, p partition) (l leftover, err error) {
 	rows, err := tx.Query(ctx, `
-		SELECT s.seq, s.data FROM gq.live AS s WHERE s.seq < $1
+		SELECT s.seq, s.members, s.data FROM gq.live AS s WHERE s.seq < $1
 		UNION ALL
-		SELECT s.seq, s.data FROM gq.done AS s WHERE s.seq < $1 AND `+kept+`
+		SELECT s.seq, s.members, s.data FROM gq.done AS s WHERE s.seq < $1 AND `+kept+`
 		LIMIT $2`,
 		p.past, readMost+1)
 	if err != nil {
@@ -395,16 +398,14 @@ func (tx *txn) left(ctx context.Context, p partition) (l leftover, err error) {
 	l.jobs = make(map[gq.JobID]bool)
 	known := make(map[int64]bool)
 	read := 0
-	var seq int64
-	var data []byte
-	_, err = pgx.ForEachRow(rows, []any{&seq, &data}, func() error {
+	var policy policies
+	add := func(seq int64, _, data []byte) error {
 		if read++; read > readMost {
 			return errBusy
 		}
 		if seq >= p.first {
 			l.seqs = append(l.seqs, seq)
 		}
-		var policy policies
 		r, err := tx.s.decodeRow(data, seq, &policy)
 		if err != nil {
 			return err
@@ -420,6 +421,12 @@ func (tx *txn) left(ctx context.Context, p partition) (l leftover, err error) {
 			}
 		}
 		return nil
+	}
+	var seq int64
+	var members *int64
+	var data []byte
+	_, err = pgx.ForEachRow(rows, []any{&seq, &members, &data}, func() error {
+		return eachMember(seq, members, nil, data, nil, add)
 	})
 	for id := range known {
 		l.segments = append(l.segments, id)

@@ -66,8 +66,8 @@ func TestWorkUnderAHeldSnapshot(t *testing.T) {
 			[]any{queues, bands, now, []string{}, []string{}, -1, []string{}, 100},
 			4 * each, cycles * each,
 		},
-		{"overdue", "held_due", lockOverdue, []any{[]string{"q"}, now, 100}, 4 * each, cycles * each},
-		{"next lease to run out", "held_due", dueNext, []any{now - int64(cycles*time.Hour)}, 4 * each, cycles * each},
+		{"overdue", "held_due", lockOverdue, []any{[]string{"q"}, now, 100}, 4, cycles},
+		{"next lease to run out", "held_due", dueNext, []any{now - int64(cycles*time.Hour)}, 4, cycles},
 		{"next job to be late", "ready_due", dueNext, []any{now}, 4 * each, cycles * each},
 		{"fresh segments", "segment_%_xid_idx", fresh, []any{100}, 10, cycles},
 	} {

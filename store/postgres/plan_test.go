@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -33,7 +34,7 @@ var hot = []struct {
 		[]string{"Tid Scan on ready", "Index Scan using ready_claim", belowNothing, "Index Scan Backward using floor_pkey", "Index Scan using early_xid", "Index Scan Backward using round_pkey"},
 	},
 	{
-		"settle", beDoneEither.told, "'{1}', '{1}', '{1}', '{7}', '{q}', '{}', '{x}', '{x}', 1, 1, 1, '00000000-0000-0000-0000-000000000001', 'x', '{q}', '{7}', '{1}', '{3}'",
+		"settle", beDoneEither.told, "'{1}', '{1}', '{1}', '{7}', '{q}', '{}', '{x}', '{x}', '{NULL}', 1, 1, 1, '00000000-0000-0000-0000-000000000001', 'x', '{q}', '{7}', '{1}', '{1}', '{7}', '{3}'",
 		[]string{"edge_pkey"},
 	},
 	{
@@ -46,18 +47,16 @@ var hot = []struct {
 		[]string{"Index Scan using queue_pkey"},
 	},
 	{"reclaim", lockOverdue, "'{q}', 1, 100", []string{"held_due", leaseFromFloor, "Index Scan Backward using floor_pkey", "Index Scan using early_xid"}},
-	{
-		"lock", "SELECT " + columns + " FROM gq.held AS s WHERE s.seq = ANY ($1::bigint[]) ORDER BY s.seq FOR UPDATE", "'{1,2,3}'",
-		[]string{"held_pkey"},
-	},
-	{"take held", strings.Replace(takeHeld, "$1", "$1::bigint[]", 1), "'{1,2,3}'", []string{"Index Scan using held_pkey"}},
+	{"lock", heldByNumber, "'{0,64}', '{2,4}'", []string{"Index Scan using held_pkey"}},
+	{"shrink", fmt.Sprintf(shrink, "held"), "'{1}', '{1}', '{1}'", []string{"Index Scan using held_pkey"}},
+	{"shrink done", fmt.Sprintf(shrink, "done"), "'{1}', '{1}', '{1}'", []string{"Index Scan using done_0_pkey"}},
 	{"stay held", stayHeld, "'{1}', '{1}', '{5}', '{x}'", []string{"Index Scan using held_pkey"}},
 	{"stay ready", stayReady, "'{1}', '{1}', '{1}', '{1}', '{1}', '{3}', '{x}'", []string{"Index Scan using ready_pkey"}},
 	{"hold", hold, "'{1}', '{1}', '{5}', '{x}'", []string{"Index Scan using ready_pkey"}},
 	{"give back", giveBack, "'{1}', '{1}', '{1}', '{1}', '{1}', '{3}', '{t}', '{\"{}\"}', '{x}'", []string{"Index Scan using held_pkey"}},
 	{"end held", endHeld, "'{1}', '{1}', '{7}', '{x}'", []string{"Index Scan using held_pkey"}},
 	{"end ready", endReady, "'{1}', '{1}', '{7}', '{x}'", []string{"Index Scan using ready_pkey"}},
-	{"states", states, "'{1,2}'", []string{"ready_pkey", "held_pkey", "done_0_pkey"}},
+	{"states", states, "'{0,64}', '{2,4}'", []string{"ready_pkey", "held_pkey", "done_0_pkey"}},
 	{
 		"tell fast", tellingFast, "'{q}', '{3}', '{1}', 1",
 		[]string{"Index Scan Backward using floor_pkey", "log_0_pkey", "segment_0_pkey"},
@@ -82,7 +81,7 @@ var hot = []struct {
 	{"collect any", anyEnded, "'{7,8}', '{1,1}'", []string{"done_0_status_ended_expr_idx", "horizon_pkey"}},
 	{"collect", ended, "7, 0, 0, 1, 100", []string{"done_0_status_ended_expr_idx", "Merge Append"}},
 	{
-		"find", "SELECT " + columns + " FROM " + finished + " WHERE " + kept + " ORDER BY s.seq FOR UPDATE OF s", "'{1,2}'",
+		"find", rowsIn("gq.done", "FOR UPDATE OF s") + " WHERE " + kept, "'{0,64}', '{2,4}'",
 		[]string{"Index Scan using done_0_pkey", "horizon_pkey"},
 	},
 	{"foreign id", strings.Replace(foreignIDs, "$1", "$1::uuid[]", 1), "'{}'", []string{"foreign_id_pkey"}},

@@ -73,7 +73,7 @@ func (tx *txn) pools(ctx context.Context, since int64, names ...string) (map[str
 	// 5 is RUNNING. Only the held jobs of each queue are read, along held_due.
 	rows, err := tx.Query(ctx, `
 		SELECT p.name, p.capacity, p.at_start, p.updated, (
-			SELECT coalesce(sum(s.cost), 0)::bigint
+			SELECT coalesce(sum(s.cost * `+membersCount+`), 0)::bigint
 			FROM gq.queue AS q
 			JOIN gq.held AS s ON s.queue = q.name
 			WHERE q.config ->> 'Pool' = p.name AND s.due > $2 AND (s.status = 5 OR NOT p.at_start)
@@ -218,29 +218,31 @@ var startingUse = `
 	), sharing AS MATERIALIZED (
 		SELECT q.name, p.name AS pool FROM gq.queue AS q JOIN pools AS p ON p.name = q.config ->> 'Pool'
 	), over AS MATERIALIZED (
-		SELECT s.seq
+		SELECT s.seq, ` + membersOf + ` AS members
 		FROM gq.held AS s
 		WHERE s.queue = ANY (ARRAY (SELECT name FROM sharing)) AND s.due <= ` + fmt.Sprintf(presently, 2, 3) + `
 		FOR UPDATE OF s SKIP LOCKED
 	)
 	SELECT p.name, p.capacity, p.updated, (
-		SELECT coalesce(sum(s.cost), 0)::bigint
+		SELECT coalesce(sum(s.cost * ` + membersCount + `), 0)::bigint
 		FROM sharing AS q
 		JOIN gq.held AS s ON s.queue = q.name
 		WHERE q.pool = p.name AND s.status = 5 AND s.seq NOT IN (SELECT seq FROM over)
-	), ARRAY (SELECT seq FROM over)
+	), ARRAY (SELECT seq FROM over ORDER BY seq), ARRAY (SELECT members FROM over ORDER BY seq)
 	FROM pools AS p`
 
 func (l *starts) readUse(from pgx.Rows) error {
 	p := gq.Pool{AtStart: true}
 	var updated int64
-	var over []int64
-	_, err := pgx.ForEachRow(from, []any{&p.Name, &p.Capacity, &updated, &p.Used, &over}, func() error {
+	var over, members []int64
+	_, err := pgx.ForEachRow(from, []any{&p.Name, &p.Capacity, &updated, &p.Used, &over, &members}, func() error {
 		one := p
 		one.UpdatedAt = instant(updated)
 		l.pools[one.Name] = &one
-		for _, seq := range over {
-			l.over[seq] = true
+		for i := range over {
+			for _, seq := range numbersOfRow(over[i], &members[i]) {
+				l.over[seq] = true
+			}
 		}
 		return nil
 	})

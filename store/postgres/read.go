@@ -1,6 +1,7 @@
 package postgres
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math"
@@ -108,20 +109,47 @@ func (s *Store) List(ctx context.Context, q gq.Query) (gq.Page, error) {
 			(
 				SELECT ` + columns + `
 				FROM ` + table + ` AS s
-				WHERE s.seq > $1 AND s.seq < $2
+				WHERE s.seq >= $1 AND s.seq < $2
 					AND ($3 = '' OR s.queue = $3)
 					AND (cardinality($4::smallint[]) = 0 OR s.status = ANY ($4))
-					AND s.created >= $5 AND s.created < $6
+					AND (s.members IS NOT NULL OR s.created >= $5 AND s.created < $6)
 					AND ` + kept + `
 				ORDER BY s.seq ` + direction + `
 				LIMIT $7
 			)`
 		}
-		rows, err := tx.scanRows(tx.Query(ctx, part("gq.live", "true")+" UNION ALL "+part("gq.done", kept)+" ORDER BY seq "+direction+" LIMIT $7",
-			from, to, q.Queue, statuses, bound(q.CreatedAfter, math.MinInt64), bound(q.CreatedBefore, math.MaxInt64), q.Limit+1))
-		if err != nil {
-			return err
+		after, before := bound(q.CreatedAfter, math.MinInt64), bound(q.CreatedBefore, math.MaxInt64)
+		sql := part("gq.live", "true") + " UNION ALL " + part("gq.done", kept) + " ORDER BY seq " + direction + " LIMIT $7"
+		most := q.Limit + 1 + blockSize
+		var rows []*row
+		for from, to, more := from, to, true; more && len(rows) <= q.Limit; {
+			some, err := tx.scanRows(tx.Query(ctx, sql, blockOf(max(from, math.MinInt64+blockSize)+1), to, q.Queue, statuses, after, before, most))
+			if err != nil {
+				return err
+			}
+			more = rowsOf(some) == most // then rows of the last block may be missing
+			var last int64
+			if len(some) > 0 {
+				last = blockOf(int64(some[len(some)-1].state.Sequence))
+			}
+			for _, r := range some {
+				seq, created := int64(r.state.Sequence), nanoseconds(r.state.CreatedAt)
+				if seq > from && seq < to && created >= after && created < before && !(more && blockOf(seq) == last) {
+					rows = append(rows, r)
+				}
+			}
+			if q.OldestFirst {
+				from = last - 1
+			} else {
+				to = last + blockSize
+			}
 		}
+		slices.SortFunc(rows, func(a, b *row) int {
+			if q.OldestFirst {
+				a, b = b, a
+			}
+			return cmp.Compare(b.state.Sequence, a.state.Sequence)
+		})
 		if len(rows) > q.Limit {
 			rows = rows[:q.Limit]
 			page.Next = store.Cursor(rows[q.Limit-1].state.Sequence)

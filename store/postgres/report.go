@@ -288,6 +288,7 @@ func (tx *txn) reportQueue(ctx context.Context, queue string, live []*row) error
 		return err
 	}
 	for _, r := range live {
+		tx.leave(r)
 		if !r.changed {
 			r.changed = true
 			tx.rows = append(tx.rows, r)

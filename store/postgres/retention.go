@@ -109,7 +109,7 @@ const anyEnded = `
 // ended selects the jobs of a status after its horizon that ended up to an instant, in the
 // order in which they ended. It uses the index done_ended.
 const ended = `
-	SELECT seq, ended, queue
+	SELECT seq, members, ended, queue
 	FROM gq.done
 	WHERE status = $1 AND (ended, seq + 0) > ($2, $3) AND ended <= $4
 	ORDER BY ended, seq + 0
@@ -130,20 +130,42 @@ func (tx *txn) expire(ctx context.Context, status gq.Status, limit int) (int, er
 	if err != nil {
 		return 0, err
 	}
-	var seqs []int64
-	var queue string
-	_, err = pgx.ForEachRow(rows, []any{&h.seq, &h.ended, &queue}, func() error {
-		seqs = append(seqs, h.seq)
-		tx.count(place{queue, status}, -1)
+	var (
+		seqs       []int64
+		queue      string
+		seq, ended int64
+		members    *int64
+		moved      bool
+		split      []*pack // the last row, if the limit is reached within it
+	)
+	_, err = pgx.ForEachRow(rows, []any{&seq, &members, &ended, &queue}, func() error {
+		jobs := numbersOfRow(seq, members)
+		if room := limit - len(seqs); room <= 0 {
+			return nil
+		} else if len(jobs) > room {
+			p := &pack{seq: seq, members: uint64(*members)}
+			jobs = jobs[:room]
+			for _, job := range jobs {
+				p.left |= bitOf(job)
+			}
+			split = append(split, p)
+		} else {
+			h, moved = horizon{ended, seq}, true
+		}
+		seqs = append(seqs, jobs...)
+		tx.count(place{queue, status}, -int64(len(jobs)))
 		return nil
 	})
 	if err != nil || len(seqs) == 0 {
 		return 0, err
 	}
-	tx.more.Queue(`
-		INSERT INTO gq.horizon (status, ended, seq) VALUES ($1, $2, $3)
-		ON CONFLICT (status) DO UPDATE SET ended = excluded.ended, seq = excluded.seq`,
-		int16(status), h.ended, h.seq)
+	tx.writePacks("done", split)
+	if moved {
+		tx.more.Queue(`
+			INSERT INTO gq.horizon (status, ended, seq) VALUES ($1, $2, $3)
+			ON CONFLICT (status) DO UPDATE SET ended = excluded.ended, seq = excluded.seq`,
+			int16(status), h.ended, h.seq)
+	}
 	tx.more.Queue("DELETE FROM gq.foreign_id WHERE seq = ANY ($1)", seqs)
 	tx.more.Queue("DELETE FROM gq.lease WHERE seq = ANY ($1)", seqs)
 	tx.more.Queue("DELETE FROM gq.idempotency WHERE seq = ANY ($1)", seqs)
@@ -201,7 +223,8 @@ func (s *Store) Purge(ctx context.Context, ids []gq.JobID) ([]error, error) {
 		for _, r := range rows {
 			known[r.state.ID] = r
 		}
-		var gone []int64
+		var gone, single []int64
+		var shared []*pack
 		for i, id := range ids {
 			r, ok := known[id]
 			switch {
@@ -211,8 +234,18 @@ func (s *Store) Purge(ctx context.Context, ids []gq.JobID) ([]error, error) {
 				answers[i] = gq.ErrIllegalMove.Errorf("job %s is still %s; only finished jobs can be purged", id, r.state.Status)
 			default:
 				delete(known, id) // a second mention is not found
-				gone = append(gone, int64(r.state.Sequence))
+				seq := int64(r.state.Sequence)
+				gone = append(gone, seq)
 				tx.count(place{r.queue, r.state.Status}, -1)
+				switch {
+				case r.pack == nil:
+					single = append(single, seq)
+				case r.pack.left == 0:
+					shared = append(shared, r.pack)
+					fallthrough
+				default:
+					r.pack.left |= bitOf(seq)
+				}
 			}
 		}
 		if len(gone) == 0 {
@@ -220,9 +253,11 @@ func (s *Store) Purge(ctx context.Context, ids []gq.JobID) ([]error, error) {
 		}
 		tx.more.Queue(headLock, lockHead)
 		tx.more.Queue(reached, nanoseconds(tx.now))
-		for _, table := range []string{"foreign_id", "lease", "idempotency", "done", "blob", "report"} {
+		for _, table := range []string{"foreign_id", "lease", "idempotency", "blob", "report"} {
 			tx.more.Queue("DELETE FROM gq."+table+" WHERE seq = ANY ($1)", gone)
 		}
+		tx.more.Queue("DELETE FROM gq.done WHERE seq = ANY ($1)", single)
+		tx.writePacks("done", shared)
 		return tx.flush(ctx)
 	})
 	if err != nil {

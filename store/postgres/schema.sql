@@ -5,7 +5,8 @@
 --
 -- How a job is stored. A job is one row in exactly one of gq.ready (waiting), gq.held
 -- (claimed or running) and gq.done (finished). A claim moves a row from one small table to
--- another, so the history does not slow it down. Events are in gq.segment and gq.log: all
+-- another, so the history does not slow it down. Jobs that were claimed or that ended
+-- together may share a row of gq.held or gq.done: see pack.go. Events are in gq.segment and gq.log: all
 -- events of one commit share a row.
 --
 -- Contention. There is no row that every transaction writes: counts are appended to gq.delta
@@ -76,17 +77,20 @@ CREATE INDEX ready_due ON gq.ready ((due + 0), seq) WHERE due + 0 IS NOT NULL;
 
 -- Jobs that are CLAIMED or RUNNING.
 CREATE TABLE gq.held (
-    seq     bigint   PRIMARY KEY,
-    due     bigint,                    -- when its lease, run or lifetime ends; never NULL for a held job
-    created bigint   NOT NULL,
-    cost    bigint   NOT NULL,
+    seq     bigint   PRIMARY KEY,      -- the lowest number of its jobs
+    members bigint,                    -- its jobs, a bit for each of 64 numbers; NULL for one job
+    due     bigint,                    -- when the lease, run or lifetime of each ends; never NULL for a held job
+    created bigint   NOT NULL,         -- of the first job
+    cost    bigint   NOT NULL,         -- of each job
     status  smallint NOT NULL,
     queue   text     NOT NULL COLLATE "C",
     limited text     COLLATE "C",
     fair    text     NOT NULL COLLATE "C",
     body    bytea    NOT NULL,
     data    bytea    NOT NULL
-) WITH (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_cost_delay = 1);
+) WITH (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_cost_delay = 1, toast_tuple_target = 8160);
+
+ALTER TABLE gq.held ALTER body SET STORAGE EXTERNAL, ALTER data SET STORAGE EXTERNAL;
 
 -- For expired leases and for the held jobs of a queue.
 CREATE INDEX held_due ON gq.held (queue, due);
@@ -95,13 +99,14 @@ CREATE INDEX held_due ON gq.held (queue, due);
 CREATE INDEX held_limited ON gq.held (queue, limited) WHERE limited IS NOT NULL;
 
 CREATE VIEW gq.live AS
-SELECT seq, due, created, status, queue, limited, fair, body, data FROM gq.ready
+SELECT seq, NULL::bigint AS members, due, created, status, queue, limited, fair, body, data FROM gq.ready
 UNION ALL
-SELECT seq, due, created, status, queue, limited, fair, body, data FROM gq.held;
+SELECT seq, members, due, created, status, queue, limited, fair, body, data FROM gq.held;
 
 -- Jobs that have finished.
 CREATE TABLE gq.done (
-    seq     bigint   NOT NULL,
+    seq     bigint   NOT NULL, -- members and created are as in gq.held
+    members bigint,
     ended   bigint   NOT NULL,
     created bigint   NOT NULL,
     status  smallint NOT NULL,
@@ -111,6 +116,8 @@ CREATE TABLE gq.done (
     data    bytea    NOT NULL,
     PRIMARY KEY (seq)
 ) PARTITION BY RANGE (seq);
+
+ALTER TABLE gq.done ALTER body SET STORAGE EXTERNAL, ALTER data SET STORAGE EXTERNAL;
 
 -- Retention reads the jobs that ended in one status in the order in which they ended. The
 -- number is an expression so that the planner uses the index for no other query.
@@ -401,7 +408,7 @@ DO $$
 DECLARE
     today bigint := (extract(epoch FROM clock_timestamp())::bigint / 86400) << 32;
 BEGIN
-    EXECUTE format('CREATE TABLE gq.done_0 PARTITION OF gq.done FOR VALUES FROM (MINVALUE) TO (%s)', today);
+    EXECUTE format('CREATE TABLE gq.done_0 PARTITION OF gq.done FOR VALUES FROM (MINVALUE) TO (%s) WITH (toast_tuple_target = 8160)', today);
     EXECUTE format('CREATE TABLE gq.blob_0 PARTITION OF gq.blob FOR VALUES FROM (MINVALUE) TO (%s)', today);
     EXECUTE format('CREATE TABLE gq.segment_0 PARTITION OF gq.segment FOR VALUES FROM (MINVALUE) TO (%s)', today);
     EXECUTE format('CREATE TABLE gq.log_0 PARTITION OF gq.log FOR VALUES FROM (MINVALUE) TO (%s)', today);

@@ -20,15 +20,15 @@ import (
 // sweeps.
 const (
 	dueBy = `
-		SELECT h.seq, h.due, h.data
+		SELECT h.seq, NULL::bigint, h.due, h.data
 		FROM ` + anywhere + beginnings + `
 		CROSS JOIN LATERAL (
 			SELECT seq, due, data FROM gq.ready AS s WHERE ` + unheld + ` AND due + 0 <= $1 ORDER BY due + 0, seq LIMIT $2
 		) AS h
 		UNION ALL
-		SELECT h.seq, h.due, h.data
+		SELECT h.seq, h.members, h.due, h.data
 		FROM ` + holding + beginnings + `
-		CROSS JOIN LATERAL (SELECT seq, due, data FROM gq.held AS s WHERE ` + leased + ` AND due <= $1 ORDER BY due LIMIT $2) AS h`
+		CROSS JOIN LATERAL (SELECT seq, members, due, data FROM gq.held AS s WHERE ` + leased + ` AND due <= $1 ORDER BY due LIMIT $2) AS h`
 	dueNext = `
 		SELECT least(
 			(
@@ -106,15 +106,17 @@ func (tx *txn) late(ctx context.Context, n int) ([]lateness, error) {
 	if err != nil {
 		return nil, err
 	}
-	late, err := pgx.CollectRows(rows, func(from pgx.CollectableRow) (l lateness, err error) {
-		var data pgtype.DriverBytes
-		if err := from.Scan(&l.seq, &l.due, &data); err != nil {
-			return l, err
-		}
-		var policy policies
-		r, err := tx.s.decodeRow(data, l.seq, &policy)
-		l.job = r.state.ID
-		return l, err
+	var late []lateness
+	var policy policies
+	var seq, due int64
+	var members *int64
+	var data pgtype.DriverBytes
+	_, err = pgx.ForEachRow(rows, []any{&seq, &members, &due, &data}, func() error {
+		return eachMember(seq, members, nil, data, nil, func(seq int64, _, data []byte) error {
+			r, err := tx.s.decodeRow(data, seq, &policy)
+			late = append(late, lateness{due, seq, r.state.ID})
+			return err
+		})
 	})
 	slices.SortFunc(late, func(a, b lateness) int { return cmp.Or(cmp.Compare(a.due, b.due), cmp.Compare(a.seq, b.seq)) })
 	return late, err

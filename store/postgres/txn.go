@@ -1,10 +1,12 @@
 package postgres
 
 import (
+	"bytes"
 	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -37,7 +39,9 @@ type txn struct {
 	// Gathered by record and written by flush.
 	work     *workspace // only in a transaction that inserts
 	rows     []*row
-	inHand   int // rows that were deleted from their tables and not written again yet
+	inHand   int     // rows that were deleted from their tables and not written again yet
+	packs    []*pack // rows of gq.held that lose jobs
+	apart    bool    // jobs get rows of their own
 	leases   []lease
 	ended    []ending
 	events   eventLog
@@ -82,11 +86,12 @@ type row struct {
 	parsed   *gq.Spec // the decoded spec, nil until it is needed
 	segments []int64  // segments that have events of the job
 	state    gq.State
-	changed  bool // it is in txn.rows
-	told     bool // txn.events has events of it
-	reported bool // the views show it: see reports
-	native   bool // its id encodes its number: see idKey
-	home     home // the table it is in
+	changed  bool  // it is in txn.rows
+	told     bool  // txn.events has events of it
+	reported bool  // the views show it: see reports
+	native   bool  // its id encodes its number: see idKey
+	home     home  // the table it is in
+	pack     *pack // the row of gq.held or gq.done that it shares; nil if it has its own
 }
 
 // home is the table that has a job's row.
@@ -147,35 +152,72 @@ func (tx *txn) readClock(ctx context.Context) error {
 const clock = "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint * 1000"
 
 // columns are the columns of a row, with the alias s.
-const columns = "s.seq, s.queue, s.fair, s.body, s.data"
+// readyColumns are the same of gq.ready, where each job has its own row.
+const (
+	columns      = "s.seq, s.members, s.queue, s.fair, s.body, s.data"
+	readyColumns = "s.seq, NULL::bigint AS members, s.queue, s.fair, s.body, s.data"
+)
 
-// scanRows reads rows that have these columns, optionally followed by the limit key.
+// columnsOf are the columns of a table of live jobs.
+func columnsOf(table string) string {
+	if table == "gq.ready" {
+		return readyColumns
+	}
+	return columns
+}
+
+// scanRows reads the jobs of rows that have these columns, optionally followed by the
+// limit key.
 func (tx *txn) scanRows(rows pgx.Rows, err error) ([]*row, error) {
-	if err == nil {
-		err = rows.Err() // set if the batch failed at an earlier query
-	}
-	if err != nil {
-		return nil, err
-	}
-	var (
-		seq    int64
-		data   pgtype.DriverBytes // decoded before the next row overwrites it
-		now    row
-		policy policies
-		into   = []any{&seq, &now.queue, &now.fair, &now.body, &data}
-	)
-	if len(rows.FieldDescriptions()) > len(into) { // a failed query describes no fields
-		into = append(into, &now.limit)
-	}
-	return pgx.CollectRows(rows, func(from pgx.CollectableRow) (*row, error) {
-		now = row{}
-		if err := from.Scan(into...); err != nil {
+	return tx.scanSome(nil)(rows, err)
+}
+
+// scanSome is scanRows for the jobs that are wanted.
+func (tx *txn) scanSome(wanted numbers) func(pgx.Rows, error) ([]*row, error) {
+	return func(rows pgx.Rows, err error) (out []*row, _ error) {
+		if err == nil {
+			err = rows.Err() // set if the batch failed at an earlier query
+		}
+		if err != nil {
 			return nil, err
 		}
-		r, err := tx.s.decodeRow(data, seq, &policy)
-		r.queue, r.fair, r.body, r.limit = now.queue, now.fair, now.body, now.limit
-		return &r, err
-	})
+		var (
+			seq     int64
+			members *int64
+			body    pgtype.DriverBytes // of the row; the next one overwrites it
+			data    pgtype.DriverBytes
+			now     row
+			policy  policies
+			into    = []any{&seq, &members, &now.queue, &now.fair, &body, &data}
+		)
+		if len(rows.FieldDescriptions()) > len(into) { // a failed query describes no fields
+			into = append(into, &now.limit)
+		}
+		var slab []row // several rows take one allocation
+		add := func(seq int64, body, data []byte) (*row, error) {
+			if len(slab) == cap(slab) {
+				slab = make([]row, 0, min(2*cap(slab)+1, blockSize))
+			}
+			r, err := tx.s.decodeRow(data, seq, &policy)
+			r.queue, r.fair, r.body, r.limit = now.queue, now.fair, body, now.limit
+			slab = append(slab, r)
+			out = append(out, &slab[len(slab)-1])
+			return out[len(out)-1], err
+		}
+		_, err = pgx.ForEachRow(rows, into, func() error {
+			if members == nil {
+				_, err := add(seq, bytes.Clone(body), data)
+				return err
+			}
+			p := &pack{seq: seq, members: uint64(*members)}
+			return eachMember(seq, members, body, data, wanted, func(seq int64, body, data []byte) error {
+				r, err := add(seq, body, data)
+				r.pack = p
+				return err
+			})
+		})
+		return out, err
+	}
 }
 
 // decodeRow decodes the data column of a row: flags, segments and state.
@@ -195,10 +237,10 @@ func (s *Store) decodeRow(data []byte, seq int64, policy *policies) (r row, err 
 	return r, nil
 }
 
-// returned are the columns of rows that a DELETE returns, with the alias s. A DELETE also
-// locks, so rows that would be locked now and deleted later are deleted at once. That
-// saves a second lookup and a second write.
-const returned = columns + ", coalesce(s.limited, '') AS limited"
+// returned are the columns of rows that a DELETE from gq.ready returns, with the alias s.
+// A DELETE also locks, so rows that would be locked now and deleted later are deleted at
+// once. That saves a second lookup and a second write.
+const returned = readyColumns + ", coalesce(s.limited, '') AS limited"
 
 // take reads rows that a DELETE returned. Each of them must be written again, by record
 // or by putBack.
@@ -299,11 +341,18 @@ var errMoved = errors.New("a job went to another table while it was looked for")
 // claimed, released or finished meanwhile, in the table it has moved to.
 func (tx *txn) lock(ctx context.Context, seqs []int64, strength string) (rows []*row, err error) {
 	missing := slices.DeleteFunc(slices.Compact(slices.Sorted(slices.Values(seqs))), func(seq int64) bool { return seq == 0 })
-	look := func(from, how string) error {
+	if !tx.ours && len(missing) > 0 {
+		if err := tx.s.unpack(ctx, missing); err != nil && !held(err) {
+			return nil, err
+		}
+	}
+	look := func(table, how, which string) error {
 		if len(missing) == 0 {
 			return nil
 		}
-		found, err := tx.scanRows(tx.Query(ctx, "SELECT "+columns+" FROM "+from+" ORDER BY s.seq FOR "+strength+" OF s"+how, missing))
+		wanted := numbersIn(missing)
+		blocks, masks := wanted.arrays()
+		found, err := tx.scanSome(wanted)(tx.Query(ctx, rowsIn(table, "FOR "+strength+" OF s"+how)+which, blocks, masks))
 		rows = append(rows, found...)
 		known := make(map[int64]bool, len(found))
 		for _, r := range found {
@@ -313,7 +362,7 @@ func (tx *txn) lock(ctx context.Context, seqs []int64, strength string) (rows []
 		return err
 	}
 	for i, table := range livingIn {
-		if err := look(table+" AS s WHERE s.seq = ANY ($1)", waiting(i)); err != nil {
+		if err := look(table, waiting(i), ""); err != nil {
 			return nil, err
 		}
 	}
@@ -321,14 +370,15 @@ func (tx *txn) lock(ctx context.Context, seqs []int64, strength string) (rows []
 		return rows, nil
 	}
 	var living bool
-	if err := tx.QueryRow(ctx, "SELECT EXISTS (SELECT FROM gq.live WHERE seq = ANY ($1))", missing).Scan(&living); err != nil {
+	blocks, masks := numbersIn(missing).arrays()
+	if err := tx.QueryRow(ctx, "SELECT EXISTS (SELECT FROM "+rowsWith("gq.live", "OFFSET 0")+")", blocks, masks).Scan(&living); err != nil {
 		return nil, err
 	}
 	if living {
 		return nil, errMoved
 	}
 	// A job that is not live never becomes live again.
-	return rows, look(finished+" WHERE "+kept, "")
+	return rows, look("gq.done", "", " WHERE "+kept)
 }
 
 // livingIn are the tables of live jobs in the order in which they are searched and
@@ -349,21 +399,31 @@ func waiting(n int) string {
 func (tx *txn) lockFree(ctx context.Context, seqs []int64) (busy map[int64]bool, err error) {
 	busy = make(map[int64]bool)
 	mine := make(map[int64]bool)
-	for _, table := range livingIn {
-		free, err := collect[int64](tx.Query(ctx, "SELECT seq FROM "+table+" WHERE seq = ANY ($1) ORDER BY seq "+skipping, seqs))
+	blocks, masks := numbersIn(seqs).arrays()
+	read := func(sql string, into map[int64]bool) error {
+		rows, err := tx.Query(ctx, sql, blocks, masks)
 		if err != nil {
+			return err
+		}
+		var block, found int64
+		_, err = pgx.ForEachRow(rows, []any{&block, &found}, func() error {
+			for _, seq := range seqs {
+				if blockOf(seq) == block && uint64(found)&bitOf(seq) != 0 {
+					into[seq] = true
+				}
+			}
+			return nil
+		})
+		return err
+	}
+	const which = "SELECT n.block, " + membersOf + " & n.mask FROM "
+	for _, table := range livingIn {
+		if err := read(which+rowsWith(table, skipping), mine); err != nil {
 			return nil, err
 		}
-		for _, seq := range free {
-			mine[seq] = true
-		}
 	}
-	living, err := collect[int64](tx.Query(ctx, "SELECT seq FROM gq.live WHERE seq = ANY ($1)", seqs))
-	for _, seq := range living {
-		if !mine[seq] {
-			busy[seq] = true
-		}
-	}
+	err = read(which+rowsWith("gq.live", "OFFSET 0"), busy)
+	maps.DeleteFunc(busy, func(seq int64, _ bool) bool { return mine[seq] })
 	return busy, err
 }
 
@@ -383,6 +443,7 @@ func (tx *txn) record(r *row, next gq.State, events []gq.Event) {
 	tx.addEvents(r, events)
 	r.told = r.told || len(events) > 0
 	r.state = next
+	tx.leave(r)
 	if r.reported {
 		tx.report.job(r.queue, nil, &next)
 	}

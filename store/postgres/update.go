@@ -116,9 +116,6 @@ func (tx *txn) updateAll(ctx context.Context, updates []store.Update) ([]store.U
 			return nil, err
 		}
 	}
-	for _, r := range c.rows {
-		tx.putBack([]*row{r}) // if its update was refused
-	}
 	c.writeBlobs(&tx.more)
 	if c.plan != nil {
 		return out, tx.add(ctx, c.plan)
@@ -167,19 +164,15 @@ func (c *changes) found(rows []*row) {
 	}
 }
 
-// heldByNumber reads and locks held jobs, like the first pass of livingIn. takeHeld
-// deletes them, in the same order if the planner settings are ours: see planning.
-const (
-	heldByNumber = "SELECT " + columns + " FROM gq.held AS s WHERE s.seq = ANY ($1) ORDER BY s.seq FOR UPDATE OF s"
-	takeHeld     = "DELETE FROM gq.held AS s WHERE s.seq = ANY ($1) RETURNING " + returned
-)
+// heldByNumber reads and locks held jobs, like the first pass of livingIn.
+var heldByNumber = "SELECT " + columns + ", coalesce(s.limited, '') AS limited FROM " + rowsWith("gq.held", "FOR UPDATE OF s")
 
 // prepareLeased is resolve and prepareChanges in one round trip, for the usual case:
 // callers name jobs that they hold by their current leases, which this store has made. It
-// locks the jobs, or deletes them from gq.held if all updates settle, and then locks the
-// pools in which a job may be about to start. In any other case c has no rows afterwards,
-// and the caller locks the jobs again. But if only some jobs are in gq.held it returns
-// errMoved: a missing one may be held by now and come before a locked one in lock order.
+// locks the jobs, and then the pools in which a job may be about to start. In any other
+// case c has no rows afterwards, and the caller locks the jobs again. But if only some jobs
+// are in gq.held it returns errMoved: a missing one may be held by now and come before a
+// locked one in lock order.
 func (tx *txn) prepareLeased(ctx context.Context, c *changes, updates []store.Update) ([]int64, error) {
 	seqs := make([]int64, len(updates))
 	for i := range updates {
@@ -190,23 +183,22 @@ func (tx *txn) prepareLeased(ctx context.Context, c *changes, updates []store.Up
 		}
 		seqs[i] = int64(seq)
 	}
-	sorted := slices.Compact(slices.Sorted(slices.Values(seqs)))
-	var (
-		batch   pgx.Batch
-		rows    []*row
-		leaving = tx.ours && !slices.ContainsFunc(updates, func(u store.Update) bool { return !u.Settles })
-	)
-	if leaving {
-		batch.Queue(takeHeld, sorted).Query(func(found pgx.Rows) (err error) {
-			rows, err = tx.take(found)
-			return err
-		})
-	} else {
-		batch.Queue(heldByNumber, sorted).Query(func(found pgx.Rows) (err error) {
-			rows, err = tx.scanRows(found, nil)
-			return err
-		})
+	if !tx.ours {
+		if err := tx.s.unpack(ctx, seqs); err != nil && !held(err) {
+			return nil, err
+		}
 	}
+	sorted := slices.Compact(slices.Sorted(slices.Values(seqs)))
+	wanted := numbersIn(sorted)
+	blocks, masks := wanted.arrays()
+	var (
+		batch pgx.Batch
+		rows  []*row
+	)
+	batch.Queue(heldByNumber, blocks, masks).Query(func(found pgx.Rows) (err error) {
+		rows, err = tx.scanSome(wanted)(found, nil)
+		return err
+	})
 	batch.Queue(stamps, 0).QueryRow(func(row pgx.Row) error {
 		_, err := tx.stampFrom(row)
 		return err
@@ -227,9 +219,13 @@ func (tx *txn) prepareLeased(ctx context.Context, c *changes, updates []store.Up
 	for i := range updates {
 		current = current && leases[seqs[i]] == updates[i].Lease
 	}
-	if !current || starting && leaving { // a pool does not count rows in hand
-		tx.putBack(rows)
-		return seqs, tx.flush(ctx)
+	if !current {
+		return seqs, nil
+	}
+	if !slices.ContainsFunc(updates, func(u store.Update) bool { return !u.Settles }) {
+		for _, r := range rows {
+			r.share() // so that all are written by one statement
+		}
 	}
 	tx.starts = starts{}
 	if starting {
