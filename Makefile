@@ -4,6 +4,7 @@ GO           ?= go
 TEST_TIMEOUT ?= 60m
 FUZZTIME     ?= 30s
 BENCH_FLAGS  ?=
+GATE_FLAGS   ?=
 SOAK_TIME    ?= 10m
 
 # Linters and formatters are pinned in a module of their own, so that they never
@@ -20,8 +21,8 @@ help: ## List the targets
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 # What make check leaves out even with -short: packages whose tests build and start
-# programs, containers or databases.
-CHECK_WITHOUT = cmd/gq docker services internal/designs/compare internal/testing/dockertest internal/designs/monolith internal/testing/pgtest internal/designs/taskqueuetest store/postgres
+# programs, containers or databases, or measure.
+CHECK_WITHOUT = cmd/gq docker services internal/bench internal/designs/compare internal/designs/load internal/testing/dockertest internal/designs/monolith internal/testing/pgtest internal/designs/taskqueuetest store/postgres
 
 .PHONY: check
 check: format-check ## For a first contribution: format, vet and the tests that need neither Docker, root nor PostgreSQL
@@ -29,9 +30,10 @@ check: format-check ## For a first contribution: format, vet and the tests that 
 	$(GO) test -short -vet=off $$($(GO) list ./... | grep -Ev "/($$(echo $(CHECK_WITHOUT) | tr ' ' '|'))(/|$$)")
 
 .PHONY: test
-test: postgres python node docker format-check vet crosscheck ## Run what CI runs: format, vet, tests with the race detector, conformance, gqlab compare --quick
+test: postgres python node docker format-check vet crosscheck ## Run what CI runs: format, vet, tests with the race detector, conformance, gqlab compare --quick, bench-gate
 	scripts/test -check
 	scripts/compare --quick
+	$(MAKE) bench-gate
 
 .PHONY: postgres
 postgres: ## Make sure the PostgreSQL and PgBouncer that tests start are installed
@@ -155,9 +157,22 @@ test-failover: ## Five failovers of three servers under Patroni, synchronous and
 bench: ## Measure the stores; flags go into BENCH_FLAGS="--store file:DIR"
 	$(GO) run ./cmd/gq bench $(BENCH_FLAGS)
 
+# Compiled as scripts/test compiles gq, so that little is compiled twice.
+.PHONY: bench-gate
+bench-gate: ## Fail if a hot path has become 25 % slower, beside a floor in the same run; GATE_FLAGS=-gate-record accepts what is
+	CGO_ENABLED=0 $(GO) test -trimpath -vet=off ./internal/bench -count=1 -v -run '^TestGate$$' -args -gate $(GATE_FLAGS)
+
+.PHONY: bench-scale
+bench-scale: ## Measure the cost of a job as a store grows; flags go into BENCH_FLAGS="--axis backlog --svg DIR"
+	$(GO) run ./cmd/gq bench scale $(BENCH_FLAGS)
+
 .PHONY: bench-peers
 bench-peers: postgres ## Measure beside River, graphile-worker and pg-boss on one PostgreSQL; BENCH_FLAGS=-quick checks the harness
 	cd bench && $(GO) run . $(BENCH_FLAGS)
+
+.PHONY: bench-servers
+bench-servers: ## Measure, embedded and as a server, beside Asynq, BullMQ, beanstalkd, NATS JetStream and Faktory; BENCH_FLAGS=-quick checks the harness
+	cd bench && $(GO) run . servers $(BENCH_FLAGS)
 
 .PHONY: fuzz
 fuzz: ## Fuzz every target for FUZZTIME (30s)

@@ -59,6 +59,9 @@ func hold(ctx context.Context, url string) (release func(), err error) {
 	return func() { _ = conn.Close(context.WithoutCancel(ctx)) }, err // closing rolls back
 }
 
+// databaseName is the database in which a side is measured.
+const databaseName = "bench"
+
 // withDatabase calls a function with a new database and drops it afterwards.
 func withDatabase(ctx context.Context, c *pgtest.Cluster, name string, use func(url string) error) error {
 	root := c.TCP("postgres")

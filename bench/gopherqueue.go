@@ -2,9 +2,9 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"sync"
 	"time"
@@ -42,10 +42,11 @@ func (s timed) Claim(ctx context.Context, claims []store.Claim) ([]store.Claimed
 	return out, err
 }
 
-// node is an engine on a database.
+// node is an engine on a store.
 type node struct {
 	*engine.Engine
-	store  timed
+	store  io.Closer
+	claims *times
 	cancel context.CancelFunc
 	wg     sync.WaitGroup
 	errs   [2]error
@@ -56,22 +57,27 @@ func openNode(ctx context.Context, url string) (*node, error) {
 	if err != nil {
 		return nil, err
 	}
-	n := &node{store: timed{s, new(times)}}
-	n.Engine, err = engine.New(n.store, engine.Options{})
-	return n, err
+	claims := new(times)
+	e, err := engine.New(timed{s, claims}, engine.Options{})
+	return &node{Engine: e, store: s, claims: claims}, err
+}
+
+// newWorker returns a worker that calls handle with the number of each job.
+func newWorker(q worker.Queue, slots int, handle func(i int)) *worker.Worker {
+	w := worker.New(q, worker.Config{Slots: slots, Logger: slog.New(slog.DiscardHandler)})
+	w.HandleFunc("noop", func(_ context.Context, run *worker.Run) error {
+		i, err := number(run.Payload().Data)
+		if err == nil {
+			handle(i)
+		}
+		return err
+	})
+	return w
 }
 
 // work starts the engine and a worker.
 func (n *node) work(ctx context.Context, slots int, handle func(i int)) error {
-	w := worker.New(n.Engine, worker.Config{Slots: slots, Logger: slog.New(slog.DiscardHandler)})
-	w.HandleFunc("noop", func(_ context.Context, run *worker.Run) error {
-		var p struct{ N int }
-		if err := json.Unmarshal(run.Payload().Data, &p); err != nil {
-			return err
-		}
-		handle(p.N)
-		return nil
-	})
+	w := newWorker(n.Engine, slots, handle)
 	ctx, n.cancel = context.WithCancel(ctx)
 	n.wg.Go(func() { n.errs[0] = n.Run(ctx) })
 	n.wg.Go(func() { n.errs[1] = w.Run(ctx) })
@@ -87,7 +93,7 @@ func (n *node) close() error {
 }
 
 func noop(i int) gq.Spec {
-	return gq.Spec{Type: "noop", Payload: gq.Payload{Data: fmt.Appendf(nil, `{"n":%d}`, i)}}
+	return gq.Spec{Type: "noop", Payload: gq.Payload{Data: payload(i)}}
 }
 
 func (n *node) submit(ctx context.Context, i int) error {
@@ -96,11 +102,19 @@ func (n *node) submit(ctx context.Context, i int) error {
 }
 
 func (n *node) submitMany(ctx context.Context, from, count int) error {
+	return submitMany(ctx, n, from, count)
+}
+
+// submitMany submits jobs in one call.
+func submitMany(ctx context.Context, q interface {
+	SubmitBatch(ctx context.Context, specs []gq.Spec) ([]gq.SubmitResult, error)
+}, from, count int,
+) error {
 	specs := make([]gq.Spec, count)
 	for i := range specs {
 		specs[i] = noop(from + i)
 	}
-	answers, err := n.SubmitBatch(ctx, specs)
+	answers, err := q.SubmitBatch(ctx, specs)
 	for _, a := range answers {
 		err = errors.Join(err, a.Err)
 	}
@@ -143,7 +157,7 @@ func (g gopherQueue) run(ctx context.Context, t task) (out outcome, err error) {
 		if err := n.work(ctx, g.slots, func(int) {}); err != nil {
 			return out, err
 		}
-		return t.steady(ctx, n.store.claims, func(k int) error { return n.submitMany(ctx, 0, k) })
+		return t.steady(ctx, n.claims, func(k int) error { return n.submitMany(ctx, 0, k) })
 	case "idle":
 		err := n.work(ctx, g.slots, func(int) {})
 		time.Sleep(seconds(t.Seconds))

@@ -9,8 +9,8 @@ import (
 )
 
 // reading is CPU time in ticks: of the machine, and of this process with everything it
-// has started, server and peers.
-type reading struct{ total, used, own, server int64 }
+// has started, server and peers. written is how many bytes these have sent to a disk.
+type reading struct{ total, used, own, server, written int64 }
 
 // busyAbove is the share of the CPU, in percent, above which others make a row
 // doubtful. gq bench uses the same.
@@ -30,14 +30,17 @@ func read(server int) (r reading) {
 		}
 	}
 	sums := families(os.Getpid(), server)
-	r.own, r.server = sums[0], sums[1]
+	r.own, r.server, r.written = sums[0].ticks, sums[1].ticks, sums[0].written
 	return r
 }
 
-// families sums the CPU time of processes and their descendants, including those that
-// have ended and were waited for.
-func families(roots ...int) []int64 {
-	parents, used := make(map[int]int), make(map[int]int64)
+// usage is what processes have used.
+type usage struct{ ticks, written int64 }
+
+// families sums the CPU time and the bytes written of processes and their descendants,
+// including those that have ended and were waited for.
+func families(roots ...int) []usage {
+	parents, used := make(map[int]int), make(map[int]usage)
 	files, _ := filepath.Glob("/proc/[0-9]*/stat")
 	for _, file := range files {
 		stat, err := os.ReadFile(file)
@@ -50,20 +53,36 @@ func families(roots ...int) []int64 {
 			continue
 		}
 		parents[pid], _ = strconv.Atoi(string(fields[1]))
+		u := usage{written: written(pid)}
 		for _, f := range fields[11:15] { // user and system time, own and of children
 			n, _ := strconv.ParseInt(string(f), 10, 64)
-			used[pid] += n
+			u.ticks += n
 		}
+		used[pid] = u
 	}
-	ticks := make([]int64, len(roots))
-	for pid, n := range used {
+	sums := make([]usage, len(roots))
+	for pid, u := range used {
 		for at := pid; at > 0; at = parents[at] {
 			if i := slices.Index(roots, at); i >= 0 {
-				ticks[i] += n
+				sums[i].ticks += u.ticks
+				sums[i].written += u.written
 			}
 		}
 	}
-	return ticks
+	return sums
+}
+
+// written returns how many bytes a process has caused to be written to a disk. Those that
+// are still in the page cache count; other users' processes do not.
+func written(pid int) int64 {
+	text, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "io"))
+	if err != nil {
+		return 0
+	}
+	_, after, _ := bytes.Cut(text, []byte("\nwrite_bytes: "))
+	digits, _, _ := bytes.Cut(after, []byte("\n"))
+	n, _ := strconv.ParseInt(string(digits), 10, 64)
+	return n
 }
 
 // tick is the unit of /proc, in seconds.

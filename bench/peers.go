@@ -20,8 +20,8 @@ import (
 //go:embed peers/*.mjs peers/package.json peers/package-lock.json
 var scripts embed.FS
 
-// install puts the scripts and their packages, including Node, into a scratch
-// directory.
+// install puts the scripts and their packages, including Node, into a directory, if they
+// are not there yet.
 func install(ctx context.Context, dir string, progress io.Writer) error {
 	names, err := fs.Glob(scripts, "peers/*")
 	if err != nil {
@@ -36,12 +36,21 @@ func install(ctx context.Context, dir string, progress io.Writer) error {
 			return err
 		}
 	}
+	wanted, err := scripts.ReadFile("peers/package-lock.json")
+	if err != nil {
+		return err
+	}
+	installed := filepath.Join(dir, "node_modules", "installed")
+	if found, err := os.ReadFile(installed); err == nil && bytes.Equal(found, wanted) {
+		return nil
+	}
+	fmt.Fprintln(progress, "installing Node and the queues on it into a scratch directory")
 	npm := exec.CommandContext(ctx, "npm", "ci", "--no-audit", "--no-fund", "--loglevel=error")
 	npm.Dir, npm.Stdout, npm.Stderr = dir, progress, progress
 	if err := npm.Run(); err != nil {
-		return fmt.Errorf("npm ci: %w; the peers on Node need npm and access to a registry, -sides leaves them out", err)
+		return fmt.Errorf("npm ci: %w; the peers on Node need npm and access to a registry", err)
 	}
-	return nil
+	return os.WriteFile(installed, wanted, 0o600)
 }
 
 // nodeQueue is a queue driven by a script.

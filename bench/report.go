@@ -1,11 +1,13 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
 	"io"
 	"os"
+	"os/exec"
 	"runtime"
 	"runtime/debug"
 	"slices"
@@ -18,17 +20,20 @@ import (
 
 // report is the result of a run.
 type report struct {
-	Time     time.Time                     `json:"time"`
-	Quick    bool                          `json:"quick,omitempty"`
-	Machine  string                        `json:"machine"`
-	Versions map[string]string             `json:"versions"`
-	Settings []string                      `json:"settings"`
-	Sizes    sizes                         `json:"sizes"`
-	Results  map[string]map[string]outcome `json:"results"` // by row and side
-	Goals    []goal                        `json:"goals"`
-	Busy     bool                          `json:"busy"`
-
-	runs map[string][]outcome // repetitions, by row and side
+	Time     time.Time                       `json:"time"`
+	Group    string                          `json:"group"`
+	Quick    bool                            `json:"quick,omitempty"`
+	Commit   string                          `json:"commit"`
+	Machine  string                          `json:"machine"`
+	Versions map[string]string               `json:"versions"`
+	Settings []string                        `json:"settings,omitempty"` // of PostgreSQL
+	Sizes    sizes                           `json:"sizes"`
+	Results  map[string]map[string]outcome   `json:"results"`           // by row and side; of several the median
+	Runs     map[string]map[string][]outcome `json:"runs"`              // all of them, in their order
+	Without  map[string]string               `json:"without,omitempty"` // sides that were left out, and why
+	Failures []string                        `json:"failures,omitempty"`
+	Goals    []goal                          `json:"goals"`
+	Busy     bool                            `json:"busy"`
 }
 
 // goal is a target number.
@@ -41,14 +46,20 @@ type goal struct {
 	Detail  string  `json:"detail"` // the two numbers of a ratio
 }
 
+func newReport(g group, size sizes, quick bool, without map[string]string) *report {
+	return &report{
+		Time: time.Now().UTC(), Group: g.name, Quick: quick, Sizes: size, Without: without,
+		Versions: make(map[string]string), Results: make(map[string]map[string]outcome), Runs: make(map[string]map[string][]outcome),
+	}
+}
+
 // describe records the environment of the run.
-func (r *report) describe(ctx context.Context, url string) error {
-	r.Time = time.Now().UTC()
+func (r *report) describe(p programs, chosen []contender) error {
 	r.Machine = fmt.Sprintf("%s/%s, %d CPUs, %s", runtime.GOOS, runtime.GOARCH, runtime.NumCPU(), runtime.Version())
-	r.Versions = make(map[string]string)
+	r.Commit = commit()
 	if info, ok := debug.ReadBuildInfo(); ok {
 		for _, m := range info.Deps {
-			if m.Path == "github.com/riverqueue/river" || m.Path == "github.com/jackc/pgx/v5" {
+			if slices.Contains(modules[r.Group], m.Path) {
 				r.Versions[m.Path] = m.Version
 			}
 		}
@@ -62,8 +73,52 @@ func (r *report) describe(ctx context.Context, url string) error {
 		return err
 	}
 	for name, version := range packages.Dependencies {
-		r.Versions[name] = version
+		if slices.Contains(modules[r.Group], name) {
+			r.Versions[name] = version
+		}
 	}
+	for _, c := range chosen {
+		switch c.side.name() {
+		case "Asynq, everysec", "Asynq, always", "BullMQ, everysec", "BullMQ, always", "Faktory":
+			r.Versions["Redis"] = p.version("redis-server", "--version")
+		case "beanstalkd, fsync":
+			r.Versions["beanstalkd"] = p.version("beanstalkd", "-v")
+		case "NATS JetStream, sync always":
+			r.Versions["nats-server"] = p.version("nats-server", "--version")
+		case "Temporal dev server":
+			r.Versions["temporal"] = p.version("temporal", "--version")
+		}
+	}
+	return nil
+}
+
+// modules are the Go modules and packages of Node that belong to a group.
+var modules = map[string][]string{
+	onPostgreSQL.name: {"github.com/riverqueue/river", "github.com/jackc/pgx/v5", "graphile-worker", "pg-boss", "pg", "node"},
+	servers.name: {
+		"github.com/hibiken/asynq", "github.com/redis/go-redis/v9", "github.com/nats-io/nats.go", "github.com/beanstalkd/go-beanstalk",
+		"github.com/contribsys/faktory", "go.temporal.io/sdk", "bullmq", "ioredis", "node",
+	},
+}
+
+// changed marks a commit from which files other than documentation differ.
+const changed = " with changes"
+
+// commit returns the commit of this checkout.
+func commit() string {
+	head, err := exec.Command("git", "rev-parse", "--short=12", "HEAD").Output() //nolint:noctx // returns at once
+	if err != nil {
+		return "unknown"
+	}
+	name := strings.TrimSpace(string(head))
+	if changes, err := exec.Command("git", "status", "--porcelain", "--untracked-files=no", "--", ":/", ":(top,exclude)*.md").Output(); err != nil || len(changes) > 0 { //nolint:noctx // returns at once
+		name += changed
+	}
+	return name
+}
+
+// describeDatabase records the version of PostgreSQL.
+func (r *report) describeDatabase(ctx context.Context, url string) error {
 	conn, err := pgx.Connect(ctx, url)
 	if err != nil {
 		return err
@@ -75,30 +130,50 @@ func (r *report) describe(ctx context.Context, url string) error {
 	return err
 }
 
-// add records a measurement; of several the one with the median rate counts.
+// add records a measurement; of several the one with the median rate counts, the lower one
+// of an even number.
 func (r *report) add(row, side string, o outcome) {
-	if r.runs == nil {
-		r.runs = make(map[string][]outcome)
-	}
-	key := row + " " + side
-	r.runs[key] = append(r.runs[key], o)
-	all := slices.Clone(r.runs[key])
-	slices.SortFunc(all, func(a, b outcome) int { return int(a.rate() - b.rate()) })
 	if r.Results[row] == nil {
-		r.Results[row] = make(map[string]outcome)
+		r.Results[row], r.Runs[row] = make(map[string]outcome), make(map[string][]outcome)
 	}
-	r.Results[row][side] = all[len(all)/2]
+	r.Runs[row][side] = append(r.Runs[row][side], o)
+	all := slices.Clone(r.Runs[row][side])
+	slices.SortStableFunc(all, func(a, b outcome) int { return cmp.Compare(a.rate(), b.rate()) })
+	r.Results[row][side] = all[(len(all)-1)/2]
 	r.Busy = r.Busy || o.Others > busyAbove
+}
+
+// fail records a measurement that gave no result.
+func (r *report) fail(progress io.Writer, row, side string, err error) {
+	fmt.Fprintf(progress, "%s of %s: %v\n", row, side, err)
+	r.Failures = append(r.Failures, fmt.Sprintf("%s of %s: %v", row, side, err))
 }
 
 // finish evaluates the goals for which both numbers were measured.
 func (r *report) finish() {
-	const us = "GopherQueue"
+	us := "GopherQueue"
 	ratio := func(text, row, peer string, aim float64) {
 		a, b := r.Results[row][us], r.Results[row][peer]
 		if a.rate() > 0 && b.rate() > 0 {
 			r.judge(goal{Text: text, Aim: aim, Reached: a.rate() / b.rate(), Detail: fmt.Sprintf("%s / %s jobs/s", count(a.rate()), count(b.rate()))})
 		}
+	}
+	rate := func(text, row string, aim float64) {
+		if o := r.Results[row][us]; o.rate() > 0 {
+			r.judge(goal{Text: text, Aim: aim, Reached: o.rate(), Detail: "jobs/s"})
+		}
+	}
+	if r.Group == servers.name {
+		us = "GopherQueue embedded, batched"
+		rate("embedded cycle, batched", "cycle", 100_000)
+		us = "GopherQueue server"
+		rate("server cycle", "cycle", 50_000)
+		ratio("server cycle, to beanstalkd with fsync", "cycle", "beanstalkd, fsync", 3)
+		ratio("server cycle, to NATS JetStream with sync always", "cycle", "NATS JetStream, sync always", 5)
+		rate("server drain", "drain", 50_000)
+		ratio("server drain, to beanstalkd with fsync", "drain", "beanstalkd, fsync", 3)
+		ratio("server drain, to NATS JetStream with sync always", "drain", "NATS JetStream, sync always", 5)
+		return
 	}
 	ratio("drain, to River", "drain", "River", 3)
 	ratio("drain, to graphile-worker batched, two processes", "drain", "graphile-worker", 1)
@@ -138,6 +213,8 @@ var titles = map[string]string{
 	"latency": "submit to start, p50 / p99 ms",
 	"idle":    "idle, queries/s",
 	"pinned":  "claim p99, calm → snapshot held, ms",
+	"cycle":   "submit and run, jobs/s",
+	"half":    "submit to start at half that rate, p50 / p99 ms",
 }
 
 // text formats an outcome for its row.
@@ -145,7 +222,7 @@ func (o outcome) text(row string) string {
 	switch row {
 	case "backlog":
 		return count(o.First) + " → " + count(o.Last)
-	case "latency":
+	case "latency", "half":
 		return fmt.Sprintf("%.2f / %.2f", o.P50, o.P99)
 	case "idle":
 		return fmt.Sprintf("%.2f", o.Queries)
@@ -153,6 +230,14 @@ func (o outcome) text(row string) string {
 		return fmt.Sprintf("%.2f → %.2f", o.Before, o.Under)
 	}
 	return count(o.rate())
+}
+
+// figure formats a ratio or, if it is large, a rate.
+func figure(n float64) string {
+	if n >= 1000 {
+		return count(n)
+	}
+	return strings.TrimSuffix(strings.TrimRight(fmt.Sprintf("%.2f", n), "0"), ".")
 }
 
 // count formats a rate with commas.
@@ -164,17 +249,37 @@ func count(n float64) string {
 	return digits
 }
 
-func (r *report) write(w io.Writer) error {
-	var sides []string
-	for _, s := range []string{"GopherQueue", "River", "graphile-worker", "pg-boss"} {
-		if slices.ContainsFunc(rows, func(row string) bool { _, ok := r.Results[row][s]; return ok }) {
-			sides = append(sides, s)
+// names returns the sides that were measured, in their order.
+func (r *report) names() (names []string) {
+	g := onPostgreSQL
+	if r.Group == servers.name {
+		g = servers
+	}
+	for _, key := range g.all() {
+		name := named(key, sizes{}, programs{}).name()
+		for row := range r.Results {
+			if _, ok := r.Results[row][name]; ok && !slices.Contains(names, name) {
+				names = append(names, name)
+			}
 		}
 	}
+	return names
+}
+
+func (r *report) write(w io.Writer) error {
+	if r.Group == servers.name {
+		fmt.Fprintf(w, "%s, commit %s\n\n", r.Machine, r.Commit)
+		if err := r.table(w); err != nil {
+			return err
+		}
+		fmt.Fprintln(w)
+		return r.verdicts(w)
+	}
+	sides := r.names()
 	fmt.Fprintf(w, "%s, PostgreSQL %s\n\n", r.Machine, r.Versions["PostgreSQL"])
 	t := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
 	fmt.Fprintf(t, "\t%s\tothers had\n", strings.Join(sides, "\t"))
-	for _, row := range rows {
+	for _, row := range onPostgreSQL.rows {
 		if len(r.Results[row]) == 0 {
 			continue
 		}
@@ -200,7 +305,16 @@ func (r *report) write(w io.Writer) error {
 		}
 		fmt.Fprintln(t, "\t")
 	}
-	fmt.Fprintln(t)
+	if err := t.Flush(); err != nil {
+		return err
+	}
+	fmt.Fprintln(w)
+	return r.verdicts(w)
+}
+
+// verdicts writes the goals and what makes the results doubtful.
+func (r *report) verdicts(w io.Writer) error {
+	t := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
 	fmt.Fprintln(t, "GopherQueue\treached\tgoal\t\t")
 	for _, g := range r.Goals {
 		sign, verdict := "≥", "met"
@@ -213,14 +327,20 @@ func (r *report) write(w io.Writer) error {
 		if g.Aim == 0 {
 			sign, verdict = "", ""
 		}
-		aim := strings.TrimSuffix(fmt.Sprintf("%s %.2g", sign, g.Aim), " 0")
-		fmt.Fprintf(t, "%s\t%.2f\t%s\t%s\t%s\n", g.Text, g.Reached, aim, verdict, g.Detail)
+		aim := strings.TrimSuffix(sign+" "+figure(g.Aim), " 0")
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\n", g.Text, figure(g.Reached), aim, verdict, g.Detail)
 	}
 	if err := t.Flush(); err != nil {
 		return err
 	}
 	if r.Busy {
 		fmt.Fprintf(w, "\nWarning: others had more than %d %% of the CPU during some rows. Ratios within this run say more than rates.\n", busyAbove)
+	}
+	for _, text := range r.Failures {
+		fmt.Fprintf(w, "\nFailed: %s\n", text)
+	}
+	for side, reason := range r.Without {
+		fmt.Fprintf(w, "\nWithout %s: %s\n", side, reason)
 	}
 	if r.Quick {
 		fmt.Fprintln(w, "\nThis was a check of the harness with small sizes. Its numbers mean nothing.")

@@ -9,19 +9,20 @@ import (
 	"time"
 )
 
-// task is one measurement of a side, in its own database. The Node sides get it as
-// JSON.
+// task is one measurement of a side, in an empty place. The Node sides get it as JSON.
 type task struct {
 	Row       string  `json:"row"`
 	URL       string  `json:"url"`
-	Jobs      int     `json:"jobs"`      // of bulk, drain, backlog and latency
+	Jobs      int     `json:"jobs"`      // of bulk, drain, backlog and latency; 0 is any number
 	Step      int     `json:"step"`      // first and last part of a backlog
 	Batch     int     `json:"batch"`     // jobs per bulk insert
 	Inserters int     `json:"inserters"` // concurrent bulk inserts
 	Callers   int     `json:"callers"`   // of single
-	Seconds   float64 `json:"seconds"`   // of single and idle, and of each half of pinned
+	Seconds   float64 `json:"seconds"`   // of single, idle, cycle and half, and of each half of pinned; the most for bulk and drain of a server
+	Fill      float64 `json:"fill"`      // the most seconds to fill the queue of drain
+	Window    int     `json:"window"`    // jobs of cycle that may wait
 	Pinned    float64 `json:"pinned"`    // seconds for which a snapshot is held open
-	Rate      int     `json:"rate"`      // jobs per second of pinned
+	Rate      int     `json:"rate"`      // jobs per second of pinned and half
 	Every     float64 `json:"every"`     // milliseconds between the jobs of latency
 
 	begin func() // called when the clock starts
@@ -40,6 +41,7 @@ type outcome struct {
 	Under   float64 `json:"under,omitempty"`  // and at the end of the time with a snapshot held open
 	Queries float64 `json:"queries,omitempty"`
 	CPU     float64 `json:"cpu,omitempty"`    // seconds, client and server together
+	Written float64 `json:"written"`          // bytes, likewise
 	Server  float64 `json:"server,omitempty"` // seconds of these that the server used
 	Others  float64 `json:"others"`           // percent of the CPU that other processes used meanwhile
 }
@@ -58,6 +60,14 @@ func (o outcome) effort() float64 {
 		return 0
 	}
 	return o.CPU * 1e6 / float64(o.Jobs)
+}
+
+// bytes returns the bytes written to disk per job.
+func (o outcome) bytes() float64 {
+	if o.Jobs == 0 {
+		return 0
+	}
+	return o.Written / float64(o.Jobs)
 }
 
 // side is a queue that is measured.

@@ -166,6 +166,7 @@ func newBench(p process) *cobra.Command {
 		}
 		return nil
 	}
+	c.AddCommand(newBenchScale(p))
 	return c
 }
 

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"net"
 	"net/url"
 	"os"
 	"strings"
@@ -10,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/gopherqueue/gq/internal/bench"
 	"github.com/gopherqueue/gq/server/config"
 	"github.com/gopherqueue/gq/store"
 	"github.com/gopherqueue/gq/store/postgres"
@@ -51,12 +53,16 @@ func (b *benchServer) database(name string) string {
 	return fmt.Sprintf("gq_bench_%d_%s", os.Getpid(), plain)
 }
 
-func (b *benchServer) execute(ctx context.Context, sql string) error {
+func (b *benchServer) connect(ctx context.Context) (*pgx.Conn, error) {
 	settings, err := pgxpool.ParseConfig(b.url) // it understands pool parameters in the URL
 	if err != nil {
-		return err
+		return nil, err
 	}
-	conn, err := pgx.ConnectConfig(ctx, settings.ConnConfig)
+	return pgx.ConnectConfig(ctx, settings.ConnConfig)
+}
+
+func (b *benchServer) execute(ctx context.Context, sql string) error {
+	conn, err := b.connect(ctx)
 	if err != nil {
 		return err
 	}
@@ -71,6 +77,28 @@ func (b *benchServer) Remove(name string) error {
 	}
 	delete(b.made, name)
 	return b.execute(context.Background(), "DROP DATABASE IF EXISTS "+b.database(name)+" WITH (FORCE)")
+}
+
+// Gauge implements [bench.Gauge].
+func (b *benchServer) Gauge(ctx context.Context, name string) (use bench.ServerUse, err error) {
+	conn, err := b.connect(ctx)
+	if err != nil {
+		return use, err
+	}
+	defer conn.Close(ctx) //nolint:errcheck // read only
+	var backend int
+	err = conn.QueryRow(ctx, "SELECT pg_backend_pid(), (pg_current_wal_insert_lsn() - '0/0')::int8, pg_database_size($1)", b.database(name)).
+		Scan(&backend, &use.WALBytes, &use.DiskBytes)
+	if err != nil {
+		return use, fmt.Errorf("read what the server has done: %w", err)
+	}
+	address := conn.PgConn().Conn().RemoteAddr()
+	if tcp, ok := address.(*net.TCPAddr); !ok || tcp.IP.IsLoopback() {
+		if used, ok := bench.ServerTime(backend, "postgres"); ok {
+			use.CPU = &used
+		}
+	}
+	return use, nil
 }
 
 func (b *benchServer) Keeps() bool { return true }

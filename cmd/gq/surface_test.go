@@ -374,11 +374,13 @@ type commandRow struct {
 }
 
 var commandRows = map[string]commandRow{
-	"serve":  {long: true, bad: "--http nonsense:port:more"},
-	"work":   {long: true, bad: ""},
-	"demo":   {long: true, bad: "extra"},
-	"bench":  {long: true, bad: "--store redis:"},
-	"backup": {long: true}, "restore": {long: true}, "copy": {long: true}, "provide": {long: true}, // TestMove and TestProvide run them
+	"serve": {long: true, bad: "--http nonsense:port:more"},
+	"work":  {long: true, bad: ""},
+	"demo":  {long: true, bad: "extra"},
+	"bench": {long: true, bad: "--store redis:"},
+
+	"bench scale": {long: true, bad: "--axis nonsense"},
+	"backup":      {long: true}, "restore": {long: true}, "copy": {long: true}, "provide": {long: true}, // TestMove and TestProvide run them
 
 	"submit": {args: "t --queue $QUEUE", shape: jobShape, prints: "-", bad: "t --priority 9"},
 
