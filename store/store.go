@@ -425,9 +425,15 @@ type Updated struct {
 	Err     error
 }
 
+// DueExactly is how far ahead [Due.Next] is exact.
+const DueExactly = 12 * time.Hour
+
 // Due is the answer of [Store.Due].
 type Due struct {
 	Jobs []gq.JobID
-	Next time.Time // when the first job is due that is not listed; zero if none will be
+	// Next is when the first job is due that is not listed, zero if none will be. A store
+	// that would have to search for a job due later than [DueExactly] from now may name an
+	// earlier time that is no less than this from now.
+	Next time.Time
 	Now  time.Time // by the store's clock, by which it was judged
 }

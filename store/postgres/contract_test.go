@@ -101,5 +101,6 @@ const empty = `
 			EXECUTE format('ALTER SEQUENCE gq.%I RESTART', name);
 		END LOOP;
 		INSERT INTO gq.round DEFAULT VALUES;
+		INSERT INTO gq.near DEFAULT VALUES;
 		UPDATE gq.partition SET gone = 0;
 	END $$`

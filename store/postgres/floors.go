@@ -5,6 +5,7 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -84,7 +85,7 @@ const (
 		s.queue = n.queue AND s.status IN (2, 3, 6) AND s.order_hi < ` + pastBand + `
 		AND (s.order_hi, s.order_lo) >= (coalesce(e.at[1], ` + lowestHi + `), coalesce(e.at[2], -9223372036854775808))`
 	leased = "s.queue = n.queue AND s.due >= coalesce(e.at[1], " + lowestHi + ")"
-	unheld = "s.due + 0 >= coalesce(e.at[1], " + lowestHi + ")"
+	unheld = "NOT s.far AND s.due + 0 >= coalesce(e.at[1], " + lowestHi + ")"
 )
 
 // telling adds to gq.early the lowest row that was written to each band, if it is below
@@ -100,18 +101,21 @@ const telling = `
 	) AS n ` + whereBelow
 
 // tellingFast is telling for new jobs whose numbers are not known yet. None is lower than
-// the first one, which gq.log has for segment $4. In band 6, hi is how long after the
-// segment's time the first job is due. If nothing was written it adds nothing.
+// the first one, which insertedFast has left in gq.first after the time. In band 6, hi is
+// how long after that time the first job is due. If nothing was written it adds nothing.
 const tellingFast = `
 	INSERT INTO gq.early (queue, band, at)
 	SELECT n.queue, n.band, n.at
 	FROM (
-		SELECT l.queue, l.band, CASE l.band WHEN 6 THEN ARRAY [l.hi + s.time, 0] ELSE ARRAY [l.hi, ` + orderLo + `] END AS at
+		SELECT l.queue, l.band, CASE l.band WHEN 6 THEN ARRAY [l.hi + n.time, 0] ELSE ARRAY [l.hi, ` + orderLo + `] END AS at
 		FROM (
 			SELECT unnest($1::text[]) AS queue, unnest($2::smallint[]) AS band, unnest($3::bigint[]) AS hi
 		) AS l
-		CROSS JOIN (SELECT jobs[1] AS seq FROM gq.log WHERE id = $4) AS n
-		CROSS JOIN (SELECT time FROM gq.segment WHERE id = $4) AS s
+		CROSS JOIN (
+			SELECT split_part(first, ' ', 1)::bigint AS time, split_part(first, ' ', 2)::bigint AS seq
+			FROM (SELECT current_setting('gq.first', true) AS first) AS s
+			WHERE first <> ''
+		) AS n
 	) AS n ` + whereBelow
 
 const whereBelow = `
@@ -197,14 +201,14 @@ const forgetting = `
 type minimums map[bandKey]position
 
 // note adds a row that is about to be written.
-func (l *minimums) note(r *row, to home) {
+func (l *minimums) note(r *row, to home, now time.Time) {
 	s := &r.state
 	due := position{nanoseconds(machine.Due(s)), 0}
 	switch to {
 	case inHeld:
 		l.low(bandKey{r.queue, heldBand}, due)
 	case inReady:
-		if due.hi != 0 {
+		if due.hi != 0 && due.hi < farFrom(now) {
 			l.low(bandKey{"", dueBand}, due)
 		}
 		if s.Status == gq.StatusDelayed || s.Status == gq.StatusScheduled || s.Status == gq.StatusRetrying {
@@ -252,13 +256,13 @@ func (f *floors) passAll(a *bandArrays) {
 
 // writeMinimumsFast is writeMinimums for the new jobs of a segment. numbers is set once
 // the statement before has been answered.
-func (tx *txn) writeMinimumsFast(batch *pgx.Batch, segment int64, numbers *[]int64) {
+func (tx *txn) writeMinimumsFast(batch *pgx.Batch, numbers *[]int64) {
 	var a bandArrays
 	for band, at := range tx.minimums {
 		a.add(band, at)
 	}
 	tx.minimums = nil
-	batch.Queue(tellingFast, a.queues, a.bands, a.his, segment).Exec(func(tag pgconn.CommandTag) error {
+	batch.Queue(tellingFast, a.queues, a.bands, a.his).Exec(func(tag pgconn.CommandTag) error {
 		if tag.RowsAffected() > 0 && len(*numbers) > 0 {
 			for i := range a.queues {
 				if band := (bandKey{a.queues[i], gq.Priority(a.bands[i])}); band.band != dueBand {

@@ -112,6 +112,7 @@ type rowArrays struct {
 	created                []int64
 	members                []*int64 // only for rows that move to gq.held or gq.done; nil if each has one job
 	scratch                []byte   // for packItems
+	far                    int64    // see farFrom
 
 	// Only for rows that move to gq.ready; costs also for rows that move to gq.held.
 	costs           []int64
@@ -237,11 +238,12 @@ func (tx *txn) encodeRows() (map[move]*rowArrays, error) {
 		data = slices.Clip(data)
 		if moves[m] == nil {
 			moves[m] = tx.arrays(m)
+			moves[m].far = farFrom(tx.now)
 		}
 		if err := moves[m].add(r, m, data, len(tx.rows)); err != nil {
 			return nil, err
 		}
-		tx.minimums.note(r, m.to)
+		tx.minimums.note(r, m.to, tx.now)
 		if m.to != inDone {
 			tx.changes.at(nanoseconds(machine.Due(&r.state)))
 		}
@@ -268,8 +270,8 @@ func (tx *txn) arrays(m move) *rowArrays {
 // along. unnest is in the select list, because in FROM each column would be materialized.
 const (
 	beReady = `
-		INSERT INTO gq.ready (seq, order_hi, order_lo, run_at, due, created, cost, status, queue, limited, fair, type, requires, body, data)
-		SELECT n.seq, n.hi, n.lo, n.run_at, n.due, n.created, n.cost, n.status, n.queue, nullif(n.limited, ''), n.fair, n.type, %s, n.body, n.data
+		INSERT INTO gq.ready (seq, order_hi, order_lo, run_at, due, far, created, cost, status, queue, limited, fair, type, requires, body, data)
+		SELECT n.seq, n.hi, n.lo, n.run_at, n.due, coalesce(n.due >= $15, false), n.created, n.cost, n.status, n.queue, nullif(n.limited, ''), n.fair, n.type, %s, n.body, n.data
 		FROM (
 			SELECT unnest($1::bigint[]) AS seq, unnest($2::bigint[]) AS hi, unnest($3::bigint[]) AS lo,
 				unnest($4::bigint[]) AS run_at, unnest($5::bigint[]) AS due, unnest($6::bigint[]) AS created,
@@ -279,8 +281,8 @@ const (
 		) AS n`
 	// beReadyAlike is beReady for new jobs that differ in nothing else: see insertedFast.
 	beReadyAlike = `
-		INSERT INTO gq.ready (seq, order_hi, order_lo, run_at, due, created, cost, status, queue, limited, fair, type, body, data)
-		SELECT n.seq, $4::bigint, ` + orderLo + `, $5::bigint, $6::bigint, $7::bigint, $8::bigint, $9::smallint, $10::text, nullif($11::text, ''), $12::text, $13::text, n.body, n.data
+		INSERT INTO gq.ready (seq, order_hi, order_lo, run_at, due, far, created, cost, status, queue, limited, fair, type, body, data)
+		SELECT n.seq, $4::bigint, ` + orderLo + `, $5::bigint, $6::bigint, coalesce($6 >= $14::bigint, false), $7::bigint, $8::bigint, $9::smallint, $10::text, nullif($11::text, ''), $12::text, $13::text, n.body, n.data
 		FROM (SELECT unnest($1::bigint[]) AS seq, unnest($2::bytea[]) AS body, unnest($3::bytea[]) AS data) AS n`
 	beHeld = `
 		INSERT INTO gq.held (seq, members, due, created, cost, status, queue, limited, fair, body, data)
@@ -297,7 +299,7 @@ const (
 			unnest($6::text[]), unnest($7::bytea[]), unnest($8::bytea[])`
 	stayReady = `
 		UPDATE gq.ready AS s
-		SET order_hi = n.hi, order_lo = n.lo, run_at = n.run_at, due = n.due, status = n.status, data = n.data
+		SET order_hi = n.hi, order_lo = n.lo, run_at = n.run_at, due = n.due, far = coalesce(n.due >= $8, false), status = n.status, data = n.data
 		FROM (
 			SELECT unnest($1::bigint[]) AS seq, unnest($2::bigint[]) AS hi, unnest($3::bigint[]) AS lo,
 				unnest($4::bigint[]) AS run_at, unnest($5::bigint[]) AS due, unnest($6::smallint[]) AS status,
@@ -332,10 +334,10 @@ const (
 					unnest($7::text[]) AS type, unnest($8::text[]) AS requires, unnest($9::bytea[]) AS data
 			) AS n
 			WHERE s.seq = ANY (ARRAY [n.seq])
-			RETURNING n.seq, n.hi, n.lo, n.run_at, n.due, s.created, s.cost, n.status, s.queue, s.limited, s.fair, n.type,
+			RETURNING n.seq, n.hi, n.lo, n.run_at, n.due, coalesce(n.due >= $10, false), s.created, s.cost, n.status, s.queue, s.limited, s.fair, n.type,
 				nullif(n.requires, '{}')::text[], s.body, n.data
 		)
-		INSERT INTO gq.ready (seq, order_hi, order_lo, run_at, due, created, cost, status, queue, limited, fair, type, requires, body, data)
+		INSERT INTO gq.ready (seq, order_hi, order_lo, run_at, due, far, created, cost, status, queue, limited, fair, type, requires, body, data)
 		SELECT * FROM gone`
 	// endOf moves rows to gq.done from the table that %s names.
 	endOf = `
@@ -356,9 +358,9 @@ var (
 	endReady = fmt.Sprintf(endOf, "ready")
 
 	// Most jobs require nothing; parsing an array takes as long as writing the row.
-	beReadyPlain     = either(fmt.Sprintf(beReady, "NULL", ""), 14, "")
-	beReadyDemanding = either(fmt.Sprintf(beReady, "nullif(n.requires, '{}')::text[]", ", unnest($15::text[]) AS requires"), 15, "")
-	beReadyAlikeBoth = either(beReadyAlike, 13, "")
+	beReadyPlain     = either(fmt.Sprintf(beReady, "NULL", ""), 15, "")
+	beReadyDemanding = either(fmt.Sprintf(beReady, "nullif(n.requires, '{}')::text[]", ", unnest($16::text[]) AS requires"), 16, "")
+	beReadyAlikeBoth = either(beReadyAlike, 14, "")
 	beHeldEither     = either(beHeld, 11, "")
 	beDoneEither     = either(beDone, 9, andEnded)
 )
@@ -369,13 +371,13 @@ func (a *rowArrays) write(batch *pgx.Batch, m move) {
 		sql, args := a.insert(m.to)
 		batch.Queue(sql.alone, args...)
 	case move{inReady, inReady}:
-		batch.Queue(stayReady, a.seqs, a.his, a.los, a.runs, a.dues, a.statuses, a.datas)
+		batch.Queue(stayReady, a.seqs, a.his, a.los, a.runs, a.dues, a.statuses, a.datas, a.far)
 	case move{inHeld, inHeld}:
 		batch.Queue(stayHeld, a.seqs, a.dues, a.statuses, a.datas)
 	case move{inReady, inHeld}:
 		batch.Queue(hold, a.seqs, a.dues, a.statuses, a.datas)
 	case move{inHeld, inReady}:
-		batch.Queue(giveBack, a.seqs, a.his, a.los, a.runs, a.dues, a.statuses, a.types, a.requires, a.datas)
+		batch.Queue(giveBack, a.seqs, a.his, a.los, a.runs, a.dues, a.statuses, a.types, a.requires, a.datas, a.far)
 	case move{inReady, inDone}:
 		batch.Queue(endReady, a.seqs, a.ends, a.statuses, a.datas)
 	case move{inHeld, inDone}:
@@ -396,11 +398,11 @@ func (a *rowArrays) insert(to home) (statement, []any) {
 	default:
 		if a.alike() {
 			return beReadyAlikeBoth, []any{
-				a.seqs, a.bodies, a.datas, a.his[0], a.runs[0], a.dues[0], a.created[0], a.costs[0], a.statuses[0], a.queues[0], a.limited[0], a.fairs[0], a.types[0],
+				a.seqs, a.bodies, a.datas, a.his[0], a.runs[0], a.dues[0], a.created[0], a.costs[0], a.statuses[0], a.queues[0], a.limited[0], a.fairs[0], a.types[0], a.far,
 			}
 		}
 		args := []any{
-			a.seqs, a.his, a.los, a.runs, a.dues, a.created, a.costs, a.statuses, a.queues, a.limited, a.fairs, a.types, a.bodies, a.datas,
+			a.seqs, a.his, a.los, a.runs, a.dues, a.created, a.costs, a.statuses, a.queues, a.limited, a.fairs, a.types, a.bodies, a.datas, a.far,
 		}
 		if a.demanding {
 			return beReadyDemanding, append(args, a.requires)

@@ -26,8 +26,8 @@ import (
 // be taken after the numbers, so its day must not be earlier than theirs.
 //
 // The final SELECT runs first: it sets lock_timeout, so that the inserts wait no longer
-// for a lock than other shared transactions do. If it returns no row, nothing was
-// written: a queue has limits, or a new day has begun.
+// for a lock than other shared transactions do, and gq.first for tellingFast. If it returns
+// no row, nothing was written: a queue has limits, or a new day has begun.
 //
 // The first of the two statements is for jobs that differ in anything but what all jobs
 // differ in; the second, for all others, takes a column that is equal in all of them as
@@ -50,8 +50,8 @@ func insertedFastOf(column string) string {
 		) AS s
 		WHERE s.seqs[$1] >> 32 <= $5::bigint >> 32
 	), ready AS (
-		INSERT INTO gq.ready (seq, order_hi, order_lo, run_at, due, created, cost, status, queue, limited, fair, type, body, data)
-		SELECT n.seq, n.hi, ` + orderLo + `, n.now, n.now + n.due, n.now, n.cost, n.status, n.queue, nullif(n.limited, ''), n.fair, n.type,
+		INSERT INTO gq.ready (seq, order_hi, order_lo, run_at, due, far, created, cost, status, queue, limited, fair, type, body, data)
+		SELECT n.seq, n.hi, ` + orderLo + `, n.now, n.now + n.due, coalesce(n.due >= ` + farOff + `, false), n.now, n.cost, n.status, n.queue, nullif(n.limited, ''), n.fair, n.type,
 			n.body, overlay(n.data PLACING n.created FROM n.at FOR 8)
 		FROM (
 			SELECT now, int8send(now) AS created, unnest(seqs) AS seq, ` + of("$6::bigint") + ` AS hi, ` + of("$7::bigint") + ` AS due,
@@ -70,7 +70,7 @@ func insertedFastOf(column string) string {
 	)
 	SELECT now, seqs, nextval('gq.segment_id')
 	FROM stamp
-	WHERE set_config('lock_timeout', '` + lockWait + `', true) IS NOT NULL`
+	WHERE set_config('lock_timeout', '` + lockWait + `', true) IS NOT NULL AND set_config('gq.first', now || ' ' || seqs[1], true) IS NOT NULL`
 }
 
 // unguarded is contained in the configuration of every queue that is not guarded.
@@ -147,7 +147,7 @@ func (tx *txn) insertFast(ctx context.Context, groups []store.Group, jobs []*gq.
 		_, err := pgx.ForEachRow(rows, []any{&now, &numbers, &spare}, func() error { return nil })
 		return err
 	})
-	tx.writeMinimumsFast(&batch, events.mark.id, &numbers)
+	tx.writeMinimumsFast(&batch, &numbers)
 	failed := conn.sendAlone(ctx, &batch).Close()
 	if err := tx.resolveCommit(ctx, failed); err != nil {
 		return nil, false, err
@@ -215,7 +215,7 @@ func (tx *txn) submitUndated(jobs []*gq.Spec) (rows *rowArrays, places []int16, 
 		if err := rows.add(b.row, move{nowhere, inReady}, space[from:len(space):len(space)], len(jobs)); err != nil {
 			return nil, nil, err
 		}
-		tx.minimums.note(b.row, inReady)
+		tx.minimums.note(b.row, inReady, p.now)
 		if due := nanoseconds(machine.Due(&b.row.state)); due != 0 {
 			tx.changes.at(tx.s.known() + due)
 		}

@@ -94,6 +94,7 @@ func cycle(t *testing.T, s *Store, n int) {
 	specs := make([]gq.Spec, n)
 	for i := range specs {
 		specs[i] = gq.Spec{ID: machine.NewJobID(random()), Queue: "q", Type: "work"}.WithDefaults()
+		specs[i].Policy.Lifetime = farAway - time.Hour // so that it has an entry in ready_due
 	}
 	if out, err := s.Insert(t.Context(), []store.Group{{Jobs: specs}}); err != nil || out[0].Err != nil {
 		t.Fatal(err, out)

@@ -64,6 +64,7 @@ type Store struct {
 	ids        *idKey
 	spares     chan int64   // segment ids that insertFast may use
 	latest     atomic.Int64 // the newest time returned to a call, in nanoseconds
+	near       atomic.Int64 // gq.near.until, as far as this node knows
 	startedDay atomic.Int64 // the newest day whose partitions are known to exist
 	maintainAt atomic.Int64 // when maintain runs next, in nanoseconds of the local clock
 	stale      atomic.Bool  // jobs were removed since maintain last ran

@@ -59,6 +59,7 @@ CREATE TABLE gq.ready (
     created  bigint   NOT NULL,
     cost     bigint   NOT NULL,                        -- capacity that it uses
     status   smallint NOT NULL,
+    far      boolean  NOT NULL,                        -- it is due after gq.near.until
     queue    text     NOT NULL COLLATE "C",
     limited  text     COLLATE "C",                     -- limit key; NULL for none
     fair     text     NOT NULL DEFAULT '' COLLATE "C", -- fair key
@@ -72,8 +73,18 @@ CREATE TABLE gq.ready (
 -- DELAYED, SCHEDULED and RETRYING.
 CREATE INDEX ready_claim ON gq.ready (queue, order_hi, order_lo) WHERE status IN (2, 3, 6);
 
--- For sweeps. It is on an expression so that the planner uses it for no other query.
-CREATE INDEX ready_due ON gq.ready ((due + 0), seq) WHERE due + 0 IS NOT NULL;
+-- For sweeps. It is on an expression so that the planner uses it for no other query. It has no
+-- jobs that are due in days: most end before, and their entries would be a fifth of the cost
+-- of inserting them.
+CREATE INDEX ready_due ON gq.ready ((due + 0), seq) WHERE due + 0 IS NOT NULL AND NOT far;
+
+-- No job that is due up to this time is far. Twice a day it is set to a day later, and the
+-- jobs that are due until then are added to ready_due: see near.go.
+CREATE TABLE gq.near (
+    until bigint NOT NULL DEFAULT 0
+) WITH (fillfactor = 10);
+
+INSERT INTO gq.near DEFAULT VALUES;
 
 -- Jobs that are CLAIMED or RUNNING.
 CREATE TABLE gq.held (

@@ -14,10 +14,10 @@ import (
 	"github.com/gopherqueue/gq/store"
 )
 
-// dueBy selects the jobs that are due; dueNext is when the next one is. Jobs that are not
-// held are found along the index ready_due, and held jobs along held_due in each queue
-// that has any: one entry of a claimed job serves both the claims of its queue and the
-// sweeps.
+// dueBy selects the jobs that are due; dueNext is when the next one is, or earlier if that is
+// a far one. Jobs that are not held are found along the index ready_due, and held jobs along
+// held_due in each queue that has any: one entry of a claimed job serves both the claims of
+// its queue and the sweeps.
 const (
 	dueBy = `
 		SELECT h.seq, NULL::bigint, h.due, h.data
@@ -42,7 +42,8 @@ const (
 				SELECT min(h.due)
 				FROM ` + holding + beginnings + `
 				CROSS JOIN LATERAL (SELECT due FROM gq.held AS s WHERE ` + leased + ` AND due > $1 ORDER BY due LIMIT 1) AS h
-			)
+			),
+			(SELECT until FROM gq.near WHERE EXISTS (SELECT FROM ` + tally + ` WHERE status IN (1, 2, 3, 6) AND jobs <> 0))
 		)`
 	// anywhere is the band of the jobs that are not held.
 	anywhere = "(SELECT ''::text AS queue, 6::smallint AS band) AS n"
@@ -62,14 +63,30 @@ func (s *Store) Now(ctx context.Context) (now time.Time, err error) {
 }
 
 // Due implements [store.Store].
-func (s *Store) Due(ctx context.Context, limit int) (store.Due, error) {
-	var due store.Due
-	limit = max(limit, 1)
-	err := s.readOnce(ctx, "due", func(tx *txn) error {
+func (s *Store) Due(ctx context.Context, limit int) (due store.Due, err error) {
+	near, err := s.readDue(ctx, max(limit, 1), &due, false)
+	if err == nil && !near {
+		if err = s.keepNear(ctx, due.Now); err == nil {
+			_, err = s.readDue(ctx, max(limit, 1), &due, true)
+		}
+	}
+	if err != nil {
+		return store.Due{}, err
+	}
+	return due, nil
+}
+
+// readDue is Due without the far jobs. It reports whether none of these may be due, and does
+// nothing else if one may be, unless it is told that they are near.
+func (s *Store) readDue(ctx context.Context, limit int, due *store.Due, near bool) (_ bool, err error) {
+	err = s.readOnce(ctx, "due", func(tx *txn) error {
 		if err := tx.readClock(ctx); err != nil {
 			return err
 		}
-		due = store.Due{Now: tx.now}
+		*due = store.Due{Now: tx.now}
+		if near = near || s.isNear(tx.now); !near {
+			return nil
+		}
 		late, err := tx.late(ctx, limit+1)
 		if err != nil {
 			return err
@@ -88,10 +105,7 @@ func (s *Store) Due(ctx context.Context, limit int) (store.Due, error) {
 		due.Next = instant(*next)
 		return nil
 	})
-	if err != nil {
-		return store.Due{}, err
-	}
-	return due, nil
+	return near, err
 }
 
 // lateness is a job that is due, and since when.
