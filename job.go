@@ -92,6 +92,7 @@ type Outcome struct {
 	Reason  string        // VerdictRelease
 	Spawn   []Spec        // VerdictComplete: child jobs, inserted atomically with the result
 	Begin   bool          // VerdictComplete, VerdictFail: start a held job and end it in one commit; only embedded queues support it
+	NoState bool          // the caller does not use LeaseResult.State, so a remote queue need not send it
 }
 
 // LeaseResult is the result of a [Heartbeat] or an [Outcome]: the new state of the job, or an

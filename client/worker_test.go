@@ -2,6 +2,7 @@ package client_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"sync"
@@ -150,5 +151,29 @@ func TestWorkerSurvivesBrokenConnections(t *testing.T) {
 	count := must(f.engine.Counts(ctx, gq.DefaultQueue))(t)[0]
 	if count.Live() != 0 || count.By[gq.StatusCompleted] != n {
 		t.Errorf("%v", count)
+	}
+}
+
+func TestSettleWithoutStates(t *testing.T) {
+	f := serve(t)
+	var outcomes []gq.Outcome
+	var ids []gq.JobID
+	for _, without := range []bool{true, false, true} {
+		ids = append(ids, f.job())
+		outcomes = append(outcomes, gq.Outcome{Lease: f.claim().State.Lease.Ref(), Verdict: gq.VerdictComplete, NoState: without})
+	}
+	outcomes[2].Lease.ID = "of nobody"
+	answers := must(f.Settle(t.Context(), outcomes))(t)
+	if a := answers[0]; a.Err != nil || !a.State.ID.IsZero() {
+		t.Errorf("without a state: %+v", a)
+	}
+	if a := answers[1]; a.Err != nil || a.State.ID != ids[1] || a.State.Status != gq.StatusCompleted {
+		t.Errorf("with a state: %+v", a)
+	}
+	if !errors.Is(answers[2].Err, gq.ErrStaleLease) {
+		t.Errorf("a stale lease: %v", answers[2].Err)
+	}
+	if s := must(f.Get(t.Context(), ids[0], 0))(t).State; s.Status != gq.StatusCompleted {
+		t.Errorf("the job without a state is %s", s.Status)
 	}
 }

@@ -166,6 +166,9 @@ func (s *settler) alone(ctx context.Context, batch []*Run, refusal error) (again
 }
 
 func (s *settler) call(ctx context.Context, outcomes []gq.Outcome, patience time.Duration) ([]gq.LeaseResult, error) {
+	for i := range outcomes {
+		outcomes[i].NoState = true
+	}
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	s.worker.calls.settles.Add(1)

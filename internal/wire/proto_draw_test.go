@@ -254,7 +254,7 @@ var drawBeat = rapid.Custom(func(r *rapid.T) gq.Heartbeat {
 })
 
 var drawOutcome = rapid.Custom(func(r *rapid.T) gq.Outcome {
-	o := gq.Outcome{Lease: drawLeaseRef.Draw(r, "lease"), Verdict: drawEnum(r, gq.VerdictRelease)}
+	o := gq.Outcome{Lease: drawLeaseRef.Draw(r, "lease"), Verdict: drawEnum(r, gq.VerdictRelease), NoState: rapid.Bool().Draw(r, "no state")}
 	switch o.Verdict {
 	case gq.VerdictComplete:
 		o.Result, o.Spawn = maybeOf(drawBytes).Draw(r, "result"), drawSpawn.Draw(r, "spawn")

@@ -141,7 +141,7 @@ func ProtoOutcome(o *gq.Outcome) *pb.Outcome {
 	})
 	out := &m.outcome
 	m.lease.Id, m.lease.Version, m.lease.Worker = string(o.Lease.ID), uint64(o.Lease.Version), o.Lease.Worker
-	out.Lease = &m.lease
+	out.Lease, out.NoState = &m.lease, o.NoState
 	switch o.Verdict {
 	case gq.VerdictComplete:
 		m.completion.Result, m.completion.Spawn = o.Result, protoSpecs(o.Spawn)
@@ -159,7 +159,7 @@ func ProtoOutcome(o *gq.Outcome) *pb.Outcome {
 // Outcome decodes an outcome, possibly without a verdict.
 func (b Bases) Outcome(m *pb.Outcome) (gq.Outcome, error) {
 	var r protoReader
-	o := gq.Outcome{Lease: LeaseRefFromProto(m.GetLease())}
+	o := gq.Outcome{Lease: LeaseRefFromProto(m.GetLease()), NoState: m.GetNoState()}
 	switch v := m.GetVerdict().(type) {
 	case *pb.Outcome_Complete:
 		spawn, err := b.specs("spawn", v.Complete.GetSpawn())
@@ -201,14 +201,20 @@ func SubmittedFromProto(m *pb.Submitted) (gq.SubmitResult, error) {
 // ProtoAnswers encodes the results of heartbeats or outcomes.
 func ProtoAnswers(answers []gq.LeaseResult, request string) *pb.Answers {
 	out := &pb.Answers{Answers: make([]*pb.Answer, len(answers))}
-	messages := make([]struct {
-		answer pb.Answer
-		state  stateMessage
-	}, len(answers))
+	empty := new(pb.Answer) // of all outcomes that succeeded and want no state
 	for i := range answers {
-		a, m := &answers[i], &messages[i].answer
+		a := &answers[i]
+		if a.State.ID.IsZero() && len(a.Spawned) == 0 && a.Err == nil {
+			out.Answers[i] = empty
+			continue
+		}
+		memory := new(struct {
+			answer pb.Answer
+			state  stateMessage
+		})
+		m := &memory.answer
 		if !a.State.ID.IsZero() {
-			m.State = messages[i].state.fill(&a.State, nil)
+			m.State = memory.state.fill(&a.State, nil)
 		}
 		for k := range a.Spawned {
 			m.Spawned = append(m.Spawned, ProtoSubmitted(&a.Spawned[k], request))

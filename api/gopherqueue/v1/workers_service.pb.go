@@ -402,6 +402,7 @@ type Outcome struct {
 	//	*Outcome_Fail
 	//	*Outcome_Release
 	Verdict       isOutcome_Verdict `protobuf_oneof:"verdict"`
+	NoState       bool              `protobuf:"varint,5,opt,name=no_state,json=noState,proto3" json:"no_state,omitempty"` // the sender does not use the state in the answer; the server may omit it
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -475,6 +476,13 @@ func (x *Outcome) GetRelease() *Release {
 		}
 	}
 	return nil
+}
+
+func (x *Outcome) GetNoState() bool {
+	if x != nil {
+		return x.NoState
+	}
+	return false
 }
 
 type isOutcome_Verdict interface {
@@ -1395,12 +1403,13 @@ const file_gopherqueue_v1_workers_service_proto_rawDesc = "" +
 	"\t_progressB\r\n" +
 	"\v_checkpoint\"D\n" +
 	"\rSettleRequest\x123\n" +
-	"\boutcomes\x18\x01 \x03(\v2\x17.gopherqueue.v1.OutcomeR\boutcomes\"\xe2\x01\n" +
+	"\boutcomes\x18\x01 \x03(\v2\x17.gopherqueue.v1.OutcomeR\boutcomes\"\xfd\x01\n" +
 	"\aOutcome\x12.\n" +
 	"\x05lease\x18\x01 \x01(\v2\x18.gopherqueue.v1.LeaseRefR\x05lease\x128\n" +
 	"\bcomplete\x18\x02 \x01(\v2\x1a.gopherqueue.v1.CompletionH\x00R\bcomplete\x12-\n" +
 	"\x04fail\x18\x03 \x01(\v2\x17.gopherqueue.v1.FailureH\x00R\x04fail\x123\n" +
-	"\arelease\x18\x04 \x01(\v2\x17.gopherqueue.v1.ReleaseH\x00R\areleaseB\t\n" +
+	"\arelease\x18\x04 \x01(\v2\x17.gopherqueue.v1.ReleaseH\x00R\arelease\x12\x19\n" +
+	"\bno_state\x18\x05 \x01(\bR\anoStateB\t\n" +
 	"\averdict\"`\n" +
 	"\n" +
 	"Completion\x12\x1b\n" +

@@ -245,7 +245,16 @@ func (g *GRPC) heartbeat(ctx context.Context, r *pb.HeartbeatRequest) (*pb.Answe
 }
 
 func (g *GRPC) settle(ctx context.Context, r *pb.SettleRequest) (*pb.Answers, error) {
-	return answerEach(ctx, g, "settle", "outcomes", r.GetOutcomes(), wire.Bases(g.base(ctx)).Outcome, g.engine.Settle)
+	return answerEach(ctx, g, "settle", "outcomes", r.GetOutcomes(), wire.Bases(g.base(ctx)).Outcome,
+		func(ctx context.Context, outcomes []gq.Outcome) ([]gq.LeaseResult, error) {
+			answers, err := g.engine.Settle(ctx, outcomes)
+			for i := range answers {
+				if outcomes[i].NoState {
+					answers[i].State = gq.State{}
+				}
+			}
+			return answers, err
+		})
 }
 
 // leased is a heartbeat or an outcome.
