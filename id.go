@@ -9,15 +9,6 @@ import (
 // value is no job.
 type JobID [16]byte
 
-// parseJobID reads the canonical text form: 8-4-4-4-12 hexadecimal digits.
-func parseJobID(s string) (JobID, error) {
-	b, ok := parseUUID(s, true)
-	if !ok || b == ([16]byte{}) {
-		return JobID{}, &InvalidError{Faults: []Fault{{"id", fmt.Sprintf("%.64q is not a UUID", s)}}}
-	}
-	return JobID(b), nil
-}
-
 // IsZero reports whether id is the zero value.
 func (id JobID) IsZero() bool { return id == JobID{} }
 
@@ -38,15 +29,15 @@ func (id JobID) AppendText(b []byte) ([]byte, error) {
 	return append(b, text[:]...), nil
 }
 
-// UnmarshalText parses the text of MarshalText.
+// UnmarshalText parses the text of MarshalText: 8-4-4-4-12 hexadecimal digits.
 func (id *JobID) UnmarshalText(text []byte) error {
 	if len(text) == 0 {
 		*id = JobID{}
 		return nil
 	}
-	parsed, err := parseJobID(string(text))
-	if err != nil {
-		return err
+	parsed, ok := parseUUID(text, true)
+	if !ok || parsed == ([16]byte{}) {
+		return &InvalidError{Faults: []Fault{{"id", fmt.Sprintf("%.64q is not a UUID", text)}}}
 	}
 	*id = parsed
 	return nil
@@ -76,7 +67,7 @@ func uuidText(b [16]byte) (out [36]byte) {
 }
 
 // parseUUID parses the text form, in lower case or also in upper case.
-func parseUUID(s string, upper bool) (b [16]byte, ok bool) {
+func parseUUID[T string | []byte](s T, upper bool) (b [16]byte, ok bool) {
 	if len(s) != 36 || s[8] != '-' || s[13] != '-' || s[18] != '-' || s[23] != '-' {
 		return b, false
 	}

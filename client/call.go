@@ -165,9 +165,13 @@ func translated(err error, request proto.Message) error {
 func read[M, V any](verb string, m M, decode func(M) (V, error)) (V, error) {
 	v, err := decode(m)
 	if err != nil {
-		return v, fmt.Errorf("%s: cannot decode the server's answer: %v", verb, err) //nolint:errorlint // its kind would blame the caller
+		return v, undecodable(verb, err)
 	}
 	return v, nil
+}
+
+func undecodable(verb string, err error) error {
+	return fmt.Errorf("%s: cannot decode the server's answer: %v", verb, err) //nolint:errorlint // its kind would blame the caller
 }
 
 // readAll decodes the items of an answer.

@@ -88,7 +88,7 @@ func (l *workLink) open(ctx context.Context) (*workStream, error) {
 func (l *workLink) greet(ctx context.Context) (*workStream, error) {
 	life, cancel := context.WithCancel(l.client.life)
 	stop := context.AfterFunc(ctx, cancel)
-	stream, err := l.client.workers.Work(life)
+	stream, err := l.client.workers.Work(life, grpc.ForceCodecV2(workCodec{}))
 	if err == nil {
 		err = stream.Send(&pb.WorkRequest{Id: 1, Message: &pb.WorkRequest_Hello{Hello: &pb.Hello{}}})
 	}
@@ -174,7 +174,7 @@ type outgoing struct {
 // asked is a request in flight. Its fields are guarded by workStream.mu until the answer arrives.
 type asked struct {
 	answer chan struct{} // closed when the answer has arrived
-	jobs   []*pb.Job     // jobs of a credit, as they arrive
+	jobs   []gq.Job      // jobs of a credit, as they arrive
 	other  *pb.WorkResponse
 	err    error
 	sent   bool // the server may have received it
@@ -216,7 +216,7 @@ func (s *workStream) wakeUp() { wake.Up(s.wake) }
 
 // claim opens a credit and waits for its jobs. It reports whether the server may have received
 // it.
-func (s *workStream) claim(ctx context.Context, r *pb.ClaimRequest) (jobs []*pb.Job, sent bool, err error) {
+func (s *workStream) claim(ctx context.Context, r *pb.ClaimRequest) (jobs []gq.Job, sent bool, err error) {
 	id, a, err := s.ask(ctx, &pb.WorkRequest{Message: &pb.WorkRequest_Credit{Credit: r}})
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -300,27 +300,36 @@ func (s *workStream) finish() {
 
 // receive wakes callers until the stream ends.
 func (s *workStream) receive() {
+	var r workResponse
 	for {
-		r, err := s.stream.Recv()
-		if err != nil {
+		if err := s.stream.RecvMsg(&r); err != nil {
 			s.end(err)
 			return
 		}
-		id := r.GetId()
-		switch m := r.GetMessage().(type) {
-		case *pb.WorkResponse_Jobs:
-			if m.Jobs.GetMore() {
-				s.mu.Lock()
-				if a := s.asked[id]; a != nil {
-					a.jobs = append(a.jobs, m.Jobs.GetJobs()...)
-				}
-				s.mu.Unlock()
-				continue
+		switch {
+		case r.other != nil:
+			s.answer(r.other.GetId(), func(a *asked) { a.other = r.other })
+		case r.jobs.More:
+			s.mu.Lock()
+			if a := s.asked[r.jobs.ID]; a != nil {
+				a.add(&r.jobs)
 			}
-			s.answer(id, func(a *asked) { a.jobs = append(a.jobs, m.Jobs.GetJobs()...) })
+			s.mu.Unlock()
 		default:
-			s.answer(id, func(a *asked) { a.other = r })
+			s.answer(r.jobs.ID, func(a *asked) { a.add(&r.jobs) })
 		}
+	}
+}
+
+// add adds jobs of a credit.
+func (a *asked) add(r *wire.JobsResponse) {
+	if a.jobs == nil {
+		a.jobs = r.Jobs
+	} else {
+		a.jobs = append(a.jobs, r.Jobs...)
+	}
+	if r.Err != nil {
+		a.err = undecodable("claim", r.Err)
 	}
 }
 

@@ -25,7 +25,7 @@ func (c *Client) Claim(ctx context.Context, r gq.ClaimRequest) ([]gq.Job, error)
 		return nil, fmt.Errorf("claim for worker %.80q: %w", r.Worker,
 			&gq.InvalidError{Faults: []gq.Fault{{Field: "n", Problem: "0 is not between 1 and 1000"}}})
 	}
-	var jobs []*pb.Job
+	var jobs []gq.Job
 	request := wire.ProtoClaim(&r)
 	err := c.attempts(ctx, func(ctx context.Context) (safety, error) {
 		s, err := c.work.open(ctx)
@@ -33,7 +33,9 @@ func (c *Client) Claim(ctx context.Context, r gq.ClaimRequest) ([]gq.Job, error)
 		case errors.Is(err, errNoStream):
 			var server peer.Peer
 			answer, err := c.workers.Claim(ctx, request, grpc.Peer(&server))
-			jobs = answer.GetJobs()
+			if err == nil {
+				jobs, err = read("claim", answer.GetJobs(), wire.JobsFromProto)
+			}
 			return unsent(&server), err
 		case err != nil:
 			return repeat, err
@@ -49,20 +51,20 @@ func (c *Client) Claim(ctx context.Context, r gq.ClaimRequest) ([]gq.Job, error)
 	if err != nil {
 		return nil, translated(err, request)
 	}
-	return read("claim", jobs, wire.JobsFromProto)
+	return jobs, nil
 }
 
 // giveBack releases jobs that arrived after their caller had left.
-func (c *Client) giveBack(jobs []*pb.Job) {
+func (c *Client) giveBack(jobs []gq.Job) {
 	if len(jobs) == 0 {
 		return
 	}
-	request := &pb.SettleRequest{Outcomes: make([]*pb.Outcome, len(jobs))}
-	for i, j := range jobs {
-		l := j.GetState().GetLease()
-		request.Outcomes[i] = &pb.Outcome{
-			Lease:   &pb.LeaseRef{Id: l.GetId(), Version: l.GetVersion(), Worker: l.GetWorker()},
-			Verdict: &pb.Outcome_Release{Release: &pb.Release{Reason: "claim abandoned"}},
+	request := &pb.SettleRequest{}
+	for i := range jobs {
+		if l := jobs[i].State.Lease; l != nil {
+			request.Outcomes = append(request.Outcomes, wire.ProtoOutcome(&gq.Outcome{
+				Lease: l.Ref(), Verdict: gq.VerdictRelease, Reason: "claim abandoned", NoState: true,
+			}))
 		}
 	}
 	c.later(func() {
@@ -184,7 +186,7 @@ func spawnBytes(specs []*pb.Spec) (n int) {
 
 // inParts splits items into requests that a server accepts.
 func inParts[V, M any](items []V, encode func(*V) M, size func(M) int, send func(part []M, large bool) ([]gq.LeaseResult, error)) ([]gq.LeaseResult, error) {
-	answers := make([]gq.LeaseResult, 0, len(items))
+	var answers []gq.LeaseResult
 	part, bytes := make([]M, 0, min(len(items), maxItems)), 0
 	for i := range items {
 		m := encode(&items[i])
@@ -203,8 +205,8 @@ func inParts[V, M any](items []V, encode func(*V) M, size func(M) int, send func
 		return answers, nil
 	}
 	some, err := send(part, bytes > maxBytes)
-	if err != nil {
-		return nil, err
+	if err != nil || answers == nil {
+		return some, err
 	}
 	return append(answers, some...), nil
 }

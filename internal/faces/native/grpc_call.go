@@ -261,15 +261,51 @@ type frame struct {
 	fault   error
 }
 
-// lenientCodec is the protobuf codec, except that it records a decoding error in the
-// frame; gRPC itself would report an internal error.
+// lenientCodec is the protobuf codec, with two exceptions. It records a decoding error in the
+// frame; gRPC itself would report an internal error. And it encodes the jobs of a Work stream
+// directly.
 type lenientCodec struct{}
 
 var protoCodec = encoding.GetCodecV2(grpcproto.Name)
 
 func (lenientCodec) Name() string { return grpcproto.Name }
 
-func (lenientCodec) Marshal(v any) (mem.BufferSlice, error) { return protoCodec.Marshal(v) }
+func (lenientCodec) Marshal(v any) (mem.BufferSlice, error) {
+	jobs, ok := v.(*wire.JobsResponse)
+	if !ok {
+		return protoCodec.Marshal(v)
+	}
+	buffer := jobBuffers.Get(0)
+	data, err := jobs.Append(*buffer)
+	if err != nil {
+		jobBuffers.Put(buffer)
+		return nil, err
+	}
+	*buffer = data
+	return mem.BufferSlice{mem.NewBuffer(buffer, jobBuffers)}, nil
+}
+
+// jobBuffers has buffers for the jobs of Work streams. The pool of gRPC itself would clear
+// 1 MiB for every message above 32 KiB.
+var jobBuffers = new(bufferPool)
+
+// bufferPool implements [mem.BufferPool].
+type bufferPool struct{ pool sync.Pool }
+
+func (p *bufferPool) Get(n int) *[]byte {
+	b, _ := p.pool.Get().(*[]byte)
+	if b == nil || cap(*b) < n {
+		b = new(make([]byte, max(n, 4<<10)))
+	}
+	*b = (*b)[:n]
+	return b
+}
+
+func (p *bufferPool) Put(b *[]byte) {
+	if cap(*b) <= 4*partBytes {
+		p.pool.Put(b)
+	}
+}
 
 func (lenientCodec) Unmarshal(data mem.BufferSlice, v any) error {
 	f, ok := v.(*frame)

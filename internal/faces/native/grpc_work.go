@@ -262,11 +262,10 @@ func (w *workStream) hand(id uint64, jobs []gq.Job, closeCredit func()) {
 			n++
 		}
 		more = n < len(jobs)
-		part := &pb.Jobs{Jobs: wire.ProtoJobs(jobs[:n]), More: more}
 		if !more {
 			closeCredit()
 		}
-		if !w.send(&pb.WorkResponse{Id: id, Message: &pb.WorkResponse_Jobs{Jobs: part}}) {
+		if !w.send(&wire.JobsResponse{ID: id, Jobs: jobs[:n], More: more}) {
 			if more {
 				closeCredit()
 			}
@@ -288,14 +287,15 @@ func (w *workStream) refuse(id uint64, err error) {
 	w.send(&pb.WorkResponse{Id: id, Message: &pb.WorkResponse_Problem{Problem: wire.ProtoProblem(err, w.rpc.request())}})
 }
 
-// send reports whether it passed the message to the transport.
-func (w *workStream) send(m *pb.WorkResponse) bool {
+// send reports whether it passed the message, a [pb.WorkResponse] or [wire.JobsResponse], to
+// the transport.
+func (w *workStream) send(m any) bool {
 	w.sending.Lock()
 	defer w.sending.Unlock()
 	if w.broken {
 		return false
 	}
-	if err := w.stream.Send(m); err != nil {
+	if err := w.stream.SendMsg(m); err != nil {
 		w.broken = true
 		w.stop()
 		w.end(err)
