@@ -156,6 +156,10 @@ func (e *Engine) tally(ctx context.Context, pool string) (*tally, error) {
 	if err := e.readCursor(ctx, t); err != nil {
 		return nil, err
 	}
+	last, err := e.store.LastEvent(ctx)
+	if err != nil {
+		return nil, err
+	}
 	queues, err := e.store.Queues(ctx, store.QueueQuery{Pool: pool})
 	if err != nil {
 		return nil, err
@@ -163,6 +167,9 @@ func (e *Engine) tally(ctx context.Context, pool string) (*tally, error) {
 	members := make(map[string]bool, len(queues))
 	for i := range queues {
 		members[queues[i].Name] = true
+	}
+	if len(members) == 0 {
+		t.seq = max(t.seq, last) // no event up to here can be counted
 	}
 	events, err := e.store.Events(ctx, t.seq, sampleEvents)
 	if errors.Is(err, gq.ErrGone) {

@@ -131,3 +131,35 @@ func TestSamplesPassForeignEvents(t *testing.T) {
 		}
 	})
 }
+
+// While a pool has no queues, its samples read no events. A queue that joins it is counted
+// from then on.
+func TestSamplesOfAnEmptyPoolReadNoEvents(t *testing.T) {
+	eachStore(t, func(t *testing.T, s store.Store) {
+		log := &logReads{Store: s}
+		log.most.Store(40)
+		f := &fixture{T: t, Engine: newEngine(t, log, engine.Options{}), store: s}
+		for range 3 {
+			f.submit(gq.Spec{Queue: "foreign"})
+			if err := f.Sample(t.Context(), "p"); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if n := log.events.Load(); n != 0 {
+			t.Errorf("samples of an empty pool read %d events", n)
+		}
+		f.pooled("mine", 5)
+		f.submit(gq.Spec{Queue: "mine"})
+		samples, err := f.Samples(t.Context(), "p", time.Now().Add(-time.Hour))
+		if err != nil || len(samples) == 0 {
+			t.Fatalf("samples: %v, %v", samples, err)
+		}
+		var submitted int64
+		for i := range samples {
+			submitted += samples[i].Values[machine.SubmittedCount]
+		}
+		if submitted != 1 {
+			t.Errorf("%d jobs were counted after the queue joined the pool, want 1", submitted)
+		}
+	})
+}
