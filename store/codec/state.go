@@ -1,6 +1,7 @@
 package codec
 
 import (
+	"encoding/binary"
 	"math"
 	"time"
 
@@ -112,6 +113,12 @@ func AppendMovableState(s *gq.State, b []byte) (state []byte, created int, err e
 		e.uvarint(uint64(s.Checkpoints))
 	}
 	return e.b, at, nil
+}
+
+// StateID returns where the ID begins in an encoded state.
+func StateID(state []byte) int {
+	_, n := binary.Uvarint(state[3:])
+	return 3 + n
 }
 
 func stateHas(s *gq.State) (bits uint64) {

@@ -163,7 +163,7 @@ func (tx *txn) importItems(items *store.Items) error {
 		tx.set(leaseKey(l.Lease), binary.BigEndian.AppendUint64(nil, l.Job))
 	}
 	for _, e := range items.Edges {
-		child := tx.t.bySequence.get(e.Child)
+		child := tx.t.jobs.at(e.Child)
 		if child == nil {
 			child = &job{seq: e.Child} // it has ended: the edge only waits to be removed
 		}
@@ -247,7 +247,7 @@ func (tx *txn) toldIn(id gq.JobID) (uint64, error) {
 func (tx *txn) importJob(item *store.JobItem) (err error) {
 	t, spec, state := tx.t, &item.Spec, item.State
 	seq := state.Sequence
-	if t.jobs.get(state.ID) != nil || t.bySequence.get(seq) != nil || state.Status.Held() && state.Lease == nil || spec.ID != state.ID {
+	if t.jobs.get(state.ID) != nil || t.jobs.at(seq) != nil || state.Status.Held() && state.Lease == nil || spec.ID != state.ID {
 		return fmt.Errorf("is there twice, or broken: %w", gq.ErrCorrupt)
 	}
 	state.Policy = t.intern(*state.Policy)

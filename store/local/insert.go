@@ -121,10 +121,13 @@ func (c *insertion) apply(tx *txn, i int) {
 	}
 }
 
-// encodeSpecs encodes the specs of a group, in the caller's goroutine.
+// encodeSpecs encodes the specs of a group, in the caller's goroutine. Some stay in
+// memory, so the size of plain ones is estimated closely.
 func encodeSpecs(out [][]byte, g store.Group) {
 	for i := range g.Jobs {
-		out[i], _ = codec.AppendSpec(&g.Jobs[i], make([]byte, 0, 128+len(g.Jobs[i].Payload.Data))) // never fails
+		s := &g.Jobs[i]
+		size := 40 + len(s.Queue) + len(s.Type) + len(s.Payload.ContentType) + len(s.Key.Scope) + len(s.Key.Name) + len(s.Payload.Data)
+		out[i], _ = codec.AppendSpec(s, make([]byte, 0, size)) // never fails
 	}
 }
 
@@ -509,10 +512,9 @@ func (tx *txn) add(state *gq.State, spec *gq.Spec, encoded []byte, i int, f grou
 	}
 	tx.put(prefixSpec, seq, encoded)
 	if state.Status == gq.StatusScheduled {
-		tx.s.specs.keep(j, encoded)
+		tx.s.specs.keep(seq, encoded)
 	}
 	t.jobs.add(j)
-	t.bySequence.add(j)
 	tx.store(j, h, nil, state, events)
 	if f.parents != nil {
 		f.parents[spec.ID] = parent{j, seq, *state}

@@ -210,7 +210,7 @@ func (tx *txn) regroup(q *queue, config gq.Queue, pool *pool) {
 func (t *table) liveJobs(q *queue) (jobs []*job) {
 	for s := range gq.StatusCompleted {
 		q.live(s).ascend(0, func(seq uint64) bool {
-			jobs = append(jobs, t.bySequence.get(seq))
+			jobs = append(jobs, t.jobs.at(seq))
 			return true
 		})
 	}
@@ -228,7 +228,7 @@ func (tx *txn) keysOf(j *job) *jobKeys {
 	if j.open != nil {
 		return j.open.keys
 	}
-	h, _, err := decodeHeader(j.record)
+	h, _, err := decodeHeader(j.record.encoded)
 	if err != nil {
 		panic("local: record of live job " + j.id.String() + ": " + err.Error())
 	}

@@ -49,7 +49,7 @@ func (p *pool) put(t *table, config gq.Pool) {
 		for _, s := range []gq.Status{gq.StatusClaimed, gq.StatusRunning} {
 			if machine.CountsInPool(config, s) {
 				q.live(s).ascend(0, func(seq uint64) bool {
-					p.used += t.bySequence.get(seq).cost
+					p.used += t.jobs.at(seq).cost
 					return true
 				})
 			}

@@ -29,7 +29,7 @@ func tableBytes(s *Store) int64 {
 	defer s.mu.Unlock()
 	before := live()
 	empty, t := newTable(), s.table
-	t.jobs, t.bySequence, t.foreign, t.queues, t.numbers, t.buckets = empty.jobs, empty.bySequence, empty.foreign, empty.queues, empty.numbers, empty.buckets
+	t.jobs, t.foreign, t.queues, t.numbers, t.buckets = empty.jobs, empty.foreign, empty.queues, empty.numbers, empty.buckets
 	t.names.Store(empty.names.Load())
 	t.pools, t.toRun, t.toDue, t.promoted, t.kids, t.ended = empty.pools, empty.toRun, empty.toDue, empty.promoted, empty.kids, empty.ended
 	s.byName.Store(nil)
@@ -123,5 +123,56 @@ func TestIdleQueuesTakeLittleMemory(t *testing.T) {
 				t.Errorf("an idle queue takes %d bytes, and %d after a restart; want at most %d", before, after, most)
 			}
 		})
+	}
+}
+
+// Queued jobs that were submitted together share their state.
+func TestQueuedJobsTakeLittleMemory(t *testing.T) {
+	const most = 180 // bytes per job
+	jobs, at := 20_000, 200
+	if race.Share() {
+		jobs = 4_000
+	}
+	disk := vfs.NewMem()
+	open := func() *Store {
+		t.Helper()
+		s, err := Open("db", Options{fs: disk})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
+	measure := func(s *Store) int64 {
+		t.Helper()
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+		return tableBytes(s) / int64(jobs)
+	}
+	s := open()
+	for first := 0; first < jobs; first += at {
+		groups := make([]store.Group, at)
+		for i := range groups {
+			n := uint64(first + i)
+			groups[i] = store.One(gq.Spec{
+				ID: idOf(mix(n), mix(n+1<<40)), Type: "t", Queue: "q",
+				Payload: gq.Payload{Data: []byte("{}"), ContentType: gq.JSON},
+			}.WithDefaults())
+		}
+		answers, err := s.Insert(t.Context(), groups)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, a := range answers {
+			if a.Err != nil {
+				t.Fatal(a.Err)
+			}
+		}
+	}
+	before := measure(s)
+	after := measure(open())
+	t.Logf("a queued job takes %d bytes, and %d after a restart", before, after)
+	if before > most || after > most || before < 90 || after < 90 {
+		t.Errorf("a queued job takes %d bytes, and %d after a restart; want at most %d and at least the size of a job", before, after, most)
 	}
 }

@@ -203,7 +203,7 @@ func (j *job) read() (header, gq.State, error) {
 		store.Own(&state)
 		return j.open.header, state, nil
 	}
-	return decodeRecord(j.record, j.seq, alone)
+	return j.decode(alone)
 }
 
 // had reports whether a job ever had a lease.

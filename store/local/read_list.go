@@ -210,7 +210,7 @@ func (s *Store) liveSource(q *queue, status gq.Status, from, to uint64, oldest b
 		if seq < from || seq >= to {
 			return false
 		}
-		jobs = append(jobs, s.table.bySequence.get(seq))
+		jobs = append(jobs, s.table.jobs.at(seq))
 		return len(jobs) < limit
 	}
 	if oldest {

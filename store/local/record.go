@@ -126,6 +126,15 @@ func decodeRecord(b []byte, seq uint64, intern func(gq.Policy) *gq.Policy) (head
 	return h, s, err
 }
 
+// recordID returns where the id begins in a valid record.
+func recordID(b []byte) int {
+	_, state, err := decodeHeader(b)
+	if err != nil {
+		panic(fmt.Sprintf("local: record of a live job: %v", err))
+	}
+	return len(b) - len(state) + codec.StateID(state)
+}
+
 // alone is an intern function for readers, which share nothing.
 func alone(p gq.Policy) *gq.Policy { return new(p) }
 

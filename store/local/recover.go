@@ -114,13 +114,17 @@ func (s *Store) recoverBuckets() error {
 
 func (s *Store) recoverJobs() error {
 	t := s.table
-	return s.each(prefixLive, func(key, value []byte) error {
+	var h header
+	var state gq.State
+	var last *record // what they were decoded from
+	return s.each(prefixLive, func(key, value []byte) (err error) {
 		if len(key) != 9 {
 			return gq.ErrCorrupt
 		}
 		seq := binary.BigEndian.Uint64(key[1:])
-		h, state, err := decodeRecord(value, seq, t.intern)
-		if err != nil {
+		if last != nil && last.fits(value) {
+			state.ID, state.Sequence = gq.JobID(value[last.id:]), seq
+		} else if h, state, err = decodeRecord(value, seq, t.intern); err != nil {
 			return err
 		}
 		bucket := t.buckets[h.bucket]
@@ -133,6 +137,7 @@ func (s *Store) recoverJobs() error {
 		bucket.jobs++
 		j := &job{id: state.ID, seq: seq, bucket: bucket, cost: h.cost, toRun: noTimer, toDue: noTimer}
 		t.adopt(j, h, &state, value)
+		last = j.record
 		t.lastJob = max(t.lastJob, seq)
 		return nil
 	})
@@ -143,7 +148,7 @@ func (t *table) adopt(j *job, h header, state *gq.State, record []byte) {
 	if state.Status.Held() {
 		j.open = &opened{h, *state}
 	} else {
-		j.record = append(make([]byte, 0, len(record)), record...)
+		j.record = t.share(h.bucket, record)
 	}
 	q := j.bucket.queue
 	q.attach(j, h.keys)
@@ -151,7 +156,6 @@ func (t *table) adopt(j *job, h header, state *gq.State, record []byte) {
 		q.turns.note(state.Priority(), h.fairKey(), state.Turn)
 	}
 	t.jobs.add(j)
-	t.bySequence.add(j)
 	t.place(j, state)
 }
 
@@ -160,7 +164,7 @@ func (s *Store) recoverEdges() error {
 	waiting := map[uint64]*job{}
 	for _, q := range s.table.numbers[1:] {
 		q.live(gq.StatusPending).ascend(0, func(seq uint64) bool {
-			waiting[seq] = s.table.bySequence.get(seq)
+			waiting[seq] = s.table.jobs.at(seq)
 			return true
 		})
 	}

@@ -10,7 +10,8 @@ import (
 // claim the disk read: those just submitted and, after a claim has missed one, those
 // that follow it. The oldest are dropped first. It belongs to the writer.
 type specs struct {
-	order []*job // in order of arrival; some are already claimed
+	kept  sequenceIndex[[]byte]
+	order []uint64 // sequence numbers in order of arrival; some are already claimed
 	head  int
 	bytes int
 }
@@ -22,39 +23,42 @@ const (
 )
 
 // keep remembers a spec, which the caller must not change.
-func (c *specs) keep(j *job, raw []byte) {
-	if len(raw) > specsLargest || j.spec != nil {
+func (c *specs) keep(seq uint64, raw []byte) {
+	if len(raw) > specsLargest || c.kept.get(seq) != nil {
 		return
 	}
-	j.spec = raw
-	c.order = append(c.order, j)
-	c.bytes += len(raw)
-	for c.bytes > specsBytes || c.head > 1024 && c.order[c.head].spec == nil {
+	c.kept.add(seq, raw)
+	c.order = append(c.order, seq)
+	c.bytes += cap(raw)
+	for c.bytes > specsBytes || c.head > 1024 && c.kept.get(c.order[c.head]) == nil {
 		c.drop(c.order[c.head])
-		c.order[c.head] = nil
 		c.head++
 	}
 	if c.head > len(c.order)/2 && c.head > 1024 {
 		n := copy(c.order, c.order[c.head:])
-		clear(c.order[n:])
 		c.order, c.head = c.order[:n], 0
 	}
 }
 
-func (c *specs) drop(j *job) []byte {
-	raw := j.spec
-	c.bytes -= len(raw)
-	j.spec = nil
+// drop forgets a spec and returns it, nil if it was not kept.
+func (c *specs) drop(seq uint64) []byte {
+	raw := c.kept.get(seq)
+	if raw != nil {
+		c.kept.remove(seq)
+		c.bytes -= cap(raw)
+	}
 	return raw
 }
 
 // takeSpec returns the encoded spec of a job that is being claimed, nil if the caller
 // must read it.
 func (tx *txn) takeSpec(j *job) []byte {
-	if j.spec == nil && j.seq > tx.s.readAhead {
+	raw := tx.s.specs.drop(j.seq)
+	if raw == nil && j.seq > tx.s.readAhead {
 		tx.readSpecs(j.seq)
+		raw = tx.s.specs.drop(j.seq)
 	}
-	return tx.s.specs.drop(j)
+	return raw
 }
 
 // readSpecs reads the specs of a job and of those submitted after it.
@@ -67,8 +71,8 @@ func (tx *txn) readSpecs(from uint64) {
 		return // the caller reads it and reports the error
 	}
 	for ok := it.First(); ok; ok = it.Next() {
-		if j := s.table.bySequence.get(binary.BigEndian.Uint64(it.Key()[1:])); j != nil && j.ready {
-			s.specs.keep(j, append([]byte(nil), it.Value()...))
+		if j := s.table.jobs.at(binary.BigEndian.Uint64(it.Key()[1:])); j != nil && j.ready {
+			s.specs.keep(j.seq, append([]byte(nil), it.Value()...))
 		}
 	}
 	s.readAhead = from + specsAhead - 1

@@ -87,7 +87,7 @@ func (t *table) unrecorded(p timer) bool {
 	if !j.ready || j.open != nil || t.live(j.id) != j {
 		return false
 	}
-	_, s, err := decodeRecord(j.record, j.seq, t.intern)
+	_, s, err := j.decode(t.intern)
 	return err == nil && s.Status != gq.StatusScheduled && s.RunAt.UnixNano() == p.at
 }
 

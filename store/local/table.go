@@ -1,6 +1,7 @@
 package local
 
 import (
+	"bytes"
 	"fmt"
 	"math"
 	"slices"
@@ -17,23 +18,23 @@ import (
 // table is the store in memory: what scheduling needs of every live job, and the number
 // of finished ones. It is guarded by Store.mu; only the writer changes it.
 type table struct {
-	jobs       ids                 // live, and ended in a commit that is not durable yet
-	bySequence sequenceIndex       // live jobs by sequence number
-	foreign    map[gq.LeaseID]*job // held jobs whose lease id was not made here
-	queues     map[string]*queue
-	numbers    []*queue                 // by queue number; 0 is none
-	names      atomic.Pointer[[]string] // queue names by number, for readers without the lock
-	buckets    map[uint32]*bucket
-	pools      map[string]*pool
-	toRun      timers  // delayed and retrying jobs, by when they may run
-	toDue      timers  // jobs that time changes in another way, by when
-	promoted   []timer // claimable since that instant, but not yet recorded
+	jobs     ids                 // live, and ended in a commit that is not durable yet
+	foreign  map[gq.LeaseID]*job // held jobs whose lease id was not made here
+	queues   map[string]*queue
+	numbers  []*queue                 // by queue number; 0 is none
+	names    atomic.Pointer[[]string] // queue names by number, for readers without the lock
+	buckets  map[uint32]*bucket
+	pools    map[string]*pool
+	toRun    timers  // delayed and retrying jobs, by when they may run
+	toDue    timers  // jobs that time changes in another way, by when
+	promoted []timer // claimable since that instant, but not yet recorded
 
 	kids     map[uint64][]edge // waiting dependents of live or ended parents, by parent
 	ended    []ending          // parents whose dependents have yet to be updated
 	policies map[gq.Policy]*gq.Policy
 	presets  []gq.Policy // shared, by preset number
 	policy   *gq.Policy  // the last one interned
+	shared   [16]*record // the last ones that were shared, by bucket
 
 	ready      int64  // claimable jobs
 	lastJob    uint64 // the newest job's sequence number
@@ -41,17 +42,15 @@ type table struct {
 	lastBucket uint32
 }
 
-// job is a live job. It keeps its state encoded, about 45 bytes for a waiting job. The
-// state is decoded while it is likely to be used soon: while the job is held, among the
-// first that wait to be claimed, and after it has ended.
+// job is a live job. A waiting job keeps its state encoded and shares it with others. The
+// state is decoded while the job is held and after it has ended.
 //
 // A job that has ended stays in the table until its commit is durable.
 type job struct {
 	id     gq.JobID
 	seq    uint64
-	record []byte // see encodeRecord; empty while open is set
+	record *record // nil while open is set
 	open   *opened
-	spec   []byte // encoded; nil unless a claim is likely soon
 	bucket *bucket
 	limit  *limitKey        // nil is no limit
 	key    machine.OrderKey // place in the bucket while ready
@@ -63,6 +62,40 @@ type job struct {
 	shown  bool // in the bucket
 }
 
+// record is the encoded state of waiting jobs. Jobs of one bucket that are submitted
+// in one commit mostly have the same state except for their id, so they share it. It
+// never changes.
+type record struct {
+	encoded []byte // see encodeRecord; the id is zero
+	id      int    // where the id is
+}
+
+// share returns the record of a waiting job: one that another job has, if possible.
+func (t *table) share(bucket uint32, encoded []byte) *record {
+	last := &t.shared[bucket%uint32(len(t.shared))]
+	if *last != nil && (*last).fits(encoded) {
+		return *last
+	}
+	r := &record{append(make([]byte, 0, len(encoded)), encoded...), recordID(encoded)}
+	clear(r.encoded[r.id : r.id+len(gq.JobID{})])
+	*last = r
+	return r
+}
+
+// fits reports whether the record of a job differs from r only in the id.
+func (r *record) fits(encoded []byte) bool {
+	rest := r.id + len(gq.JobID{})
+	return len(r.encoded) == len(encoded) &&
+		bytes.Equal(r.encoded[:r.id], encoded[:r.id]) && bytes.Equal(r.encoded[rest:], encoded[rest:])
+}
+
+// decode decodes the record of a waiting job.
+func (j *job) decode(intern func(gq.Policy) *gq.Policy) (header, gq.State, error) {
+	h, s, err := decodeRecord(j.record.encoded, j.seq, intern)
+	s.ID = j.id
+	return h, s, err
+}
+
 // opened is a decoded record.
 type opened struct {
 	header
@@ -71,15 +104,9 @@ type opened struct {
 
 // openedPool recycles decoded records. It belongs to the writer; readers copy what they
 // see under the lock.
-type openedPool struct {
-	free  []*opened
-	ready int // in use by jobs that wait to be claimed
-}
+type openedPool struct{ free []*opened }
 
-const (
-	maxOpenedReady = 16 << 10
-	maxOpenedFree  = 16 << 10
-)
+const maxOpenedFree = 16 << 10
 
 func (p *openedPool) get() *opened {
 	n := len(p.free)
@@ -202,17 +229,16 @@ type bucket struct {
 
 func newTable() *table {
 	t := &table{
-		bySequence: sequenceIndex{map[uint64]*piece{}},
-		foreign:    map[gq.LeaseID]*job{},
-		queues:     map[string]*queue{},
-		numbers:    []*queue{nil},
-		buckets:    map[uint32]*bucket{},
-		pools:      map[string]*pool{},
-		toRun:      timers{place: placeToRun},
-		toDue:      timers{place: placeToDue},
-		kids:       map[uint64][]edge{},
-		policies:   map[gq.Policy]*gq.Policy{},
-		presets:    make([]gq.Policy, len(enum.All[gq.Preset]())+1),
+		foreign:  map[gq.LeaseID]*job{},
+		queues:   map[string]*queue{},
+		numbers:  []*queue{nil},
+		buckets:  map[uint32]*bucket{},
+		pools:    map[string]*pool{},
+		toRun:    timers{place: placeToRun},
+		toDue:    timers{place: placeToDue},
+		kids:     map[uint64][]edge{},
+		policies: map[gq.Policy]*gq.Policy{},
+		presets:  make([]gq.Policy, len(enum.All[gq.Preset]())+1),
 	}
 	for _, p := range enum.All[gq.Preset]() {
 		t.presets[p] = p.Policy()
@@ -361,7 +387,7 @@ func (t *table) live(id gq.JobID) *job {
 // holder finds the job held under a lease.
 func (t *table) holder(id gq.LeaseID) *job {
 	seq, _ := leaseSequence(id)
-	if j := t.bySequence.get(seq); j != nil && j.status.Held() && j.open.state.Lease.ID == id {
+	if j := t.jobs.at(seq); j != nil && j.status.Held() && j.open.state.Lease.ID == id {
 		return j
 	}
 	return t.foreign[id]
@@ -392,7 +418,7 @@ func (t *table) promote(now int64) {
 		}
 		j := next.job
 		t.toRun.set(j, 0)
-		_, s, err := decodeRecord(j.record, j.seq, t.intern)
+		_, s, err := j.decode(t.intern)
 		if err != nil {
 			panic(fmt.Sprintf("local: record of live job %s: %v", j.id, err))
 		}

@@ -121,12 +121,14 @@ func TestIDs(t *testing.T) {
 		var table ids
 		known := map[gq.JobID]*job{}
 		var order []gq.JobID
+		last := uint64(0)
 		for range rapid.IntRange(1, 60).Draw(r, "steps") {
 			for range rapid.IntRange(1, 100).Draw(r, "n") {
 				if len(order) == 0 || rapid.IntRange(0, 2).Draw(r, "add") > 0 {
 					id := machine.NewJobID([16]byte{rapid.Byte().Draw(r, "a"), rapid.ByteRange(0, 7).Draw(r, "b")})
 					if known[id] == nil {
-						known[id] = &job{id: id}
+						last++
+						known[id] = &job{id: id, seq: last}
 						order = append(order, id)
 						table.add(known[id])
 					}
@@ -154,7 +156,7 @@ func TestIDsShrink(t *testing.T) {
 	var table ids
 	jobs := make([]*job, 20_000)
 	for i := range jobs {
-		jobs[i] = &job{id: machine.NewJobID([16]byte{byte(i), byte(i >> 8), byte(i >> 16)})}
+		jobs[i] = &job{seq: uint64(i + 1), id: machine.NewJobID([16]byte{byte(i), byte(i >> 8), byte(i >> 16)})}
 		table.add(jobs[i])
 	}
 	for at, j := range jobs {
@@ -176,13 +178,13 @@ func TestIDsShrink(t *testing.T) {
 // TestSequenceIndex compares the index with a map.
 func TestSequenceIndex(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
-		s := sequenceIndex{map[uint64]*piece{}}
+		s := sequenceIndex[*job]{}
 		known := map[uint64]*job{}
 		for range rapid.IntRange(1, 300).Draw(r, "steps") {
 			seq := rapid.Uint64Range(0, 4*pieceSize).Draw(r, "seq")
 			if known[seq] == nil {
 				known[seq] = &job{seq: seq}
-				s.add(known[seq])
+				s.add(seq, known[seq])
 			} else {
 				delete(known, seq)
 				s.remove(seq)

@@ -31,8 +31,9 @@ type txn struct {
 	gone    map[gq.JobID]bool // finished jobs that this commit removes: the disk still has them
 	noted   []gq.Event        // scratch for the current job's events
 	scratch []byte
-	name    []byte // scratch for keys
-	decoded opened // scratch for look
+	name    []byte  // scratch for keys
+	decoded opened  // scratch for look
+	source  *record // what decoded was decoded from
 }
 
 // recent is what a commit did that cannot be read from disk until the commit is
@@ -203,20 +204,14 @@ func (tx *txn) store(j *job, h header, oldLease *gq.Lease, next *gq.State, event
 // keep stores a job's state in memory: decoded, or as the bytes just encoded.
 func (tx *txn) keep(j *job, h header, s *gq.State) {
 	pool := &tx.s.opened
-	if j.open != nil && j.open.state.Status == gq.StatusScheduled {
-		pool.ready--
-	}
-	if !s.Live() || s.Status.Held() || s.Status == gq.StatusScheduled && pool.ready < maxOpenedReady {
-		if s.Status == gq.StatusScheduled {
-			pool.ready++
-		}
+	if !s.Live() || s.Status.Held() {
 		if j.open == nil {
 			j.open = pool.get()
 		}
 		j.record, j.open.header, j.open.state = nil, h, *s
 		return
 	}
-	j.record = append(j.record[:0], tx.scratch...)
+	j.record = tx.t.share(h.bucket, tx.scratch)
 	if j.open != nil {
 		pool.put(j.open)
 		j.open = nil
@@ -234,10 +229,7 @@ func (tx *txn) finish(j *job, s *gq.State) {
 	tx.set(tx.name[id:], tx.scratch)
 	tx.set(tx.name[:id], tx.name[id+1:])
 
-	t.bySequence.remove(j.seq)
-	if j.spec != nil {
-		tx.s.specs.drop(j)
-	}
+	tx.s.specs.drop(j.seq)
 	q.detach(j)
 	r := tx.here()
 	r.finished = append(r.finished, j)
@@ -268,10 +260,17 @@ func (tx *txn) look(j *job) *opened {
 	if j.open != nil {
 		return j.open
 	}
+	if tx.source != nil && tx.source == j.record { // jobs submitted together are claimed together
+		tx.decoded.state.ID, tx.decoded.state.Sequence = j.id, j.seq
+		return &tx.decoded
+	}
 	var err error
-	tx.decoded.header, tx.decoded.state, err = decodeRecord(j.record, j.seq, tx.t.intern)
+	tx.decoded.header, tx.decoded.state, err = j.decode(tx.t.intern)
 	if err != nil {
 		panic(fmt.Sprintf("local: record of live job %s: %v", j.id, err))
+	}
+	if tx.source = nil; tx.decoded.state.Lease == nil && tx.decoded.state.Failure == nil { // pointers are not shared
+		tx.source = j.record
 	}
 	return &tx.decoded
 }

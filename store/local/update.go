@@ -199,12 +199,10 @@ func (tx *txn) differs(j *job, h header, old, next *gq.State, events []gq.Event)
 	if len(events) > 0 {
 		return true
 	}
-	before := j.record
-	if j.open != nil {
-		before = encodeRecord(nil, h, old)
-	}
-	tx.scratch = encodeRecord(tx.scratch[:0], h, next)
-	return !bytes.Equal(tx.scratch, before)
+	tx.scratch = encodeRecord(tx.scratch[:0], h, old)
+	before := len(tx.scratch)
+	tx.scratch = encodeRecord(tx.scratch, h, next)
+	return !bytes.Equal(tx.scratch[:before], tx.scratch[before:])
 }
 
 // target finds the referenced job: a live one, or the id of a finished one.
