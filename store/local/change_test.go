@@ -38,7 +38,7 @@ func TestChangeOnCrowdedDisk(t *testing.T) {
 	var refused error
 	err = s.do(ctx, 1, func(tx *txn) {
 		free := tx.s.disk.free
-		tx.s.disk.free = uint64(tx.batch.Len() + len(change.Updates)<<10) // just enough by the estimate
+		tx.s.disk.free = uint64(tx.size() + len(change.Updates)<<10) // just enough by the estimate
 		_, refused = tx.changeAll(change, nil, 0)
 		tx.s.disk.free = free
 	})

@@ -107,7 +107,7 @@ func (i *importing) Mark() []byte { return i.mark }
 func (i *importing) Write(ctx context.Context, items store.Items, mark []byte) error {
 	var refused error
 	err := i.s.do(ctx, maxWeight, func(tx *txn) {
-		if refused = i.s.disk.room(forJobs, tx.batch.Len()+store.ItemBytes); refused != nil {
+		if refused = i.s.disk.room(forJobs, tx.size()+store.ItemBytes); refused != nil {
 			return
 		}
 		if refused = tx.importItems(&items); refused != nil {
@@ -126,7 +126,7 @@ func (i *importing) Write(ctx context.Context, items store.Items, mark []byte) e
 // Finish implements [store.Import].
 func (i *importing) Finish(ctx context.Context) error {
 	err := i.s.do(ctx, 1, func(tx *txn) {
-		must(tx.batch.DeleteRange([]byte{prefixTold}, []byte{prefixTold + 1}, nil))
+		tx.removeRange([]byte{prefixTold}, []byte{prefixTold + 1})
 		tx.remove(metaImport)
 		i.s.importing = nil
 		tx.awaitDisk()

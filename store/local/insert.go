@@ -197,7 +197,7 @@ type spawner struct {
 // job, if any, counts in its new state.
 func (tx *txn) checkInsert(g store.Group, placed []store.Placed, b *spawner) (checkedGroup, error) {
 	p := checkedGroup{placed: placed}
-	if err := tx.s.disk.room(forJobs, tx.batch.Len()+groupWeight(g)<<10); err != nil {
+	if err := tx.s.disk.room(forJobs, tx.size()+groupWeight(g)<<10); err != nil {
 		return p, err
 	}
 	var err error

@@ -107,7 +107,7 @@ func (tx *txn) rearrange(q *queue) {
 		next := old
 		if next.Turn = tx.turn(q, h.keys, old.Priority()); next.Turn != old.Turn {
 			tx.t.unplace(j, &old)
-			tx.store(j, h, old.Lease, &next, nil)
+			tx.store(j, h, &old, &next, nil)
 		}
 	}
 }

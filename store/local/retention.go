@@ -95,7 +95,7 @@ const collectRecords = 10_000
 // to read.
 func (tx *txn) collect(limit int) (removed int, more bool, err error) {
 	s := tx.s
-	if err := s.disk.room(forCleaning, tx.batch.Len()); err != nil {
+	if err := s.disk.room(forCleaning, tx.size()); err != nil {
 		return 0, false, fmt.Errorf("collect: %w", err)
 	}
 	tx.awaitDisk()
@@ -252,17 +252,20 @@ var numbered = []byte{prefixSpec, prefixResult, prefixCheckpoint, prefixMetadata
 // written returns the keys that this commit has set so far, sorted. The iterator does
 // not see them, and a range deletion must not remove them.
 func (tx *txn) written() (keys [][]byte) {
-	for r := tx.batch.Reader(); ; {
-		kind, key, _, ok, err := r.Next()
-		must(err)
-		if !ok {
-			slices.SortFunc(keys, bytes.Compare)
-			return keys
-		}
-		if kind == pebble.InternalKeyKindSet {
-			keys = append(keys, key)
+	for _, b := range tx.parts {
+		for r := b.Reader(); ; {
+			kind, key, _, ok, err := r.Next()
+			must(err)
+			if !ok {
+				break
+			}
+			if kind == pebble.InternalKeyKindSet {
+				keys = append(keys, key)
+			}
 		}
 	}
+	slices.SortFunc(keys, bytes.Compare)
+	return keys
 }
 
 // dropKey removes a job's idempotency key, unless a later job has taken it.
@@ -352,7 +355,7 @@ func (tx *txn) dropRanges(keys, written [][]byte) (err error) {
 		if run == 1 {
 			tx.remove(from)
 		} else {
-			must(tx.batch.DeleteRange(from, append(slices.Clone(to), 0), nil))
+			tx.removeRange(from, append(slices.Clone(to), 0))
 		}
 	}
 	return damaged(it.Error())
@@ -400,7 +403,7 @@ func (s *Store) Purge(ctx context.Context, ids []gq.JobID) ([]error, error) {
 // purge removes finished jobs. Their events stay in the log until retention drops them.
 func (tx *txn) purge(ids []gq.JobID, answers []error) error {
 	s := tx.s
-	if err := s.disk.room(forCleaning, tx.batch.Len()); err != nil {
+	if err := s.disk.room(forCleaning, tx.size()); err != nil {
 		return err
 	}
 	tx.awaitDisk()

@@ -58,7 +58,7 @@ func (tx *txn) dropEvents() (err error) {
 		tx.put(prefixHistory, seq, w.b)
 	}
 	if end > s.marks.dropped+1 {
-		must(tx.batch.DeleteRange(numberKey(prefixEvents, 0), numberKey(prefixEvents, end), nil))
+		tx.removeRange(numberKey(prefixEvents, 0), numberKey(prefixEvents, end))
 	}
 	s.marks.dropped = end - 1
 	s.dropped.Store(end - 1)

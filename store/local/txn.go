@@ -20,7 +20,7 @@ type txn struct {
 	s       *Store
 	t       *table
 	now     time.Time
-	batch   *pebble.Batch
+	parts   [partCount]*pebble.Batch
 	events  eventWriter
 	first   uint64    // the first event of the current instant
 	recent  []*recent // this commit and those that are not durable yet, oldest first
@@ -51,7 +51,8 @@ func (s *Store) begin() *txn {
 	now := s.now()
 	s.disk.measure()
 	tx := &s.tx
-	tx.s, tx.t, tx.now, tx.batch = s, s.table, now, s.db.NewBatch()
+	tx.s, tx.t, tx.now = s, s.table, now
+	tx.openParts()
 	tx.events = eventWriter{b: tx.events.b[:0]}
 	tx.first = s.table.lastEvent + 1
 	clear(tx.gone)
@@ -128,7 +129,7 @@ func (tx *txn) seal() {
 	tx.noteFinished()
 	told := tx.events.count > 0
 	tx.sealEvents()
-	if !told && !tx.batch.Empty() {
+	if !told && !tx.empty() {
 		tx.set(metaClock, binary.BigEndian.AppendUint64(nil, uint64(tx.now.UnixNano())))
 	}
 	for _, q := range tx.touched {
@@ -144,8 +145,9 @@ func (tx *txn) seal() {
 }
 
 // set and remove fail only on a closed batch, which would be a defect here.
-func (tx *txn) set(key, value []byte) { must(tx.batch.Set(key, value, nil)) }
-func (tx *txn) remove(key []byte)     { must(tx.batch.Delete(key, nil)) }
+func (tx *txn) set(key, value []byte)       { must(tx.part(key[0]).Set(key, value, nil)) }
+func (tx *txn) remove(key []byte)           { must(tx.part(key[0]).Delete(key, nil)) }
+func (tx *txn) removeRange(from, to []byte) { must(tx.part(from[0]).DeleteRange(from, to, nil)) }
 
 func must(err error) {
 	if err != nil {
@@ -178,11 +180,12 @@ func (tx *txn) save(j *job, h header, old, next *gq.State, events []gq.Event) {
 	if q := j.bucket.queue; q.turns != nil && next.Live() && next.Priority() != old.Priority() {
 		next.Turn = tx.turn(q, h.keys, next.Priority())
 	}
-	tx.store(j, h, old.Lease, next, events)
+	tx.store(j, h, old, next, events)
 }
 
-// store writes the state of a job that is not placed, and places it.
-func (tx *txn) store(j *job, h header, oldLease *gq.Lease, next *gq.State, events []gq.Event) {
+// store writes the state of a job that is not placed, and places it. old is nil if the
+// job is new.
+func (tx *txn) store(j *job, h header, old, next *gq.State, events []gq.Event) {
 	t := tx.t
 	if !next.Status.Held() { // a held job makes nothing claimable and frees no capacity
 		tx.change(j.bucket.queue)
@@ -190,14 +193,18 @@ func (tx *txn) store(j *job, h header, oldLease *gq.Lease, next *gq.State, event
 	h.lastEvent = tx.record(events, j.bucket.queue, h.lastEvent)
 	tx.scratch = encodeRecord(tx.scratch[:0], h, next)
 	t.place(j, next)
-	if l := next.Lease; l != nil && (oldLease == nil || oldLease.ID != l.ID) && t.isForeign(j, next) {
+	if l := next.Lease; l != nil && (old == nil || old.Lease == nil || old.Lease.ID != l.ID) && t.isForeign(j, next) {
 		tx.set(leaseKey(l.ID), binary.BigEndian.AppendUint64(nil, j.seq))
 	}
 	tx.keep(j, h, next)
-	if next.Live() {
-		tx.put(prefixLive, j.seq, tx.scratch)
-	} else {
+	switch {
+	case !next.Live():
 		tx.finish(j, next)
+	case old == nil:
+		tx.name = appendNumberKey(tx.name[:0], prefixLive, j.seq)
+		must(tx.parts[partNew].Set(tx.name, tx.scratch, nil))
+	default:
+		tx.put(prefixLive, j.seq, tx.scratch)
 	}
 }
 

@@ -278,15 +278,16 @@ func (s *Store) finish(works []*work) commit {
 	defer s.defect()
 	s.tx.seal()
 	s.claimable.Store(s.table.ready)
-	if s.tx.batch.Empty() {
-		must(s.tx.batch.Close())
+	batch := s.tx.join()
+	if batch.Empty() {
+		must(batch.Close())
 		return c
 	}
 	c.news = s.tx.news()
 	if s.onCommit != nil {
-		s.onCommit(s.tx.batch.Repr())
+		s.onCommit(batch.Repr())
 	}
-	c.batch = s.tx.batch
+	c.batch = batch
 	return c
 }
 
