@@ -91,13 +91,13 @@ const folding = `
 		SELECT number FROM gq.head WHERE (SELECT count(*) FROM (SELECT FROM ` + unfolded + ` LIMIT $1) AS d) >= $1
 	), folded AS (
 		DELETE FROM ` + unfolded + ` AND EXISTS (SELECT FROM ripe)
-		RETURNING queue, status, jobs
+		RETURNING queue, status, jobs, units
 	), head AS (
 		UPDATE gq.round SET folded = pg_snapshot_xmin(pg_current_snapshot()) WHERE number = (SELECT number FROM ripe)
 	)
-	INSERT INTO gq.tally AS t (queue, status, jobs)
-	SELECT queue, status, sum(jobs) FROM folded GROUP BY queue, status
-	ON CONFLICT (queue, status) DO UPDATE SET jobs = t.jobs + excluded.jobs`
+	INSERT INTO gq.tally AS t (queue, status, jobs, units)
+	SELECT queue, status, sum(jobs), sum(units) FROM folded GROUP BY queue, status
+	ON CONFLICT (queue, status) DO UPDATE SET jobs = t.jobs + excluded.jobs, units = t.units + excluded.units`
 
 // unsequenced selects the last number given, and whether there are segments to number.
 const unsequenced = `
@@ -133,9 +133,9 @@ func (tx *txn) sequence(ctx context.Context) (last int64, more bool, err error) 
 // tally is gq.tally plus the counts not folded yet, in one snapshot.
 const tally = `
 	(
-		SELECT queue, status, jobs FROM gq.tally
+		SELECT queue, status, jobs, units FROM gq.tally
 		UNION ALL
-		SELECT queue, status, jobs FROM ` + unfolded + `
+		SELECT queue, status, jobs, units FROM ` + unfolded + `
 	) AS t`
 
 // Events implements [store.Store].

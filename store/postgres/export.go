@@ -142,7 +142,7 @@ func (x *export) Read(ctx context.Context, cursor string, limit int) (items stor
 }
 
 func (x *export) pools(ctx context.Context, _ string, _ int, items *store.Items) (string, error) {
-	pools, err := x.tx.pools(ctx, math.MaxInt64)
+	pools, err := x.tx.pools(ctx, math.MinInt64)
 	for _, name := range slices.Sorted(maps.Keys(pools)) {
 		p := pools[name]
 		p.Used = 0

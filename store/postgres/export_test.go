@@ -22,6 +22,18 @@ func (s *Store) Pass(queue string) {
 // Drop drops the partitions that can be dropped, and reports whether it dropped them all.
 func (s *Store) Drop(ctx context.Context) (bool, error) { return s.drop(ctx) }
 
+// Fold adds all counts that were appended to the totals, however few they are.
+func (s *Store) Fold(ctx context.Context) error {
+	return s.write(ctx, "fold", func(tx *txn) error {
+		if _, err := tx.Exec(ctx, headLock, lockHead); err != nil {
+			return err
+		}
+		tx.written = true
+		_, err := tx.Exec(ctx, folding, 1)
+		return err
+	})
+}
+
 // URL returns the URL of the database.
 func (s *Store) URL() string { return s.pool.Config().ConnString() }
 

@@ -414,7 +414,7 @@ func (a *rowArrays) insert(to home) (statement, []any) {
 // writeAll queues rows that are in no table, with their events and counts.
 func (tx *txn) writeAll(a *rowArrays, m move, s segment, c countArrays) {
 	sql, args := a.insert(m.to)
-	args = append(args, s.mark.id, s.time, s.n, s.mark.token, s.data, c.queues, c.statuses, c.jobs)
+	args = append(args, s.mark.id, s.time, s.n, s.mark.token, s.data, c.queues, c.statuses, c.jobs, c.units)
 	if m.to != inDone {
 		tx.more.Queue(sql.told, args...)
 		return
@@ -437,7 +437,7 @@ func either(rows string, n int, more string) statement {
 	}
 	at := func(k int) string { return "$" + strconv.Itoa(n+k) }
 	return statement{alone: rows, told: strings.NewReplacer(
-		"$id", at(1), "$time", at(2), "$events", at(3), "$token", at(4), "$data", at(5), "$queues", at(6), "$statuses", at(7), "$jobs", at(8), "$parents", at(9), "$ends", at(10), "$priorities", at(11),
+		"$id", at(1), "$time", at(2), "$events", at(3), "$token", at(4), "$data", at(5), "$queues", at(6), "$statuses", at(7), "$jobs", at(8), "$units", at(9), "$parents", at(10), "$ends", at(11), "$priorities", at(12),
 	).Replace(`
 		WITH moved AS (` + rows + `
 		), segment AS (
@@ -445,8 +445,8 @@ func either(rows string, n int, more string) statement {
 		), log AS (
 			INSERT INTO gq.log (id, data) VALUES ($id, $data)
 		)` + more + `
-		INSERT INTO gq.delta (queue, status, jobs)
-		SELECT unnest($queues::text[]), unnest($statuses::smallint[]), unnest($jobs::bigint[])` + last)}
+		INSERT INTO gq.delta (queue, status, jobs, units)
+		SELECT unnest($queues::text[]), unnest($statuses::smallint[]), unnest($jobs::bigint[]), unnest($units::bigint[])` + last)}
 }
 
 // andEnded adds markers for ReleaseDependents to beDone: see writeEnded.
@@ -534,12 +534,14 @@ type countArrays struct {
 	queues   []string
 	statuses []int16
 	jobs     []int64
+	units    []int64
 }
 
 func (tx *txn) encodeMoves() (a countArrays) {
 	for at, n := range tx.moves {
-		if n != 0 && at.status.Valid() {
-			a.queues, a.statuses, a.jobs = append(a.queues, at.queue), append(a.statuses, int16(at.status)), append(a.jobs, n)
+		if n != (count{}) && at.status.Valid() {
+			a.queues, a.statuses = append(a.queues, at.queue), append(a.statuses, int16(at.status))
+			a.jobs, a.units = append(a.jobs, n.jobs), append(a.units, n.units)
 		}
 	}
 	return a
@@ -550,7 +552,7 @@ func (a *countArrays) write(batch *pgx.Batch) {
 		return
 	}
 	batch.Queue(`
-		INSERT INTO gq.delta (queue, status, jobs)
-		SELECT unnest($1::text[]), unnest($2::smallint[]), unnest($3::bigint[])`,
-		a.queues, a.statuses, a.jobs)
+		INSERT INTO gq.delta (queue, status, jobs, units)
+		SELECT unnest($1::text[]), unnest($2::smallint[]), unnest($3::bigint[]), unnest($4::bigint[])`,
+		a.queues, a.statuses, a.jobs, a.units)
 }

@@ -340,7 +340,7 @@ func (tx *txn) importJobs(ctx context.Context, items []store.JobItem, isReported
 			}
 			ran, ids, texts = append(ran, seq), append(ids, state.ID), append(texts, string(submitted))
 		}
-		tx.count(place{spec.Queue, state.Status}, 1)
+		tx.countJob(spec.Queue, &state, 1)
 	}
 	writeForeignIDs(&tx.more, named, seqs)
 	parts.write(&tx.more)

@@ -65,8 +65,8 @@ func insertedFastOf(column string) string {
 	), log AS (
 		INSERT INTO gq.log (id, jobs, data) SELECT $5, seqs, $19::bytea FROM stamp
 	), delta AS (
-		INSERT INTO gq.delta (queue, status, jobs)
-		SELECT unnest($20::text[]), unnest($21::smallint[]), unnest($22::bigint[]) FROM stamp
+		INSERT INTO gq.delta (queue, status, jobs, units)
+		SELECT unnest($20::text[]), unnest($21::smallint[]), unnest($22::bigint[]), 0 FROM stamp
 	)
 	SELECT now, seqs, nextval('gq.segment_id')
 	FROM stamp
@@ -219,7 +219,7 @@ func (tx *txn) submitUndated(jobs []*gq.Spec) (rows *rowArrays, places []int16, 
 		if due := nanoseconds(machine.Due(&b.row.state)); due != 0 {
 			tx.changes.at(tx.s.known() + due)
 		}
-		tx.count(place{b.row.queue, b.row.state.Status}, 1)
+		tx.countJob(b.row.queue, &b.row.state, 1)
 		for k := range b.events {
 			tx.events.add(b.row.queue, &b.events[k])
 		}

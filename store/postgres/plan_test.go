@@ -34,7 +34,7 @@ var hot = []struct {
 		[]string{"Tid Scan on ready", "Index Scan using ready_claim", belowNothing, "Index Scan Backward using floor_pkey", "Index Scan using early_xid", "Index Scan Backward using round_pkey"},
 	},
 	{
-		"settle", beDoneEither.told, "'{1}', '{1}', '{1}', '{7}', '{q}', '{}', '{x}', '{x}', '{NULL}', 1, 1, 1, '00000000-0000-0000-0000-000000000001', 'x', '{q}', '{7}', '{1}', '{1}', '{7}', '{3}'",
+		"settle", beDoneEither.told, "'{1}', '{1}', '{1}', '{7}', '{q}', '{}', '{x}', '{x}', '{NULL}', 1, 1, 1, '00000000-0000-0000-0000-000000000001', 'x', '{q}', '{7}', '{1}', '{0}', '{1}', '{7}', '{3}'",
 		[]string{"edge_pkey"},
 	},
 	{
@@ -70,6 +70,8 @@ var hot = []struct {
 	{"time", "SELECT time FROM gq.head", "", []string{"Index Scan Backward using round_pkey"}},
 	{"fold", folding, "100", []string{"delta_xid"}},
 	{"count", "SELECT queue, jobs FROM " + tally, "", []string{"delta_xid"}},
+	{"used pools", usedPools, "NULL, 1", []string{"delta_xid", "Index Scan using queue_pkey", "held_due", leaseFromFloor}},
+	{"starting use", startingUse, "'{q}', 1, true", []string{"delta_xid", "held_due", leaseFromFloor}},
 	{"anything fresh", unsequenced, "", []string{"segment_0_xid_idx"}},
 	{"fresh", fresh, "100", []string{"segment_0_xid_idx"}},
 	{"number", numbering, "100", []string{"segment_0_pkey", "segment_0_xid_idx"}},

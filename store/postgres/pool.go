@@ -67,20 +67,40 @@ func (s *Store) Pools(ctx context.Context) ([]gq.Pool, error) {
 	return out, nil
 }
 
+// anyPools selects the pools $1, or all if it is NULL. A pool whose queues have held jobs
+// has a second row with its use.
+const anyPools = `
+	SELECT p.name, p.capacity, p.at_start, p.updated, 0::bigint
+	FROM gq.pool AS p
+	WHERE $1::text[] IS NULL OR p.name = ANY ($1)
+	UNION ALL ` + usedPools
+
+// usedPools selects those of these pools whose queues have held jobs, and their use by
+// leases that end after $2. The use is what the counts say less what the expired leases
+// have, so no other lease is read. 5 is RUNNING.
+const usedPools = `
+	SELECT p.name, p.capacity, p.at_start, p.updated,
+		(sum(CASE WHEN p.at_start THEN n.running ELSE n.held END) - sum(s.units))::bigint
+	FROM (
+		SELECT queue, 0::smallint AS band, sum(units) AS held, coalesce(sum(units) FILTER (WHERE status = 5), 0) AS running
+		FROM ` + tally + `
+		WHERE status IN (4, 5)
+		GROUP BY queue
+	) AS n
+	CROSS JOIN LATERAL (SELECT config ->> 'Pool' AS pool FROM gq.queue WHERE name = n.queue OFFSET 0) AS q
+	CROSS JOIN LATERAL (SELECT * FROM gq.pool WHERE name = q.pool OFFSET 0) AS p ` + beginnings + `
+	CROSS JOIN LATERAL (
+		SELECT coalesce(sum(s.cost * ` + membersCount + `), 0) AS units
+		FROM gq.held AS s
+		WHERE ` + leased + ` AND s.due <= $2 AND (s.status = 5 OR NOT p.at_start)
+	) AS s
+	WHERE $1::text[] IS NULL OR p.name = ANY ($1)
+	GROUP BY p.name, p.capacity, p.at_start, p.updated`
+
 // pools reads the named pools, or all, and how much of each is used by leases that end
 // after since.
 func (tx *txn) pools(ctx context.Context, since int64, names ...string) (map[string]gq.Pool, error) {
-	// 5 is RUNNING. Only the held jobs of each queue are read, along held_due.
-	rows, err := tx.Query(ctx, `
-		SELECT p.name, p.capacity, p.at_start, p.updated, (
-			SELECT coalesce(sum(s.cost * `+membersCount+`), 0)::bigint
-			FROM gq.queue AS q
-			JOIN gq.held AS s ON s.queue = q.name
-			WHERE q.config ->> 'Pool' = p.name AND s.due > $2 AND (s.status = 5 OR NOT p.at_start)
-		)
-		FROM gq.pool AS p
-		WHERE $1::text[] IS NULL OR p.name = ANY ($1)`,
-		names, since)
+	rows, err := tx.Query(ctx, anyPools, names, since)
 	if err != nil {
 		return nil, err
 	}
@@ -89,6 +109,7 @@ func (tx *txn) pools(ctx context.Context, since int64, names ...string) (map[str
 	var updated int64
 	_, err = pgx.ForEachRow(rows, []any{&p.Name, &p.Capacity, &p.AtStart, &updated, &p.Used}, func() error {
 		p.UpdatedAt = instant(updated)
+		p.Used += pools[p.Name].Used
 		pools[p.Name] = p
 		return nil
 	})
@@ -206,29 +227,34 @@ func (tx *txn) lockStarts(ctx context.Context, rows []*row, n int) (numbers []in
 }
 
 // startsIn selects the pools in which jobs of the queues $1 use capacity once they start.
-const startsIn = "at_start AND name IN (SELECT config ->> 'Pool' FROM gq.queue WHERE name = ANY ($1))"
+const startsIn = "at_start AND name = ANY (ARRAY (SELECT config ->> 'Pool' FROM gq.queue WHERE name = ANY ($1)))"
 
 const startingPools = "SELECT FROM gq.pool WHERE " + startsIn + " ORDER BY name FOR UPDATE"
 
-// startingUse is the use of these pools. An expired lease occupies nothing, unless
-// another transaction has locked it and may be renewing it. 5 is RUNNING.
+// startingUse is the use of these pools: what the counts say less what the expired leases
+// have. An expired lease occupies nothing, unless another transaction has locked it and may
+// be renewing it. 5 is RUNNING.
 var startingUse = `
 	WITH pools AS MATERIALIZED (
 		SELECT name, capacity, updated FROM gq.pool WHERE ` + startsIn + `
-	), sharing AS MATERIALIZED (
-		SELECT q.name, p.name AS pool FROM gq.queue AS q JOIN pools AS p ON p.name = q.config ->> 'Pool'
+	), running AS MATERIALIZED (
+		SELECT r.queue, q.pool, r.units
+		FROM (SELECT queue, sum(units) AS units FROM ` + tally + ` WHERE status = 5 GROUP BY queue) AS r
+		CROSS JOIN LATERAL (SELECT config ->> 'Pool' AS pool FROM gq.queue WHERE name = r.queue OFFSET 0) AS q
+		WHERE q.pool = ANY (ARRAY (SELECT name FROM pools))
 	), over AS MATERIALIZED (
-		SELECT s.seq, ` + membersOf + ` AS members
-		FROM gq.held AS s
-		WHERE s.queue = ANY (ARRAY (SELECT name FROM sharing)) AND s.due <= ` + fmt.Sprintf(presently, 2, 3) + `
-		FOR UPDATE OF s SKIP LOCKED
+		SELECT n.pool, s.seq, s.members, s.units
+		FROM (SELECT queue, pool, 0::smallint AS band FROM running) AS n ` + beginnings + `
+		CROSS JOIN LATERAL (
+			SELECT s.seq, ` + membersOf + ` AS members, s.cost * ` + membersCount + ` AS units
+			FROM gq.held AS s
+			WHERE ` + leased + ` AND s.due <= ` + fmt.Sprintf(presently, 2, 3) + ` AND s.status = 5
+			FOR UPDATE OF s SKIP LOCKED
+		) AS s
 	)
 	SELECT p.name, p.capacity, p.updated, (
-		SELECT coalesce(sum(s.cost * ` + membersCount + `), 0)::bigint
-		FROM sharing AS q
-		JOIN gq.held AS s ON s.queue = q.name
-		WHERE q.pool = p.name AND s.status = 5 AND s.seq NOT IN (SELECT seq FROM over)
-	), ARRAY (SELECT seq FROM over ORDER BY seq), ARRAY (SELECT members FROM over ORDER BY seq)
+		coalesce((SELECT sum(units) FROM running WHERE pool = p.name), 0) - coalesce((SELECT sum(units) FROM over WHERE pool = p.name), 0)
+	)::bigint, ARRAY (SELECT seq FROM over ORDER BY seq), ARRAY (SELECT members FROM over ORDER BY seq)
 	FROM pools AS p`
 
 func (l *starts) readUse(from pgx.Rows) error {

@@ -81,11 +81,10 @@ func (s *Store) putQueue(ctx context.Context, q gq.Queue, moves bool) error {
 		if _, err := tx.stamp(ctx, 0); err != nil {
 			return err
 		}
-		pools, err := tx.pools(ctx, nanoseconds(tx.now))
-		if err != nil {
+		var exists bool
+		if err := tx.QueryRow(ctx, "SELECT EXISTS (SELECT FROM gq.pool WHERE name = $1)", q.Pool).Scan(&exists); err != nil {
 			return err
 		}
-		_, exists := pools[q.Pool]
 		if err := store.CheckPool(q, exists); err != nil {
 			return err
 		}

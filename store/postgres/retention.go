@@ -153,7 +153,7 @@ func (tx *txn) expire(ctx context.Context, status gq.Status, limit int) (int, er
 			h, moved = horizon{ended, seq}, true
 		}
 		seqs = append(seqs, jobs...)
-		tx.count(place{queue, status}, -int64(len(jobs)))
+		tx.count(place{queue, status}, -int64(len(jobs)), 0)
 		return nil
 	})
 	if err != nil || len(seqs) == 0 {
@@ -236,7 +236,7 @@ func (s *Store) Purge(ctx context.Context, ids []gq.JobID) ([]error, error) {
 				delete(known, id) // a second mention is not found
 				seq := int64(r.state.Sequence)
 				gone = append(gone, seq)
-				tx.count(place{r.queue, r.state.Status}, -1)
+				tx.countJob(r.queue, &r.state, -1)
 				switch {
 				case r.pack == nil:
 					single = append(single, seq)

@@ -267,11 +267,13 @@ CREATE TABLE gq.pool (
     updated  bigint  NOT NULL
 );
 
--- The number of jobs in each status: gq.tally plus the changes in gq.delta since then.
+-- The number of jobs in each status, and the cost units of those that are held: gq.tally plus
+-- the changes in gq.delta since then.
 CREATE TABLE gq.tally (
     queue  text     NOT NULL COLLATE "C",
     status smallint NOT NULL,
     jobs   bigint   NOT NULL,
+    units  numeric  NOT NULL, -- millions of expensive jobs exceed a bigint
     PRIMARY KEY (queue, status)
 ) WITH (fillfactor = 50);
 
@@ -279,6 +281,7 @@ CREATE TABLE gq.delta (
     queue  text     NOT NULL COLLATE "C",
     status smallint NOT NULL,
     jobs   bigint   NOT NULL,
+    units  bigint   NOT NULL,
     xid    xid8     NOT NULL DEFAULT pg_current_xact_id()
 ) WITH (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_cost_delay = 1);
 

@@ -45,7 +45,7 @@ type txn struct {
 	leases   []lease
 	ended    []ending
 	events   eventLog
-	moves    map[place]int64
+	moves    map[place]count
 	report   reports
 	changes  effects
 	minimums minimums  // the lowest position written in each band
@@ -76,6 +76,9 @@ type place struct {
 	queue  string
 	status gq.Status
 }
+
+// count is a number of jobs, and the cost units of those that are held.
+type count struct{ jobs, units int64 }
 
 // row is a row of gq.ready, gq.held or gq.done.
 type row struct {
@@ -141,8 +144,14 @@ func (tx *txn) stampFrom(row pgx.Row, more ...any) (numbers []int64, err error) 
 // readClock reads the clock only, for transactions that write nothing or do not know yet
 // what they will write.
 func (tx *txn) readClock(ctx context.Context) error {
+	return tx.clockFrom(tx.QueryRow(ctx, readingClock))
+}
+
+const readingClock = "SELECT time, " + clock + " FROM gq.head"
+
+func (tx *txn) clockFrom(row pgx.Row) error {
 	var persisted, now int64
-	if err := tx.QueryRow(ctx, "SELECT time, "+clock+" FROM gq.head").Scan(&persisted, &now); err != nil {
+	if err := row.Scan(&persisted, &now); err != nil {
 		return err
 	}
 	tx.now = tx.s.time(now, persisted)
@@ -438,8 +447,8 @@ func (tx *txn) record(r *row, next gq.State, events []gq.Event) {
 	if old.Live() && !next.Live() {
 		tx.ended = append(tx.ended, ending{int64(next.Sequence), int16(next.Status), int16(next.Priority())})
 	}
-	tx.count(place{r.queue, old.Status}, -1)
-	tx.count(place{r.queue, next.Status}, 1)
+	tx.countJob(r.queue, old, -1)
+	tx.countJob(r.queue, &next, 1)
 	tx.addEvents(r, events)
 	r.told = r.told || len(events) > 0
 	r.state = next
@@ -458,7 +467,7 @@ func (tx *txn) recordInsert(r *row, events []gq.Event) {
 	if !r.state.Live() {
 		tx.ended = append(tx.ended, ending{int64(r.state.Sequence), int16(r.state.Status), int16(r.state.Priority())})
 	}
-	tx.count(place{r.queue, r.state.Status}, 1)
+	tx.countJob(r.queue, &r.state, 1)
 	tx.addEvents(r, events)
 	if r.reported {
 		tx.report.job(r.queue, r.parsed, &r.state)
@@ -476,11 +485,21 @@ func (tx *txn) addEvents(r *row, events []gq.Event) {
 	}
 }
 
-func (tx *txn) count(at place, n int64) {
-	if tx.moves == nil {
-		tx.moves = make(map[place]int64)
+// countJob counts a job that enters its queue and status (1) or leaves them (-1).
+func (tx *txn) countJob(queue string, s *gq.State, n int64) {
+	var units int64
+	if s.Status.Held() && s.Lease != nil {
+		units = n * s.Lease.CostUnits
 	}
-	tx.moves[at] += n
+	tx.count(place{queue, s.Status}, n, units)
+}
+
+func (tx *txn) count(at place, n, units int64) {
+	if tx.moves == nil {
+		tx.moves = make(map[place]count)
+	}
+	c := tx.moves[at]
+	tx.moves[at] = count{c.jobs + n, c.units + units}
 	switch {
 	case n <= 0 || at.status.Held(): // a held job cannot be claimed and frees no capacity
 	case at.status.Terminal():
