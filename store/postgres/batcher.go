@@ -42,6 +42,7 @@ const maxWeight = 2000
 // inserts, which do not conflict with each other and take longest to write.
 const (
 	heavyInserts = 32
+	heavyGets    = 64
 	heavyUpdates = 256
 )
 

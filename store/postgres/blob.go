@@ -57,7 +57,7 @@ func (tx *txn) assemble(ctx context.Context, rows []*row, parts gq.Parts) ([]gq.
 	var blobs found
 	if len(rows) > 0 {
 		var batch pgx.Batch
-		queueBlobs(&batch, rows, parts, &blobs)
+		queueBlobs(&batch, sequencesOf(rows), parts, &blobs)
 		if err := tx.SendBatch(ctx, &batch).Close(); err != nil {
 			return nil, err
 		}
@@ -73,13 +73,13 @@ type found []struct {
 }
 
 // queueBlobs queues a query for the blobs of jobs.
-func queueBlobs(batch *pgx.Batch, rows []*row, parts gq.Parts, into *found) {
+func queueBlobs(batch *pgx.Batch, seqs []int64, parts gq.Parts, into *found) {
 	batch.Queue(`
 		SELECT b.seq, b.part, b.data
 		FROM unnest($1::bigint[]) AS n (seq)
 		CROSS JOIN LATERAL (SELECT * FROM gq.blob WHERE seq = n.seq OFFSET 0) AS b
 		WHERE b.part = ANY ($2)`,
-		sequencesOf(rows), wanted(parts)).Query(func(rows pgx.Rows) error {
+		seqs, wanted(parts)).Query(func(rows pgx.Rows) error {
 		return into.read(rows)
 	})
 }

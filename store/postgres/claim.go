@@ -485,7 +485,7 @@ func (tx *txn) grant(ctx context.Context, w *want, rows []*row, l *queueLimits) 
 	more = true
 	var blobs found
 	var batch pgx.Batch
-	queueBlobs(&batch, rows, w.Parts, &blobs)
+	queueBlobs(&batch, sequencesOf(rows), w.Parts, &blobs)
 	batch.Queue(stamps, 0).QueryRow(func(row pgx.Row) error {
 		_, err := tx.stampFrom(row)
 		return err

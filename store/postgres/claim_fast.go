@@ -78,7 +78,7 @@ func (tx *txn) claimFast(ctx context.Context, w *want, queues []string) (passed 
 	var blobs found
 	touched := slices.DeleteFunc(slices.Clone(granted), (*row).untouched)
 	if len(touched) > 0 {
-		queueBlobs(&tx.more, touched, w.Parts, &blobs)
+		queueBlobs(&tx.more, sequencesOf(touched), w.Parts, &blobs)
 	}
 	if len(granted) == w.missing() {
 		passed = nil
@@ -90,7 +90,7 @@ func (tx *txn) claimFast(ctx context.Context, w *want, queues []string) (passed 
 		err := tx.s.transact(ctx, "read", tx.s.begins.read, func(tx *txn) error {
 			blobs = nil
 			var again pgx.Batch // a new one for each try: a batch keeps its connection
-			queueBlobs(&again, touched, w.Parts, &blobs)
+			queueBlobs(&again, sequencesOf(touched), w.Parts, &blobs)
 			return tx.SendBatch(ctx, &again).Close()
 		})
 		if err != nil {

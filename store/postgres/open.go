@@ -97,6 +97,9 @@ func open(ctx context.Context, settings *pgxpool.Config, dialect *dialect, cfg s
 	s.claims = batcher[store.Claim, store.Claimed]{
 		run: s.claim, most: 1, all: &s.under, weight: func(c *store.Claim) int { return c.N },
 	}
+	s.gets = batcher[getting, store.Found]{
+		run: s.get, most: 2, heavy: heavyGets, all: &s.under, weight: func(*getting) int { return 1 },
+	}
 	s.configs = batcher[bool, []gq.Queue]{
 		run: s.queues, most: 1, all: &s.under, weight: func(*bool) int { return 1 },
 	}

@@ -49,6 +49,7 @@ type Store struct {
 	inserts  batcher[store.Group, store.Inserted]
 	updates  batcher[store.Update, store.Updated]
 	claims   batcher[store.Claim, store.Claimed]
+	gets     batcher[getting, store.Found]
 	configs  batcher[bool, []gq.Queue]
 	notifier notifier
 	floors   floors

@@ -105,14 +105,21 @@ func (tx *txn) foreignLeases(ctx context.Context, leases []string) (map[gq.Lease
 	if len(leases) == 0 {
 		return nil, nil
 	}
-	rows, err := tx.Query(ctx, "SELECT id, seq FROM gq.lease WHERE id = ANY ($1)", leases)
+	rows, err := tx.Query(ctx, foreignLeases, leases)
 	if err != nil {
 		return nil, err
 	}
+	return parseLeases(rows)
+}
+
+// foreignLeases finds the jobs of leases that this store has not made.
+const foreignLeases = "SELECT id, seq FROM gq.lease WHERE id = ANY ($1)"
+
+func parseLeases(rows pgx.Rows) (map[gq.LeaseID]int64, error) {
 	found := make(map[gq.LeaseID]int64)
 	var id string
 	var seq int64
-	_, err = pgx.ForEachRow(rows, []any{&id, &seq}, func() error {
+	_, err := pgx.ForEachRow(rows, []any{&id, &seq}, func() error {
 		found[gq.LeaseID(id)] = seq
 		return nil
 	})
