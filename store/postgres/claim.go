@@ -326,9 +326,9 @@ func (tx *txn) claim(ctx context.Context, wants []*want) (passed []int64, err er
 		names = append(names, w.Queues...)
 	}
 	names = distinct(names)
-	if w := wants[0]; len(wants) == 1 && !slices.ContainsFunc(names, tx.s.limited.has) && (len(w.Types) == 0 || len(storable(w.Types)) > 0) {
+	if w := wants[0]; len(wants) == 1 && !slices.ContainsFunc(names, tx.s.limits(w)) && (len(w.Types) == 0 || len(storable(w.Types)) > 0) {
 		if passed, done, err := tx.claimFast(ctx, w, names); err != nil || done {
-			w.unlimited = err == nil
+			w.unlimited = err == nil && !slices.ContainsFunc(names, tx.s.limited.has)
 			return passed, err
 		}
 	}
@@ -346,7 +346,12 @@ func (tx *txn) claim(ctx context.Context, wants []*want) (passed []int64, err er
 		return nil, err
 	}
 	for _, name := range names {
-		tx.s.limited.learn(name, queues[name].Paused || limited(queues[name]))
+		q := queues[name]
+		tx.s.limited.learn(name, q.Paused || limited(q))
+		if uncounted[name] {
+			q.Pool = ""
+			tx.s.uncounted.learn(name, !q.Paused && !limited(q))
+		}
 	}
 	for _, w := range wants {
 		w.unlimited = !slices.ContainsFunc(w.Queues, tx.s.limited.has)

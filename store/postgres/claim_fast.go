@@ -15,8 +15,8 @@ import (
 	"github.com/gopherqueue/gq/machine"
 )
 
-// Most claims lock only the jobs they get, because their queues have no limits. Such a
-// claim takes two round trips. The first deletes jobs from gq.ready, then reads the
+// Most claims lock only the jobs they get, because their queues have no limits, or only a
+// pool that does not count the jobs they claim. Such a claim takes two round trips. The first deletes jobs from gq.ready, then reads the
 // clock, the configurations of the queues, and whether a lease has expired. The second
 // writes the claimed jobs, reads their blobs, and commits.
 
@@ -45,7 +45,14 @@ var (
 // locked before any job, so the transaction releases all its locks and starts again.
 var errLimited = errors.New("a queue has a limit that a claim has to keep")
 
-// claimFast serves a claim from queues without limits. If a lease has expired it puts the
+// limits reports, as far as this node knows, whether a queue has a limit for a claim.
+func (s *Store) limits(w *want) func(queue string) bool {
+	return func(queue string) bool {
+		return s.limited.has(queue) && !(w.Hold && s.uncounted.has(queue))
+	}
+}
+
+// claimFast serves a claim from queues without limits for it. If a lease has expired it puts the
 // jobs back and is not done: then claim takes the slow path.
 func (tx *txn) claimFast(ctx context.Context, w *want, queues []string) (passed []int64, done bool, err error) {
 	rows, passed, late, err := tx.takeFast(ctx, w, queues)
@@ -108,6 +115,12 @@ func (tx *txn) takeFast(ctx context.Context, w *want, names []string) (rows []*r
 	var batch pgx.Batch
 	var queues map[string]gq.Queue
 	known, ours := tx.s.known(), tx.s.cfg.Clock == nil
+	var uncounted map[string]bool
+	if w.Hold && slices.ContainsFunc(names, tx.s.uncounted.has) {
+		uncounted = make(map[string]bool)
+		queueUncounted(&batch, names, uncounted)
+		tx.apart = true // their starts come one by one
+	}
 	batch.Queue(fastCandidates, append(w.fastArgs(names, known, w.missing()), ours)...).
 		Query(func(from pgx.Rows) (err error) {
 			rows, err = tx.take(from)
@@ -130,8 +143,12 @@ func (tx *txn) takeFast(ctx context.Context, w *want, names []string) (rows []*r
 		return nil, nil, false, err
 	}
 	for name, q := range queues {
+		if uncounted[name] {
+			q.Pool = ""
+		}
 		if q.Paused || limited(q) {
 			tx.s.limited.learn(name, true)
+			tx.s.uncounted.learn(name, false)
 			err = errLimited
 		}
 	}

@@ -141,6 +141,13 @@ func (tx *txn) uncounted(ctx context.Context, wants []*want) (map[string]bool, e
 	queues := slices.Collect(maps.Keys(held))
 	clear(held)
 	var batch pgx.Batch
+	queueUncounted(&batch, queues, held)
+	return held, tx.SendBatch(ctx, &batch).Close()
+}
+
+// queueUncounted queues the lock, and the query for the queues whose pools count only
+// running jobs.
+func queueUncounted(batch *pgx.Batch, queues []string, into map[string]bool) {
 	batch.Queue("SELECT pg_advisory_xact_lock_shared($1, 0)", lockPools)
 	batch.Queue(`
 		SELECT q.name
@@ -150,11 +157,10 @@ func (tx *txn) uncounted(ctx context.Context, wants []*want) (map[string]bool, e
 		queues).Query(func(rows pgx.Rows) error {
 		names, err := pgx.CollectRows(rows, pgx.RowTo[string])
 		for _, name := range names {
-			held[name] = true
+			into[name] = true
 		}
 		return err
 	})
-	return held, tx.SendBatch(ctx, &batch).Close()
 }
 
 // lockPools locks the pools of queues, and returns all queues that share these pools.

@@ -46,17 +46,18 @@ type Store struct {
 	pool   database
 	begins begins
 
-	inserts  batcher[store.Group, store.Inserted]
-	updates  batcher[store.Update, store.Updated]
-	claims   batcher[store.Claim, store.Claimed]
-	gets     batcher[getting, store.Found]
-	configs  batcher[bool, []gq.Queue]
-	notifier notifier
-	floors   floors
-	limited  queueHints // queues whose configuration claims must read first
-	guarded  queueHints // queues whose configuration inserts must read first
-	registry registry
-	works    sync.Pool // *workspace
+	inserts   batcher[store.Group, store.Inserted]
+	updates   batcher[store.Update, store.Updated]
+	claims    batcher[store.Claim, store.Claimed]
+	gets      batcher[getting, store.Found]
+	configs   batcher[bool, []gq.Queue]
+	notifier  notifier
+	floors    floors
+	limited   queueHints // queues whose configuration claims must read first
+	uncounted queueHints // those of them that limit only jobs that run: see txn.uncounted
+	guarded   queueHints // queues whose configuration inserts must read first
+	registry  registry
+	works     sync.Pool // *workspace
 
 	mu     sync.RWMutex   // held for reading during every call
 	closed bool           // guarded by mu
