@@ -49,9 +49,7 @@ func (tx *txn) send(ctx context.Context, last bool) error {
 	}
 	last = last && tx.ours && tx.mark.id != 0
 	tx.write(rows, events, tx.encodeMoves())
-	if err := tx.report.write(&tx.more, events.mark.id); err != nil {
-		return err
-	}
+	tx.report.write(&tx.more, events.mark.id)
 	batch := tx.more
 	if last {
 		batch.Queue("COMMIT")

@@ -32,77 +32,77 @@ type reports struct {
 	events []reportEvent
 }
 
-// reportJob is a row of gq.report. Its JSON names are the columns.
+// reportJob is a row of gq.report: see specColumns and stateColumns.
 type reportJob struct {
-	Seq   int64 `json:"seq"`
-	isNew bool  // the columns of the spec are set
+	Seq   int64
+	isNew bool // the columns of the spec are set
 
 	// From the spec.
-	ID        string `json:"id,omitzero"`
-	Queue     string `json:"queue,omitzero"`
-	Type      string `json:"type"`
-	Cost      int64  `json:"cost"`
-	Requester string `json:"requester"`
-	Tier      string `json:"tier"`
-	MaxFee    int64  `json:"max_fee"`
-	Asks      string `json:"asks,omitzero"`
+	ID        string
+	Queue     string
+	Type      string
+	Cost      int64
+	Requester string
+	Tier      string
+	MaxFee    int64
+	Asks      string
 
 	// From the state.
-	Status         int16  `json:"status"`
-	Held           bool   `json:"held"`
-	SchedulerState string `json:"scheduler_state"`
-	MatchingState  string `json:"matching_state"`
-	Priority       string `json:"priority"`
-	Attempts       int    `json:"attempts"`
-	Faults         int    `json:"faults"`
-	Created        int64  `json:"created"`
-	Started        int64  `json:"started,omitzero"`
-	FirstStarted   int64  `json:"first_started,omitzero"`
-	Completed      int64  `json:"completed,omitzero"`
-	Failure        string `json:"failure,omitzero"`
-	FailureCode    string `json:"failure_code,omitzero"`
-	Reason         string `json:"reason,omitzero"`
-	Lifetime       int64  `json:"lifetime"`
-	RunLifetime    int64  `json:"run_lifetime"`
-	LeaseTTL       int64  `json:"policy_ttl"`
-	RenewBefore    int64  `json:"renew_before"`
+	Status         int16
+	Held           bool
+	SchedulerState string
+	MatchingState  string
+	Priority       string
+	Attempts       int
+	Faults         int
+	Created        int64
+	Started        int64
+	FirstStarted   int64
+	Completed      int64
+	Failure        string
+	FailureCode    string
+	Reason         string
+	Lifetime       int64
+	RunLifetime    int64
+	LeaseTTL       int64
+	RenewBefore    int64
 
 	// From the lease.
-	ClaimedBy  string `json:"claimed_by,omitzero"`
-	Lease      string `json:"lease,omitzero"`
-	LastRun    string `json:"last_run,omitzero"`
-	LeaseState string `json:"lease_state,omitzero"`
-	Worker     string `json:"worker,omitzero"`
-	Granted    int64  `json:"granted,omitzero"`
-	Beat       int64  `json:"beat,omitzero"`
-	Expires    int64  `json:"expires,omitzero"`
-	TTL        int64  `json:"ttl,omitzero"`
-	LeaseCost  int64  `json:"lease_cost"`
+	ClaimedBy  string
+	Lease      string
+	LastRun    string
+	LeaseState string
+	Worker     string
+	Granted    int64
+	Beat       int64
+	Expires    int64
+	TTL        int64
+	LeaseCost  int64
 }
 
-// reportEvent is a row of gq.report_event. Its JSON names are the columns.
+// reportEvent is a row of gq.report_event: see eventColumns.
 type reportEvent struct {
-	Segment        int64  `json:"segment"`
-	Place          int    `json:"place"` // within the segment
-	Job            string `json:"job"`
-	Queue          string `json:"queue"`
-	Type           string `json:"type"`
-	Final          bool   `json:"final"`
-	SchedulerState string `json:"scheduler_state"`
-	Attempt        int    `json:"attempt"`
-	Lease          string `json:"lease"`
-	LeaseState     string `json:"lease_state,omitzero"`
-	LeaseEnd       string `json:"lease_end,omitzero"`
-	EndsRun        bool   `json:"ends_run"`
-	Fault          bool   `json:"fault"`
-	Worker         string `json:"worker"`
-	Until          int64  `json:"until,omitzero"`
-	Cost           int64  `json:"cost"`
-	Beat           int64  `json:"beat,omitzero"`
-	Message        string `json:"message,omitzero"`
-	Reason         string `json:"reason,omitzero"`
+	Segment        int64
+	Place          int // within the segment
+	Job            string
+	Queue          string
+	Type           string
+	Final          bool
+	SchedulerState string
+	Attempt        int
+	Lease          string
+	LeaseState     string
+	LeaseEnd       string
+	EndsRun        bool
+	Fault          bool
+	Worker         string
+	Until          int64
+	Cost           int64
+	Beat           int64
+	Message        string
+	Reason         string
 
-	Submitted *reportSubmission `json:"submitted,omitempty"`
+	Submitted string // JSON of a reportSubmission, or empty
 }
 
 // reportSubmission is what the scheduler API shows of a submission.
@@ -195,34 +195,38 @@ func (p *reports) event(segment int64, place int, queue string, spec *gq.Spec, e
 	p.events = append(p.events, r)
 }
 
-func submissionOf(spec *gq.Spec) *reportSubmission {
-	return &reportSubmission{projection.SchedulerPriority(spec.Metadata.Priority), spec.Queue, spec.Type, spec.CostUnits}
+// submissionOf returns the JSON of a submission.
+func submissionOf(spec *gq.Spec) string {
+	text, _ := json.Marshal(reportSubmission{ // strings and a number: it cannot fail
+		projection.SchedulerPriority(spec.Metadata.Priority), spec.Queue, spec.Type, spec.CostUnits,
+	})
+	return string(text)
 }
 
-// printable replaces NUL characters, which PostgreSQL cannot store in text.
-func printable(s string) string { return strings.ReplaceAll(s, "\x00", "\ufffd") }
-
-// stateColumns are the columns of gq.report that change with the state of a job, except
-// last_run.
-const stateColumns = `status, held, scheduler_state, matching_state, priority, attempts, faults, created, started, first_started,
-	completed, failure, failure_code, reason, lifetime, run_lifetime, policy_ttl, renew_before, claimed_by, lease, lease_state, worker,
-	granted, beat, expires, ttl, lease_cost`
+// printable replaces what PostgreSQL cannot store in text: NUL characters and invalid UTF-8.
+func printable(s string) string {
+	return strings.ToValidUTF8(strings.ReplaceAll(s, "\x00", "\ufffd"), "\ufffd")
+}
 
 var (
+	newColumns     = slices.Concat(reportColumns[reportJob]{reportSeq}, specColumns, reportColumns[reportJob]{lastRun}, stateColumns)
+	changedColumns = slices.Concat(reportColumns[reportJob]{reportSeq, lastRun}, stateColumns)
+
 	newReports = `
-		INSERT INTO gq.report (seq, id, queue, type, cost, requester, tier, max_fee, asks, last_run, ` + stateColumns + `)
-		SELECT seq, id, queue, type, cost, requester, tier, max_fee, gq.read_asks(asks #>> '{}'), last_run, ` + stateColumns + `
-		FROM json_populate_recordset(NULL::gq.report, $1)
+		INSERT INTO gq.report (` + newColumns.names() + `)
+		SELECT ` + newColumns.expressions() + `
+		FROM ` + newColumns.from() + `
 		ON CONFLICT (seq) DO NOTHING`
 	// last_run stays as it is if the job has not run under the new lease.
 	changedReports = `
 		UPDATE gq.report AS s
-		SET (last_run, ` + stateColumns + `) = ROW(coalesce(n.last_run, s.last_run), n.` + strings.Join(strings.Fields(stateColumns), " n.") + `)
-		FROM json_populate_recordset(NULL::gq.report, $1) AS n
+		SET (last_run, ` + stateColumns.names() + `) = ROW(coalesce(` + lastRun.expression() + `, s.last_run), ` + stateColumns.expressions() + `)
+		FROM ` + changedColumns.from() + `
 		WHERE s.seq = ANY (ARRAY [n.seq])`
 	newReportEvents = `
-		INSERT INTO gq.report_event
-		SELECT * FROM json_populate_recordset(NULL::gq.report_event, $1)
+		INSERT INTO gq.report_event (` + eventColumns.names() + `)
+		SELECT ` + eventColumns.expressions() + `
+		FROM ` + eventColumns.from() + `
 		ON CONFLICT (segment, place) DO NOTHING`
 	// submissions completes events that were written before their jobs.
 	submissions = `
@@ -243,41 +247,31 @@ var (
 )
 
 // write queues what was recorded. segment is that of the events without one.
-func (p *reports) write(batch *pgx.Batch, segment int64) error {
-	var fresh, changed []reportJob
-	for _, r := range p.jobs {
-		if r.isNew {
+func (p *reports) write(batch *pgx.Batch, segment int64) {
+	var fresh, changed []*reportJob
+	for i := range p.jobs {
+		if r := &p.jobs[i]; r.isNew {
 			fresh = append(fresh, r)
 		} else {
 			changed = append(changed, r)
 		}
 	}
+	events := make([]*reportEvent, len(p.events))
 	for i := range p.events {
-		if p.events[i].Segment == 0 {
-			p.events[i].Segment = segment
+		events[i] = &p.events[i]
+		if events[i].Segment == 0 {
+			events[i].Segment = segment
 		}
-	}
-	queue := func(sql string, rows any) error {
-		text, err := json.Marshal(rows)
-		if err == nil {
-			batch.Queue(sql, string(text))
-		}
-		return err
 	}
 	if len(fresh) > 0 {
-		if err := queue(newReports, fresh); err != nil {
-			return err
-		}
+		batch.Queue(newReports, newColumns.arguments(fresh)...)
 	}
 	if len(changed) > 0 {
-		if err := queue(changedReports, changed); err != nil {
-			return err
-		}
+		batch.Queue(changedReports, changedColumns.arguments(changed)...)
 	}
-	if len(p.events) > 0 {
-		return queue(newReportEvents, p.events)
+	if len(events) > 0 {
+		batch.Queue(newReportEvents, eventColumns.arguments(events)...)
 	}
-	return nil
 }
 
 // reportQueue writes the jobs and events of a queue that the views did not show before.
@@ -347,9 +341,7 @@ func (tx *txn) reportRows(ctx context.Context, queue string, rows []*row) error 
 	if err != nil {
 		return err
 	}
-	if err := p.write(&tx.more, 0); err != nil {
-		return err
-	}
+	p.write(&tx.more, 0)
 	tx.more.Queue(lastRuns, numbers)
 	return nil
 }
