@@ -49,11 +49,10 @@ func (f *Face) snapshot(ctx context.Context, _ *httpx.None, _ *httpx.None) (*htt
 	if err := f.engine.CatchUp(ctx); err != nil {
 		return nil, err
 	}
-	var out snapshotAnswer
-	var err error
-	if out.Capacity, err = f.capacityNow(ctx); err != nil {
+	if err := f.Setup(ctx); err != nil {
 		return nil, err
 	}
+	var out snapshotAnswer
 	samples, err := f.engine.Samples(ctx, Pool, time.Now().Add(-24*time.Hour))
 	if err != nil {
 		return nil, err
@@ -64,6 +63,7 @@ func (f *Face) snapshot(ctx context.Context, _ *httpx.None, _ *httpx.None) (*htt
 		out.Leases.ExpiredLast24h += v[machine.ExpiredCount]
 		// The last sample is the current one.
 		out.Jobs.Queued, out.Jobs.Running, out.Leases.Active = v[machine.QueuedLevel], v[machine.RunningLevel], v[machine.RunningLevel]
+		out.Capacity = capacityNow{Total: v[machine.CapacityLevel], Used: v[machine.UsedLevel]}
 	}
 	return httpx.OK(out), nil
 }
