@@ -334,9 +334,13 @@ func (r *round) hash(known []uint64, row int32) uint64 {
 func (r *round) winner(place int, known []uint64) []int32 {
 	best := 0
 	least := r.hash(known, r.rivals[0])
-	for i, row := range r.rivals[1:] {
-		if h := r.hash(known, row); h < least || h == least && r.lower(place, known, row, r.rivals[best]) < 0 {
-			best, least = i+1, h
+	for i := 1; i < len(r.rivals); i++ {
+		h := known[r.rivals[i]]
+		if h == 0 {
+			h = r.hash(known, r.rivals[i])
+		}
+		if h <= least && (h < least || r.lower(place, known, r.rivals[i], r.rivals[best]) < 0) {
+			best, least = i, h
 		}
 	}
 	r.rivals[0], r.rivals[best] = r.rivals[best], r.rivals[0]

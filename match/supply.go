@@ -119,8 +119,12 @@ func (s *supply) ask(jobs []*Job) {
 	}
 	for _, j := range jobs {
 		if j.Kind == AI {
-			room(s.models, j.Spec.Model)
-			room(s.precisions, j.Spec.Precision)
+			if j.Spec.Model != "" {
+				room(s.models, j.Spec.Model)
+			}
+			if j.Spec.Precision != "" {
+				room(s.precisions, j.Spec.Precision)
+			}
 		} else {
 			for _, g := range j.Spec.Gates {
 				room(s.gates, g)
