@@ -53,6 +53,7 @@ var arrows = []arrow{
 	// The port, its contract, its implementations. A store knows no other.
 	{pkg: "store", imports: []string{".", "store/codec"}},
 	{pkg: "store/storetest", imports: []string{".", "store", "internal/testing/scribble", "internal/testing/spec"}},
+	{pkg: "store/memory", imports: []string{".", "store", "internal/wake"}},
 	{pkg: "store/local", imports: []string{".", "store", "store/codec", "internal/wake"}},
 	{pkg: "store/postgres", imports: []string{".", "store", "store/codec", "match", "internal/projection", "internal/wake", "internal/retry"}}, // match and projection: the views' columns
 
