@@ -143,7 +143,7 @@ var arrows = []arrow{
 	{pkg: "internal/diagram", imports: []string{"."}},
 	{pkg: "internal/crosscheck"},
 	{pkg: "internal/guardgen"},
-	{pkg: "internal/testing/gqtest"},
+	{pkg: "internal/testing/cmdtest"},
 	{pkg: "internal/testing/leaktest"},
 	{pkg: "internal/testing/race"},
 	{pkg: "internal/testing/pgtest"},
@@ -179,7 +179,7 @@ var (
 	internalGroups = []string{"designs", "faces", "testing", "matchmaker"}
 
 	// testHelpers may be imported by any test.
-	testHelpers = []string{"internal/testing/scribble", "internal/testing/spec", "internal/testing/gqtest", "internal/testing/leaktest", "internal/testing/pgtest", "internal/testing/race", "store/storetest"}
+	testHelpers = []string{"internal/testing/scribble", "internal/testing/spec", "internal/testing/cmdtest", "internal/testing/leaktest", "internal/testing/pgtest", "internal/testing/race", "store/storetest"}
 )
 
 func TestArchitecture(t *testing.T) {

@@ -37,7 +37,7 @@ func TestGuideCompiles(t *testing.T) {
 		}
 	}
 	build := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-mod=mod", "./...")
-	build.Dir, build.Env = dir, append(os.Environ(), "CGO_ENABLED=0") // compiled as gqtest does
+	build.Dir, build.Env = dir, append(os.Environ(), "CGO_ENABLED=0") // compiled as cmdtest does
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Errorf("%v\n%s", err, out)
 	}

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/gopherqueue/gq"
-	"github.com/gopherqueue/gq/internal/testing/gqtest"
+	"github.com/gopherqueue/gq/internal/testing/cmdtest"
 	"github.com/gopherqueue/gq/internal/testing/spec"
 	"github.com/gopherqueue/gq/worker"
 )
@@ -205,7 +205,7 @@ func TestLogsNameTheJobAndNeverQuoteIt(t *testing.T) {
 			Metadata: gq.Metadata{CorrelationID: "trace-7"},
 		})
 		after(2 * time.Hour)
-		if form := gqtest.Reveals(f.log.String(), secret); form != "" {
+		if form := cmdtest.Reveals(f.log.String(), secret); form != "" {
 			t.Errorf("a payload stands in the log, %s:\n%s", form, f.log)
 		}
 		seen := 0

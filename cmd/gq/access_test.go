@@ -31,14 +31,14 @@ import (
 	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/client"
 	"github.com/gopherqueue/gq/internal/cli"
-	"github.com/gopherqueue/gq/internal/testing/gqtest"
+	"github.com/gopherqueue/gq/internal/testing/cmdtest"
 	"github.com/gopherqueue/gq/internal/testing/spec"
 )
 
 // gqAs runs the program with additional environment variables.
 func (s *served) gqAs(env []string, args ...string) outcome {
 	s.t.Helper()
-	c := exec.Command(gqtest.Program(s.t), args...)
+	c := exec.Command(cmdtest.Program(s.t), args...)
 	c.Env = append(append(os.Environ(), "GQ_ADDR="+s.grpc), env...)
 	var stdout, stderr bytes.Buffer
 	c.Stdout, c.Stderr = &stdout, &stderr
@@ -59,7 +59,7 @@ func TestTokensOfAServer(t *testing.T) {
 		{cli.ExitNotFound, []string{"list", "--store", store + "/typo"}},
 		{cli.ExitNotFound, []string{"revoke", "ops", "--store", store + "/typo"}},
 	} {
-		c := exec.Command(gqtest.Program(t), append([]string{"token"}, bad.args...)...)
+		c := exec.Command(cmdtest.Program(t), append([]string{"token"}, bad.args...)...)
 		if text, _ := c.CombinedOutput(); c.ProcessState.ExitCode() != bad.status {
 			t.Errorf("%q: %d, %s", bad.args, c.ProcessState.ExitCode(), text)
 		}
@@ -67,7 +67,7 @@ func TestTokensOfAServer(t *testing.T) {
 	if _, err := os.Stat(dir + "/typo"); err == nil {
 		t.Error("a look at tokens makes a store")
 	}
-	made := exec.Command(gqtest.Program(t), "token", "create", "ops", "--grant", "admin", "--store", store, "--json")
+	made := exec.Command(cmdtest.Program(t), "token", "create", "ops", "--grant", "admin", "--store", store, "--json")
 	text, err := made.Output()
 	if err != nil {
 		t.Fatal(err)
@@ -192,7 +192,7 @@ func TestListeningBeyondLoopback(t *testing.T) {
 		{[]string{"GQ_ADMIN_TOKEN=bootstrap-bootstrap"}, nil, true},
 		{nil, []string{"--auth-required"}, true},
 	} {
-		command := exec.Command(gqtest.Program(t), append([]string{"serve", "--store", "memory:", "--http", "0.0.0.0:0", "--grpc", "0.0.0.0:0"}, c.args...)...)
+		command := exec.Command(cmdtest.Program(t), append([]string{"serve", "--store", "memory:", "--http", "0.0.0.0:0", "--grpc", "0.0.0.0:0"}, c.args...)...)
 		command.Env = append(os.Environ(), c.env...)
 		stdout, err := command.StdoutPipe()
 		if err != nil {

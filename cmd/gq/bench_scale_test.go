@@ -12,7 +12,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/gopherqueue/gq/internal/bench"
-	"github.com/gopherqueue/gq/internal/testing/gqtest"
+	"github.com/gopherqueue/gq/internal/testing/cmdtest"
 	"github.com/gopherqueue/gq/internal/testing/pgtest"
 )
 
@@ -35,7 +35,7 @@ var scaleFields = strings.Fields(`
 
 func TestBenchScaleJSON(t *testing.T) {
 	t.Parallel()
-	text, err := exec.CommandContext(t.Context(), gqtest.Program(t), quickScale("--json", "--store", "memory:")...).Output()
+	text, err := exec.CommandContext(t.Context(), cmdtest.Program(t), quickScale("--json", "--store", "memory:")...).Output()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -59,7 +59,7 @@ func TestBenchScaleJSON(t *testing.T) {
 func TestBenchScaleOnPostgreSQL(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "plots")
-	text, err := exec.CommandContext(t.Context(), gqtest.Program(t),
+	text, err := exec.CommandContext(t.Context(), cmdtest.Program(t),
 		quickScale("--svg", dir, "--store", pgtest.Own(t).Database(t), "--axis", "backlog,graph", "--json")...).Output()
 	if err != nil {
 		t.Fatal(err)
@@ -83,7 +83,7 @@ func TestBenchScaleOnPostgreSQL(t *testing.T) {
 func TestBenchScaleTable(t *testing.T) {
 	t.Parallel()
 	tmp := t.TempDir()
-	c := exec.CommandContext(t.Context(), gqtest.Program(t), quickScale("--axis", "queues")...)
+	c := exec.CommandContext(t.Context(), cmdtest.Program(t), quickScale("--axis", "queues")...)
 	c.Env = append(os.Environ(), "TMPDIR="+tmp)
 	text, err := c.Output()
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 	"testing"
 
 	"github.com/gopherqueue/gq/internal/bench"
-	"github.com/gopherqueue/gq/internal/testing/gqtest"
+	"github.com/gopherqueue/gq/internal/testing/cmdtest"
 )
 
 // The names are an interface too: see benchFields.
@@ -27,7 +27,7 @@ var benchServerFields = strings.Fields(`
 // one.
 func TestBenchStartsAServer(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "new")
-	text, err := exec.Command(gqtest.Program(t), "bench", "--server", "--store", "file:"+dir, "--jobs", "40", "--batch", "5", "--json").Output()
+	text, err := exec.Command(cmdtest.Program(t), "bench", "--server", "--store", "file:"+dir, "--jobs", "40", "--batch", "5", "--json").Output()
 	if err != nil {
 		t.Fatal(err)
 	}

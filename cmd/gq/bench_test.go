@@ -17,7 +17,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/gopherqueue/gq/internal/bench"
-	"github.com/gopherqueue/gq/internal/testing/gqtest"
+	"github.com/gopherqueue/gq/internal/testing/cmdtest"
 	"github.com/gopherqueue/gq/internal/testing/pgtest"
 )
 
@@ -31,7 +31,7 @@ func quick(more ...string) []string {
 func gqBench(t *testing.T, more ...string) outcome {
 	t.Helper()
 	tmp := t.TempDir()
-	c := exec.CommandContext(t.Context(), gqtest.Program(t), quick(more...)...)
+	c := exec.CommandContext(t.Context(), cmdtest.Program(t), quick(more...)...)
 	c.Env = append(os.Environ(), "TMPDIR="+tmp)
 	var stdout, stderr bytes.Buffer
 	c.Stdout, c.Stderr = &stdout, &stderr

@@ -23,7 +23,7 @@ import (
 	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/client"
 	"github.com/gopherqueue/gq/internal/errs"
-	"github.com/gopherqueue/gq/internal/testing/gqtest"
+	"github.com/gopherqueue/gq/internal/testing/cmdtest"
 	"github.com/gopherqueue/gq/machine"
 	"github.com/gopherqueue/gq/worker"
 )
@@ -442,7 +442,7 @@ func (l *crashLoad) haunt(ctx context.Context, c *client.Client) {
 func (l *crashLoad) startProgram() *exec.Cmd {
 	t := l.sites[0].t
 	t.Helper()
-	c := exec.Command(gqtest.Program(t), "work", "--addr", l.sites[0].grpc, "--type", "shell", "--queue", crashQueue, "--slots", "2",
+	c := exec.Command(cmdtest.Program(t), "work", "--addr", l.sites[0].grpc, "--type", "shell", "--queue", crashQueue, "--slots", "2",
 		"--exec", `cat >/dev/null; printf %s "$GQ_LEASE_VERSION"`)
 	c.Stderr = new(bytes.Buffer)
 	if err := c.Start(); err != nil {

@@ -10,7 +10,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/gopherqueue/gq/internal/testing/gqtest"
+	"github.com/gopherqueue/gq/internal/testing/cmdtest"
 )
 
 // TestDamagedStore flips a bit in the log of a server that was killed long after its last
@@ -42,7 +42,7 @@ func TestDamagedStore(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	refused := exec.Command(gqtest.Program(t), "serve", "--data", dir, "--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0")
+	refused := exec.Command(cmdtest.Program(t), "serve", "--data", dir, "--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0")
 	out, err := refused.CombinedOutput()
 	if err == nil || refused.ProcessState.ExitCode() < 1 {
 		t.Errorf("a server on a damaged directory ended with %v\n%s", err, out)

@@ -7,7 +7,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/gopherqueue/gq/internal/testing/gqtest"
+	"github.com/gopherqueue/gq/internal/testing/cmdtest"
 	"github.com/gopherqueue/gq/internal/testing/spec"
 )
 
@@ -66,7 +66,7 @@ func TestTheLogHoldsNoPayload(t *testing.T) {
 	if !strings.Contains(log, `"message":"ready"`) {
 		t.Errorf("this is no log:\n%s", log)
 	}
-	if form := gqtest.Reveals(log, secret); form != "" {
+	if form := cmdtest.Reveals(log, secret); form != "" {
 		t.Errorf("a payload stands in the log, %s:\n%s", form, log)
 	}
 }

@@ -10,15 +10,15 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/gopherqueue/gq/internal/testing/gqtest"
+	"github.com/gopherqueue/gq/internal/testing/cmdtest"
 	"github.com/gopherqueue/gq/internal/testing/leaktest"
 	"github.com/gopherqueue/gq/internal/wire"
 )
 
 func TestMain(m *testing.M) {
-	gqtest.WaitTogether(8) // the parallel ones mostly wait for servers and databases
+	cmdtest.WaitTogether(8) // the parallel ones mostly wait for servers and databases
 	leaktest.Main(m, goleak.Cleanup(func(status int) {
-		gqtest.Remove()
+		cmdtest.Remove()
 		os.Exit(status) //nolint:forbidigo // that is what the function is for
 	}))
 }

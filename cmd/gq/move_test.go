@@ -16,7 +16,7 @@ import (
 
 	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/internal/cli"
-	"github.com/gopherqueue/gq/internal/testing/gqtest"
+	"github.com/gopherqueue/gq/internal/testing/cmdtest"
 	"github.com/gopherqueue/gq/internal/testing/pgtest"
 	"github.com/gopherqueue/gq/machine"
 	"github.com/gopherqueue/gq/store"
@@ -160,7 +160,7 @@ func killedUntilDone(t testing.TB, random *rand.Rand, unfinished func(), args ..
 	wait := 30 * time.Millisecond
 	for range 50 {
 		ctx, cancel := context.WithTimeout(t.Context(), wait+time.Duration(random.Int64N(int64(wait))))
-		c := exec.CommandContext(ctx, gqtest.Program(t), args...) // SIGKILL
+		c := exec.CommandContext(ctx, cmdtest.Program(t), args...) // SIGKILL
 		var stderr strings.Builder
 		c.Stderr = &stderr
 		out, err := c.Output()

@@ -39,7 +39,7 @@ func TestGeneratedClients(t *testing.T) {
 		t.Helper()
 		c := exec.Command(program, args...)
 		c.Dir = in
-		c.Env = append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=-trimpath") // compiles like gqtest
+		c.Env = append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=-trimpath") // compiles like cmdtest
 		out, err := c.CombinedOutput()
 		if err != nil {
 			t.Fatalf("%s %s: %v\n%s", program, strings.Join(args, " "), err, out)

@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/gopherqueue/gq/internal/testing/gqtest"
+	"github.com/gopherqueue/gq/internal/testing/cmdtest"
 )
 
 // fence is a code block in a document.
@@ -60,7 +60,7 @@ func TestReadmeQuickStart(t *testing.T) {
 	command := func(ctx context.Context, name string, args ...string) *exec.Cmd {
 		c := exec.CommandContext(ctx, name, args...)
 		c.Dir = dir
-		c.Env = append(os.Environ(), "GQ_ADDR="+s.grpc, "PATH="+filepath.Dir(gqtest.Program(t))+":"+os.Getenv("PATH"))
+		c.Env = append(os.Environ(), "GQ_ADDR="+s.grpc, "PATH="+filepath.Dir(cmdtest.Program(t))+":"+os.Getenv("PATH"))
 		return c
 	}
 	// The worker of the second terminal runs until the end.
@@ -146,7 +146,7 @@ func runProgram(ctx context.Context, t testing.TB, dir, program string) (output,
 	if err := os.WriteFile(source, []byte(program), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := gqtest.Build(binary, source); err != nil {
+	if err := cmdtest.Build(binary, source); err != nil {
 		t.Fatal(err)
 	}
 	c := exec.CommandContext(ctx, binary)

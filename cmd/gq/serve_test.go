@@ -21,7 +21,7 @@ import (
 
 	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/client"
-	"github.com/gopherqueue/gq/internal/testing/gqtest"
+	"github.com/gopherqueue/gq/internal/testing/cmdtest"
 )
 
 // served is a server in another process.
@@ -44,7 +44,7 @@ const never = "50m"
 
 func startServer(t testing.TB, env []string, args ...string) *served {
 	t.Helper()
-	return launch(t, env, exec.Command(gqtest.Program(t), append([]string{"serve", "--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0"}, args...)...))
+	return launch(t, env, exec.Command(cmdtest.Program(t), append([]string{"serve", "--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0"}, args...)...))
 }
 
 // launch starts a server with a command.
@@ -106,7 +106,7 @@ func (s *served) ended() int {
 // gq runs the program against the server.
 func (s *served) gq(args ...string) outcome {
 	s.t.Helper()
-	c := exec.Command(gqtest.Program(s.t), args...)
+	c := exec.Command(cmdtest.Program(s.t), args...)
 	c.Env = append(os.Environ(), "GQ_ADDR="+s.grpc)
 	var stdout, stderr bytes.Buffer
 	c.Stdout, c.Stderr = &stdout, &stderr
@@ -127,7 +127,7 @@ func httpGet(t testing.TB, url string) (int, string) {
 }
 
 func TestServing(t *testing.T) {
-	gqtest.Program(t)
+	cmdtest.Program(t)
 	const soon = 2 * time.Second
 	var dir string
 	var s *served
@@ -174,7 +174,7 @@ func TestServing(t *testing.T) {
 		}
 	}
 	// A second server on the same store is rejected.
-	second := exec.Command(gqtest.Program(t), "serve", "--data", dir, "--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0")
+	second := exec.Command(cmdtest.Program(t), "serve", "--data", dir, "--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0")
 	text, err := second.CombinedOutput()
 	if err == nil || !strings.Contains(string(text), "in use") {
 		t.Errorf("a second server: %v\n%s", err, text)
@@ -301,7 +301,7 @@ func (s *served) notReady() {
 func TestASecondSignalEndsTheServerAtOnce(t *testing.T) {
 	for _, sig := range []os.Signal{syscall.SIGTERM, os.Interrupt} {
 		// As a shell starts background processes.
-		s := launch(t, nil, exec.Command("sh", "-c", `trap '' INT; exec "$0" "$@"`, gqtest.Program(t),
+		s := launch(t, nil, exec.Command("sh", "-c", `trap '' INT; exec "$0" "$@"`, cmdtest.Program(t),
 			"serve", "--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0", "--store", "memory:", "--drain", never, "--limits-body-timeout", never))
 		s.unfinished()
 		s.signal(sig)
@@ -528,7 +528,7 @@ func TestWaitingForAServerIsTold(t *testing.T) {
 		"work": {"work", "--type", "t", "--exec", "true"},
 		"wait": {"job", "wait", unknownID, "--json"},
 	} {
-		c := exec.Command(gqtest.Program(t), append(args, "--addr", addr)...)
+		c := exec.Command(cmdtest.Program(t), append(args, "--addr", addr)...)
 		stderr, err := c.StderrPipe()
 		if err != nil {
 			t.Fatal(err)
@@ -559,7 +559,7 @@ func TestWaitingForAServerIsTold(t *testing.T) {
 	}
 	until("work", "gq: cannot reach the server; trying again (server "+addr+")")
 	until("wait", `"msg":"cannot reach the server; trying again","server":"`+addr+`"`)
-	s := launch(t, nil, exec.Command(gqtest.Program(t), "serve", "--http", "127.0.0.1:0", "--grpc", addr, "--store", "memory:"))
+	s := launch(t, nil, exec.Command(cmdtest.Program(t), "serve", "--http", "127.0.0.1:0", "--grpc", addr, "--store", "memory:"))
 	until("work", "gq: the server is reached again")
 	until("wait", "the server is reached again")
 	until("wait", `"code":"not_found"`)

@@ -25,7 +25,7 @@ import (
 	"google.golang.org/protobuf/types/dynamicpb"
 
 	"github.com/gopherqueue/gq/internal/cli"
-	"github.com/gopherqueue/gq/internal/testing/gqtest"
+	"github.com/gopherqueue/gq/internal/testing/cmdtest"
 )
 
 // Calls everything that the built program offers, once correctly and once incorrectly:
@@ -528,7 +528,7 @@ func (c *castle) run(args ...string) outcome {
 	c.t.Helper()
 	ctx, cancel := context.WithTimeout(c.t.Context(), patience)
 	defer cancel()
-	command := exec.CommandContext(ctx, gqtest.Program(c.t), args...)
+	command := exec.CommandContext(ctx, cmdtest.Program(c.t), args...)
 	command.Env = append(slices.DeleteFunc(os.Environ(), func(s string) bool { return strings.HasPrefix(s, "GQ_") }), "GQ_ADDR="+c.grpc, "GQ_TOKEN="+bootstrap)
 	command.Dir = c.t.TempDir()
 	var stdout, stderr bytes.Buffer

@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/gopherqueue/gq/internal/testing/gqtest"
+	"github.com/gopherqueue/gq/internal/testing/cmdtest"
 	"github.com/gopherqueue/gq/webhook"
 )
 
@@ -34,7 +34,7 @@ func TestDocumentedVerification(t *testing.T) {
 		return path
 	}
 	binary := filepath.Join(dir, "verify")
-	if err := gqtest.Build(binary, block("go", "verify.go")); err != nil {
+	if err := cmdtest.Build(binary, block("go", "verify.go")); err != nil {
 		t.Fatal(err)
 	}
 	programs := map[string][]string{"go": {binary}}

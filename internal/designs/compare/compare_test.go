@@ -10,13 +10,13 @@ import (
 	"time"
 
 	"github.com/gopherqueue/gq/internal/designs/compare"
-	"github.com/gopherqueue/gq/internal/testing/gqtest"
+	"github.com/gopherqueue/gq/internal/testing/cmdtest"
 	"github.com/gopherqueue/gq/internal/testing/spec"
 )
 
 func TestMain(m *testing.M) {
 	code := m.Run()
-	gqtest.Remove()
+	cmdtest.Remove()
 	os.Exit(code) //nolint:forbidigo // how TestMain ends
 }
 
@@ -27,7 +27,7 @@ func up(t *testing.T, name string) *compare.Cluster {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c, err := compare.Up(t.Context(), d, compare.Place{Binary: gqtest.Lab(t), Dir: t.TempDir()})
+	c, err := compare.Up(t.Context(), d, compare.Place{Binary: cmdtest.Lab(t), Dir: t.TempDir()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -105,7 +105,7 @@ func TestCompareWritesItsResults(t *testing.T) {
 func measured(t *testing.T, plan *compare.Plan, raw string) *compare.Results {
 	t.Helper()
 	for {
-		results, err := compare.Run(t.Context(), *plan, compare.Designs(), compare.Processes(compare.Place{Binary: gqtest.Lab(t), Dir: t.TempDir()}), compare.Watch{Say: t.Logf, Raw: raw})
+		results, err := compare.Run(t.Context(), *plan, compare.Designs(), compare.Processes(compare.Place{Binary: cmdtest.Lab(t), Dir: t.TempDir()}), compare.Watch{Say: t.Logf, Raw: raw})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -16,7 +16,7 @@ import (
 	"time"
 
 	"github.com/gopherqueue/gq/engine"
-	"github.com/gopherqueue/gq/internal/testing/gqtest"
+	"github.com/gopherqueue/gq/internal/testing/cmdtest"
 	"github.com/gopherqueue/gq/internal/testing/leaktest"
 	"github.com/gopherqueue/gq/internal/testing/pgtest"
 	"github.com/gopherqueue/gq/store"
@@ -28,9 +28,9 @@ func TestMain(m *testing.M) {
 	if os.Getenv(echoVariable) != "" {
 		panic(serveEcho())
 	}
-	gqtest.WaitTogether(8) // stories mostly wait for a server, or for time to pass
+	cmdtest.WaitTogether(8) // stories mostly wait for a server, or for time to pass
 	pgtest.Main(m)
-	gqtest.Remove()
+	cmdtest.Remove()
 	if err := leaktest.Find(); err != nil {
 		panic(err)
 	}

@@ -12,7 +12,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/gopherqueue/gq/internal/testing/gqtest"
+	"github.com/gopherqueue/gq/internal/testing/cmdtest"
 	"github.com/gopherqueue/gq/internal/testing/pgtest"
 )
 
@@ -66,7 +66,7 @@ var firstLine = regexp.MustCompile(`^listening http=(\S+:\d+) grpc=\S+:\d+\n$`)
 func (p place) start(t testing.TB, args ...string) *process {
 	t.Helper()
 	s := &process{ended: make(chan struct{})}
-	s.command = exec.Command(gqtest.Program(t), append([]string{"serve", "--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0", "--store", string(p)}, args...)...)
+	s.command = exec.Command(cmdtest.Program(t), append([]string{"serve", "--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0", "--store", string(p)}, args...)...)
 	s.command.Stderr = &s.stderr
 	stdout, err := s.command.StdoutPipe()
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/gopherqueue/gq/internal/testing/gqtest"
+	"github.com/gopherqueue/gq/internal/testing/cmdtest"
 )
 
 // victimVariable makes this program run TestVictim with an engine, and says how that
@@ -35,7 +35,7 @@ func TestVictim(t *testing.T) {
 		return // the test below runs it
 	}
 	program := filepath.Join(t.TempDir(), "wait")
-	if err := gqtest.Build(program, "./testdata/wait"); err != nil {
+	if err := cmdtest.Build(program, "./testdata/wait"); err != nil {
 		t.Fatal(err)
 	}
 	archive := exec.Command("sh", "-c", `tar -C "$(dirname "$1")" -c wait | docker import - wait`, "sh", program)

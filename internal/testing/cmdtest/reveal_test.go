@@ -1,4 +1,4 @@
-package gqtest_test
+package cmdtest_test
 
 import (
 	"encoding/base64"
@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"testing"
 
-	"github.com/gopherqueue/gq/internal/testing/gqtest"
+	"github.com/gopherqueue/gq/internal/testing/cmdtest"
 )
 
 func TestReveals(t *testing.T) {
@@ -22,13 +22,13 @@ func TestReveals(t *testing.T) {
 				string(data), string(marshalled), base64.RawURLEncoding.EncodeToString(data), fmt.Sprint(data),
 				fmt.Sprintf("%x", data), fmt.Sprintf("%X", data), fmt.Sprintf("%#v", data),
 			} {
-				if gqtest.Reveals("before "+text+" after", secret) == "" {
+				if cmdtest.Reveals("before "+text+" after", secret) == "" {
 					t.Errorf("it does not see the secret in %s", text)
 				}
 			}
 		}
 	}
-	if form := gqtest.Reveals("s3cr3t s3cr3t 115,51,99 czNjcjN0", secret); form != "" {
+	if form := cmdtest.Reveals("s3cr3t s3cr3t 115,51,99 czNjcjN0", secret); form != "" {
 		t.Errorf("it sees a secret %s where there is none", form)
 	}
 }

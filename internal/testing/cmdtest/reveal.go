@@ -1,4 +1,4 @@
-package gqtest
+package cmdtest
 
 import (
 	"encoding/base64"

@@ -1,5 +1,5 @@
-// Package gqtest builds programs for tests that run them as users do.
-package gqtest
+// Package cmdtest builds programs for tests that run them as users do.
+package cmdtest
 
 import (
 	"context"
