@@ -27,7 +27,7 @@ func (e *Engine) explain(ctx context.Context, id gq.JobID) (out gq.Explanation, 
 	if err != nil {
 		return out, err
 	}
-	x := inquiry{engine: e, job: &job, state: &job.State, now: e.clock.now()}
+	x := inquiry{engine: e, job: &job, state: &job.State, now: e.Now()}
 	out = gq.Explanation{
 		Job: id, Queue: job.Spec.Queue, Type: job.Spec.Type,
 		Status: x.state.Status, Attempt: x.state.Attempt, Bound: x.state.Bound,

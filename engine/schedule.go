@@ -273,7 +273,7 @@ func (e *Engine) changeSchedule(ctx context.Context, name string, change func(ol
 			}
 			e.clock.observe(now)
 		}
-		now := e.clock.now().UTC()
+		now := e.Now().UTC()
 		next, err := change(old, now)
 		if err != nil {
 			return gq.Schedule{}, err

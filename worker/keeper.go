@@ -76,7 +76,7 @@ func tell(notices []notice) {
 
 // loop calls step whenever an execution needs attention.
 func (k *keeper) loop(ctx context.Context) {
-	timer := time.NewTimer(time.Hour)
+	timer := time.NewTimer(0) // next may be of an earlier loop
 	defer timer.Stop()
 	for {
 		select {

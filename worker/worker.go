@@ -28,6 +28,7 @@ type Worker struct {
 
 	slots      *slots
 	pool       pool
+	launch     func(*Run) // starts a handler: pool.run, or execute in Step
 	keeper     keeper
 	settler    settler
 	reporter   reporter
@@ -103,6 +104,7 @@ func (w *Worker) Run(ctx context.Context) error {
 			return err
 		}
 	}
+	w.launch = w.pool.run
 	w.values = context.WithoutCancel(ctx)
 	life, die := context.WithCancel(w.values)
 	defer die()
@@ -238,7 +240,7 @@ func (w *Worker) start(r *Run, asked, received time.Time) {
 		r.context.deadline = received.Add(d)
 	}
 	w.keeper.add(r, asked, received)
-	w.pool.run(r)
+	w.launch(r)
 }
 
 // execute runs a handler until it returns, panics or exits its goroutine.
