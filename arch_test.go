@@ -70,6 +70,7 @@ var arrows = []arrow{
 	// not a layer.
 	{pkg: "worker", imports: []string{".", "classify", "internal/retry", "internal/wake"}, tests: []string{"engine", "store", "store/local"}},
 	{pkg: "client", imports: []string{".", "api/*", "internal/retry", "internal/wire", "internal/wake"}, tests: []string{"engine", "store", "store/local", "internal/faces/native", "internal/access", "internal/feed", "worker", "driver/remote"}},
+	{pkg: "gqtest", imports: []string{".", "store", "store/memory", "engine", "worker", "internal/wake"}},
 	{pkg: "driver/file", imports: []string{".", "engine", "store", "store/local", "internal/storeurl"}},
 	{pkg: "driver/postgres", imports: []string{".", "engine", "store", "store/postgres"}},
 	{pkg: "driver/remote", imports: []string{".", "client"}},

@@ -76,7 +76,8 @@ func TestStepRenews(t *testing.T) {
 			<-ctx.Done()
 			return context.Cause(ctx)
 		})
-		for payload, want := range map[string]gq.Status{"1": gq.StatusCompleted, "2": gq.StatusCancelled} {
+		for _, payload := range []string{"2", "1", "1"} {
+			want := map[string]gq.Status{"1": gq.StatusCompleted, "2": gq.StatusCancelled}[payload]
 			spec := gq.Spec{Type: "slow", Payload: gq.Payload{Data: []byte(payload)}}
 			spec.Policy = gq.PresetJobModel.Policy()
 			spec.Policy.LeaseTTL, spec.Policy.ExecutionTimeout = time.Minute, 2*time.Hour
