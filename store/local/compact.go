@@ -60,7 +60,8 @@ const (
 )
 
 // compact starts merging the tables with removed jobs if disk space is short. It does
-// not wait for the merge.
+// not wait for the merge. A part that has no room yet is tried again, until all are merged
+// or there is ample space.
 func (s *Store) compact() {
 	if !s.disk.short() {
 		s.garbage.forget()
@@ -86,7 +87,7 @@ func (s *Store) compact() {
 		defer s.reads.Done()
 		defer cancel()
 		defer s.garbage.done()
-		for again := compactAgain; s.failure() == nil && s.disk.short(); again = min(2*again, compactSlowest) {
+		for again := compactAgain; s.failure() == nil && !s.disk.ample(); again = min(2*again, compactSlowest) {
 			err := s.merge(ctx, low, high)
 			if err == nil || ctx.Err() != nil {
 				return

@@ -94,6 +94,12 @@ func (g *guard) short() bool {
 	return err == nil && usage.AvailBytes < g.reserve
 }
 
+// ample reports whether the disk is far from being short.
+func (g *guard) ample() bool {
+	usage, err := g.GetDiskUsage(g.dir)
+	return err != nil || usage.AvailBytes >= 2*g.reserve
+}
+
 // crowds reports whether so many more bytes of a table would take space that the log
 // may need.
 func (g *guard) crowds(name string, bytes uint64) bool {
