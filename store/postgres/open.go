@@ -67,7 +67,7 @@ func open(ctx context.Context, settings *pgxpool.Config, dialect *dialect, cfg s
 		return nil, fmt.Errorf("open postgres: %w", err)
 	}
 	pool := database{connections, dialect}
-	_, err = migrate(ctx, pool, migrations)
+	before, err := migrate(ctx, pool, migrations)
 	if err == nil && !cfg.Unfinished {
 		err = refuseUnfinished(ctx, pool)
 	}
@@ -114,6 +114,16 @@ func open(ctx context.Context, settings *pgxpool.Config, dialect *dialect, cfg s
 		return nil, fmt.Errorf("open postgres: %w", err)
 	}
 	s.notifier.start(s)
+	if before.Version == 0 { // while there are no jobs to read
+		now, err := s.Now(ctx)
+		if err == nil {
+			err = s.keepNear(ctx, now)
+		}
+		if err != nil {
+			_ = s.Close()
+			return nil, fmt.Errorf("open postgres: %w", err)
+		}
+	}
 	return s, nil
 }
 
