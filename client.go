@@ -93,11 +93,12 @@ func (f failedTx) Complete(context.Context, LeaseRef, []byte) (State, error) { r
 
 // OpenOptions are the settings that [Open] passes to a driver.
 type OpenOptions struct {
-	Log      *slog.Logger                                                      // nil logs nothing
-	Token    string                                                            // of a server
-	TLS      *tls.Config                                                       // of a server
-	Limits   Limits                                                            // of an embedded queue; zero fields have defaults
-	Backoffs map[string]func(n int, initial, most time.Duration) time.Duration // custom backoffs of an embedded queue, by name
+	Log           *slog.Logger                                                      // nil logs nothing
+	Token         string                                                            // of a server
+	TLS           *tls.Config                                                       // of a server
+	DefaultPreset Preset                                                            // policy of the queues of an embedded queue that are not configured; zero is PresetJobModel
+	Limits        Limits                                                            // of an embedded queue; zero fields have defaults
+	Backoffs      map[string]func(n int, initial, most time.Duration) time.Duration // custom backoffs of an embedded queue, by name
 }
 
 // OpenOption changes one setting of [Open]. Settings without a function here are written as

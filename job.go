@@ -53,7 +53,10 @@ type ClaimRequest struct {
 	N       int           // maximum number of jobs; at least 1
 	Wait    time.Duration // how long to wait for the first job; 0 does not wait
 	TTL     time.Duration // of the leases; 0 is the policy's
-	Hold    bool          // claim without starting; Start begins the execution
+	// DefaultTTL is for claimants that renew their leases: without TTL it is the lease time of
+	// jobs whose policy has the lease time of its preset, if that is longer.
+	DefaultTTL time.Duration
+	Hold       bool // claim without starting; Start begins the execution
 }
 
 // Heartbeat renews a lease and reports progress.

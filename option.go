@@ -53,6 +53,11 @@ func LimitKey(key string) Option { return func(s *Spec) { s.LimitKey = key } }
 // FairKey sets the key, such as a tenant, by which a fair queue takes turns.
 func FairKey(key string) Option { return func(s *Spec) { s.FairKey = key } }
 
+// Resilient makes jobs survive an outage of what they depend on. It is [PresetResilient]: up to 20
+// attempts, with exponential delays from a second to an hour, and every error is temporary
+// unless the handler says otherwise. Later options change single settings of it.
+func Resilient(s *Spec) { s.Overrides.Preset = PresetResilient }
+
 // MaxAttempts limits the number of executions, including the first.
 func MaxAttempts(n int) Option { return func(s *Spec) { s.Overrides.MaxAttempts = n } }
 

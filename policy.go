@@ -15,10 +15,11 @@ const (
 	PresetAI                          // of matching, kind AI
 	PresetQuantum                     // of matching, kind QUANTUM
 	PresetTaskQueue                   // of the task queue: no retries after a reported failure
+	PresetResilient                   // survives an outage: 20 attempts over about nine hours; only a handler's own verdict is final
 	presetEnd
 )
 
-var presetNames = [...]string{"", "jobmodel", "semantics", "scheduler", "matching-ai", "matching-quantum", "taskqueue"}
+var presetNames = [...]string{"", "jobmodel", "semantics", "scheduler", "matching-ai", "matching-quantum", "taskqueue", "resilient"}
 
 func (p Preset) String() string { return nameOf(presetNames[:], int(p)) }
 
@@ -125,6 +126,11 @@ var presets = func() (all [presetEnd]Policy) {
 // IsPreset reports whether p equals the policy of its preset.
 func (p *Policy) IsPreset() bool { return p.Preset.Valid() && *p == presets[p.Preset] }
 
+// KeepsLeaseTTL reports whether the lease time is that of the preset.
+func (p *Policy) KeepsLeaseTTL() bool {
+	return p.Preset.Valid() && p.LeaseTTL == presets[p.Preset].LeaseTTL
+}
+
 func (p Preset) policy() Policy {
 	policy := Policy{
 		Preset:      p,
@@ -188,6 +194,9 @@ func (p Preset) policy() Policy {
 		policy.LeaseTTL = 4 * time.Second
 		policy.Hold = 4 * time.Second
 		policy.Lifetime = 0
+	case PresetResilient:
+		policy.MaxAttempts = 20
+		policy.Backoff.Jitter = JitterFull
 	default: // PresetJobModel has the values above
 	}
 	return policy

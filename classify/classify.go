@@ -45,12 +45,27 @@ import (
 // code that knows so records CategoryCancelled.
 //
 // The rules about words apply to the part of the message that is kept.
-func Error(err error) gq.Failure {
+func Error(err error) gq.Failure { return failure(err, evidence.judge) }
+
+// Verdict converts the error of a handler to a failure as [Error] does, but only rules 1, 2, 3
+// and 12 apply: the handler's own verdict counts, and every other error is TEMPORARY (or
+// TIMEOUT, or SYSTEM after a crash). It is for jobs that must outlive an outage, during which
+// errors say anything.
+func Verdict(err error) gq.Failure {
+	return failure(err, func(e evidence, _ string) gq.Failure {
+		if f, ok := e.certain(); ok {
+			return f
+		}
+		return gq.Failure{Category: gq.CategoryTemporary}
+	})
+}
+
+func failure(err error, judge func(evidence, string) gq.Failure) gq.Failure {
 	if err == nil {
 		return gq.Failure{}
 	}
 	message := machine.Truncate(textOf(err), gq.MaxMessageBytes)
-	f := evidenceOf(err).judge(message)
+	f := judge(evidenceOf(err), message)
 	f.Message = message
 	f.Code = machine.Truncate(f.Code, gq.MaxNameBytes)
 	f.RetryAfter = min(max(f.RetryAfter, 0), gq.MaxDuration)
@@ -172,17 +187,26 @@ func (e *evidence) claims(err error) {
 	}
 }
 
-// judge applies the rules in the order that [Error] documents.
-func (e evidence) judge(message string) gq.Failure {
-	text := plain(message)
+// certain applies rules 1 to 3.
+func (e evidence) certain() (gq.Failure, bool) {
 	switch {
 	case e.verdict != nil:
-		return *e.verdict
+		return *e.verdict, true
 	case e.deadline:
-		return gq.Failure{Category: gq.CategoryTimeout, Code: "deadline_exceeded"}
+		return gq.Failure{Category: gq.CategoryTimeout, Code: "deadline_exceeded"}, true
 	case e.crash:
-		return gq.Failure{Category: gq.CategorySystem, Code: "panic"}
-	case e.own != nil:
+		return gq.Failure{Category: gq.CategorySystem, Code: "panic"}, true
+	}
+	return gq.Failure{}, false
+}
+
+// judge applies the rules in the order that [Error] documents.
+func (e evidence) judge(message string) gq.Failure {
+	if f, ok := e.certain(); ok {
+		return f
+	}
+	text := plain(message)
+	if e.own != nil {
 		return gq.Failure{Category: categoryOf(e.own.Kind), Code: e.own.Code}
 	}
 	if c := sqlCategory(e.sqlState); c != 0 {

@@ -69,7 +69,7 @@ func (e *Engine) claim(ctx context.Context, c store.Claim, wait time.Duration, b
 func claimOf(r gq.ClaimRequest) (store.Claim, error) {
 	c := store.Claim{
 		Filter: store.Filter{Queues: r.Queues, Types: r.Types, Offers: r.Offers, MaxCost: r.MaxCost},
-		N:      r.N, Worker: r.Worker, Hold: r.Hold, TTL: r.TTL, Parts: gq.WithPayload | gq.WithCheckpoint,
+		N:      r.N, Worker: r.Worker, Hold: r.Hold, TTL: r.TTL, DefaultTTL: r.DefaultTTL, Parts: gq.WithPayload | gq.WithCheckpoint,
 	}
 	if len(c.Queues) == 0 {
 		c.Queues = []string{gq.DefaultQueue}

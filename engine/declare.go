@@ -29,7 +29,7 @@ func (e *Engine) DeclareQueue(ctx context.Context, q gq.Queue) (gq.Queue, error)
 
 func (e *Engine) declareQueue(ctx context.Context, q gq.Queue) (out gq.Queue, err error) {
 	if q.Policy == (gq.Policy{}) {
-		q.Policy = machine.DefaultPolicy()
+		q.Policy = e.queues.standard
 	}
 	refused := func(err error) (gq.Queue, error) {
 		return gq.Queue{}, fmt.Errorf("declare queue %.80q: %w", q.Name, err)
@@ -38,6 +38,7 @@ func (e *Engine) declareQueue(ctx context.Context, q gq.Queue) (out gq.Queue, er
 		return refused(err)
 	}
 	before := machine.NewQueue(q.Name)
+	e.fillQueue(&before)
 	doc, err := e.store.Doc(ctx, kindDeclared, q.Name)
 	switch {
 	case errors.Is(err, gq.ErrNotFound):

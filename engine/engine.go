@@ -61,6 +61,7 @@ type Options struct {
 	Sweep     time.Duration // shortest time between sweeps; 0 is 1 s
 	Batch     int           // jobs that one step of a sweep changes; 0 is 1000
 	Poll      time.Duration // poll interval for stores that are no store.Notifier; 0 is 1 s
+	Preset    gq.Preset     // policy of queues that are not configured; 0 is [gq.PresetJobModel]
 	KeyWindow time.Duration // idempotency window of jobs that do not set their own; 0 is 24 h
 	Memory    time.Duration // how long a worker stays listed without claims or heartbeats; 0 is 1 min
 }
@@ -87,6 +88,12 @@ func (o Options) withDefaults() (Options, error) {
 		case *d.value < time.Millisecond || *d.value > gq.MaxDuration:
 			faults = append(faults, gq.Fault{Field: d.field, Problem: fmt.Sprintf("%v is not between 1ms and %v", *d.value, gq.MaxDuration)})
 		}
+	}
+	switch {
+	case o.Preset == 0:
+		o.Preset = gq.PresetJobModel
+	case !o.Preset.Valid():
+		faults = append(faults, gq.Fault{Field: "preset", Problem: fmt.Sprintf("%d is not a preset", o.Preset)})
 	}
 	if o.Batch == 0 {
 		o.Batch = 1000
@@ -135,6 +142,7 @@ func New(s store.Store, o Options) (*Engine, error) {
 		return nil, fmt.Errorf("new engine: %w", err)
 	}
 	e := &Engine{store: s, config: s.Config(), options: o, log: o.Log, random: newSource(o.Random)}
+	e.queues.standard = o.Preset.Policy()
 	e.late = fmt.Errorf("no answer within %v: %w", o.Timeout, gq.ErrTimeout)
 	e.claims = newWaitQueue(e)
 	e.watch = newWatch(e)

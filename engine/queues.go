@@ -17,11 +17,12 @@ import (
 // queueCache caches the policies of queues for submissions. It sees changes by other engines
 // within a second.
 type queueCache struct {
-	mu      sync.Mutex
-	known   map[string]gq.Policy // policies other than the default; nil until the first read; guarded by mu
-	fresh   time.Time            // known is valid until then; guarded by mu
-	looking bool                 // a caller is reading the queues; guarded by mu
-	changes int                  // made through this engine; guarded by mu
+	mu       sync.Mutex
+	standard gq.Policy            // of queues that are not configured
+	known    map[string]gq.Policy // of the configured queues that have another one; nil until the first read; guarded by mu
+	fresh    time.Time            // known is valid until then; guarded by mu
+	looking  bool                 // a caller is reading the queues; guarded by mu
+	changes  int                  // made through this engine; guarded by mu
 
 	change sync.Mutex // held while a queue is read, changed and written
 }
@@ -40,11 +41,11 @@ func (c *queueCache) policy(ctx context.Context, s store.Store, name string) (gq
 	}
 	if !look {
 		defer c.mu.Unlock()
-		return policyOf(known, name), nil
+		return c.policyOf(known, name), nil
 	}
 	c.mu.Unlock()
 
-	queues, err := s.Queues(ctx, store.QueueQuery{Own: true})
+	queues, err := s.Queues(ctx, store.QueueQuery{Unlike: c.standard})
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.looking = false
@@ -60,14 +61,14 @@ func (c *queueCache) policy(ctx context.Context, s store.Store, name string) (gq
 		took := time.Since(began)
 		c.known, c.fresh = read, began.Add(took+max(queueMemory, 20*took))
 	}
-	return policyOf(read, name), nil
+	return c.policyOf(read, name), nil
 }
 
-func policyOf(known map[string]gq.Policy, name string) gq.Policy {
+func (c *queueCache) policyOf(known map[string]gq.Policy, name string) gq.Policy {
 	if p, ok := known[name]; ok {
 		return p
 	}
-	return machine.DefaultPolicy()
+	return c.standard
 }
 
 // learn updates the cache after this engine has written a queue.
@@ -76,7 +77,7 @@ func (c *queueCache) learn(q gq.Queue) {
 	defer c.mu.Unlock()
 	switch {
 	case c.known == nil:
-	case q.Policy == machine.DefaultPolicy():
+	case q.Policy == c.standard:
 		delete(c.known, q.Name)
 	default:
 		c.known[q.Name] = q.Policy
@@ -96,6 +97,9 @@ func (e *Engine) QueuesAfter(ctx context.Context, name string, limit int) ([]gq.
 	queues, err := e.store.Queues(ctx, store.QueueQuery{After: name, Limit: limit})
 	if err != nil {
 		return nil, fmt.Errorf("list queues: %w", err)
+	}
+	for i := range queues {
+		e.fillQueue(&queues[i])
 	}
 	return queues, nil
 }
@@ -120,9 +124,19 @@ func (e *Engine) findQueue(ctx context.Context, name string) (q gq.Queue, found 
 		return gq.Queue{}, false, err
 	}
 	if len(queues) > 0 {
+		e.fillQueue(&queues[0])
 		return queues[0], true, nil
 	}
-	return machine.NewQueue(name), false, nil
+	q = machine.NewQueue(name)
+	e.fillQueue(&q)
+	return q, false, nil
+}
+
+// fillQueue gives a queue that is not configured the engine's default policy.
+func (e *Engine) fillQueue(q *gq.Queue) {
+	if q.UpdatedAt.IsZero() {
+		q.Policy = e.queues.standard
+	}
 }
 
 // PutQueue replaces the whole configuration of a queue, including a pause. It takes effect with
@@ -141,7 +155,7 @@ func (e *Engine) PutQueue(ctx context.Context, q gq.Queue) (gq.Queue, error) {
 // putQueue writes a queue and reads it back. The caller holds queues.change.
 func (e *Engine) putQueue(ctx context.Context, q gq.Queue) (gq.Queue, error) {
 	if q.Policy == (gq.Policy{}) {
-		q.Policy = machine.DefaultPolicy()
+		q.Policy = e.queues.standard
 	}
 	if faults := e.unregistered("policy", &q.Policy); len(faults) > 0 {
 		return gq.Queue{}, fmt.Errorf("configure queue %.80q: %w", q.Name, &gq.InvalidError{Faults: append(faults, errs.FaultsOf(machine.CheckQueue(q))...)})

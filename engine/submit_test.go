@@ -150,6 +150,43 @@ func TestQueuePolicy(t *testing.T) {
 	})
 }
 
+// Queues that are not configured have the engine's default policy, also if they already have
+// jobs; a queue that was configured keeps its own, even if that is the default of others.
+func TestDefaultPreset(t *testing.T) {
+	bubble(t, func(t *testing.T, f *fixture) {
+		e := newEngine(t, f.store, engine.Options{Preset: gq.PresetResilient})
+		preset := func(queue string) gq.Preset {
+			r := must[gq.SubmitResult](t)(e.Submit(t.Context(), gq.Spec{Type: "t", Queue: queue}))
+			return f.get(r.ID()).Spec.Policy.Preset
+		}
+		for range 2 {
+			if got := preset("q"); got != gq.PresetResilient {
+				t.Errorf("a queue without settings: %s", got)
+			}
+		}
+		if q := must[gq.Queue](t)(e.Queue(t.Context(), "q")); q.Policy.Preset != gq.PresetResilient {
+			t.Errorf("the queue shows %s", q.Policy.Preset)
+		}
+		if all := must[[]gq.Queue](t)(e.Queues(t.Context())); len(all) != 1 || all[0].Policy.Preset != gq.PresetResilient {
+			t.Errorf("the queues are %+v", all)
+		}
+		must[gq.Queue](t)(e.PutQueue(t.Context(), gq.Queue{Name: "own", Policy: gq.PresetJobModel.Policy()}))
+		must[gq.Queue](t)(e.PutQueue(t.Context(), gq.Queue{Name: "limited", MaxRunning: 3}))
+		time.Sleep(2 * time.Second)
+		if got := preset("own"); got != gq.PresetJobModel {
+			t.Errorf("a queue with the documents' policy: %s", got)
+		}
+		if got := preset("limited"); got != gq.PresetResilient {
+			t.Errorf("a queue that was configured without a policy: %s", got)
+		}
+		for _, wrong := range []gq.Preset{200} {
+			if _, err := engine.New(f.store, engine.Options{Preset: wrong}); !errors.Is(err, gq.ErrInvalid) {
+				t.Errorf("preset %d: %v", wrong, err)
+			}
+		}
+	})
+}
+
 // delayed is a store whose next read of the queues returns late.
 type delayed struct {
 	store.Store

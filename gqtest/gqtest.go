@@ -74,7 +74,7 @@ func New(t testing.TB, options ...gq.OpenOption) *Queue {
 	}
 	t.Cleanup(func() { _ = s.Close() }) // never fails
 	q := &Queue{t: t, store: &ratedStore{Store: s}, clock: c}
-	q.engine, err = engine.New(q.store, engine.Options{Log: o.Log, Random: rand.NewPCG(1, 2)})
+	q.engine, err = engine.New(q.store, engine.Options{Log: o.Log, Preset: o.DefaultPreset, Random: rand.NewPCG(1, 2)})
 	if err != nil {
 		t.Fatalf("gqtest: %v", err)
 	}

@@ -152,6 +152,18 @@ func TestTaskQueuePreset(t *testing.T) {
 	}
 }
 
+func TestResilientPreset(t *testing.T) {
+	p := gq.PresetResilient.Policy()
+	want := machine.DefaultPolicy()
+	want.Preset, want.MaxAttempts, want.Backoff.Jitter = gq.PresetResilient, 20, gq.JitterFull
+	if p != want {
+		t.Errorf("policy %+v, want %+v", p, want)
+	}
+	if p.Backoff.Initial != time.Second || p.Backoff.Max != time.Hour || p.Backoff.Strategy != gq.StrategyExponential {
+		t.Errorf("backoff %+v", p.Backoff)
+	}
+}
+
 func TestPolicyReportsEveryFault(t *testing.T) {
 	p := gq.Policy{MaxLeaseLosses: -1, Lifetime: -1, RunLifetime: -1, ExecutionTimeout: -1, IdempotencyWindow: gq.MaxDuration + 1}
 	want := []string{

@@ -12,12 +12,13 @@ import (
 
 // Grant has the data of a new lease.
 type Grant struct {
-	Lease     gq.LeaseID // never issued before
-	Worker    string
-	Start     bool          // the execution starts with the claim
-	TTL       time.Duration // 0 takes the policy's lease TTL, or its hold where Start is false
-	CostUnits int64
-	Events    []gq.Event // the claim's events are appended here; may be nil
+	Lease      gq.LeaseID // never issued before
+	Worker     string
+	Start      bool          // the execution starts with the claim
+	TTL        time.Duration // 0 takes the policy's lease TTL, or its hold where Start is false
+	DefaultTTL time.Duration // that of [gq.ClaimRequest]
+	CostUnits  int64
+	Events     []gq.Event // the claim's events are appended here; may be nil
 }
 
 // Claim leases a claimable job to a worker, with a larger version. A job whose delay or backoff
@@ -41,13 +42,7 @@ func Claim(s gq.State, g Grant, now time.Time) (gq.State, []gq.Event, error) {
 	}
 	t.Version++
 	t.Settled, t.Progress, t.Note = 0, 0, ""
-	ttl := g.TTL
-	if ttl == 0 {
-		ttl = t.Policy.Hold
-		if g.Start {
-			ttl = t.Policy.LeaseTTL
-		}
-	}
+	ttl := g.ttl(t.Policy)
 	t.Lease = &gq.Lease{
 		ID: g.Lease, Version: t.Version, State: gq.LeaseActive, Worker: g.Worker, Previous: t.PreviousLease,
 		GrantedAt: now, HeartbeatAt: now, ExpiresAt: now.Add(ttl), TTL: ttl, CostUnits: g.CostUnits,
@@ -61,6 +56,20 @@ func Claim(s gq.State, g Grant, now time.Time) (gq.State, []gq.Event, error) {
 		withLease(t.move(gq.StatusClaimed, now), t.Lease).Until = t.Lease.ExpiresAt
 	}
 	return t.State, t.events, nil
+}
+
+// ttl returns the lease time of a job. A short DefaultTTL must not replace a lease time that
+// the job or its queue sets, nor that of a lease with a limited number of renewals.
+func (g *Grant) ttl(p *gq.Policy) time.Duration {
+	switch {
+	case g.TTL > 0:
+		return g.TTL
+	case !g.Start:
+		return p.Hold
+	case g.DefaultTTL > 0 && g.DefaultTTL < p.LeaseTTL && p.Extend == gq.ExtendReset && p.KeepsLeaseTTL():
+		return g.DefaultTTL
+	}
+	return p.LeaseTTL
 }
 
 func checkTTL(ttl time.Duration) error {

@@ -88,7 +88,7 @@ func Open(ctx context.Context, cfg config.Config, o Options) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	e, err := engine.New(store, engine.Options{Log: o.Log, KeyWindow: cfg.Limits.KeyWindow})
+	e, err := engine.New(store, engine.Options{Log: o.Log, Preset: cfg.DefaultPreset, KeyWindow: cfg.Limits.KeyWindow})
 	if err != nil {
 		return nil, errors.Join(err, store.Close())
 	}
@@ -122,10 +122,12 @@ func New(ctx context.Context, e *engine.Engine, cfg config.Config, o Options) (*
 		return nil, err
 	}
 	s.http = native.NewHTTP(s.access.guard, s.access.http(native.HTTPOptions{
-		Log: o.Log, Version: o.Version, MaxBody: int64(cfg.Limits.BodyBytes), BodyTimeout: cfg.Limits.BodyTimeout, Failed: s.fail,
+		DefaultPreset: cfg.DefaultPreset,
+		Log:           o.Log, Version: o.Version, MaxBody: int64(cfg.Limits.BodyBytes), BodyTimeout: cfg.Limits.BodyTimeout, Failed: s.fail,
 	}))
 	s.grpc = native.NewGRPC(s.access.guard, s.access.grpc(native.GRPCOptions{
-		Log: o.Log, Limits: cfg.Limits.Limits, Failed: s.fail, Register: registering(taskQueueService(s.access.guard), o.Register), Server: s.calls.grpc(),
+		DefaultPreset: cfg.DefaultPreset,
+		Log:           o.Log, Limits: cfg.Limits.Limits, Failed: s.fail, Register: registering(taskQueueService(s.access.guard), o.Register), Server: s.calls.grpc(),
 	}))
 	s.unready = []func(){s.grpc.Drain, matching.face.Drain, s.http.Drain} // HTTP last, since it reports readiness
 	s.handler = s.calls.http(closeAfterChunked(s.access.own.http(route(s.http, scheduling, matching.face))))

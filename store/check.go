@@ -110,6 +110,9 @@ func CheckClaim(c Claim) error {
 	if c.TTL < 0 || c.TTL > gq.MaxDuration {
 		add("ttl", "%v is not between 0 and %v", c.TTL, gq.MaxDuration)
 	}
+	if c.DefaultTTL < 0 || c.DefaultTTL > gq.MaxDuration {
+		add("default_ttl", "%v is not between 0 and %v", c.DefaultTTL, gq.MaxDuration)
+	}
 	if len(faults) > 0 {
 		return &gq.InvalidError{Faults: faults}
 	}

@@ -319,11 +319,16 @@ type Found struct {
 
 // QueueQuery picks queues by name. Zero is all of them.
 type QueueQuery struct {
-	Names []string // only these; one that does not exist is left out
-	Pool  string   // only those that share this pool; "" is any
-	Own   bool     // only those with a policy that is not the default one
-	After string   // only those whose names come after this one
-	Limit int      // the first so many of them; 0 is no limit
+	Names  []string  // only these; one that does not exist is left out
+	Pool   string    // only those that share this pool; "" is any
+	Unlike gq.Policy // only those that were configured, with a policy other than this one; zero is any
+	After  string    // only those whose names come after this one
+	Limit  int       // the first so many of them; 0 is no limit
+}
+
+// Selects reports whether Unlike selects a queue.
+func (q *QueueQuery) Selects(queue gq.Queue) bool {
+	return q.Unlike == gq.Policy{} || !queue.UpdatedAt.IsZero() && queue.Policy != q.Unlike
 }
 
 // Sizes of a page of [Store.List].
@@ -347,7 +352,9 @@ type Claim struct {
 	Worker string
 	Hold   bool          // claim only; the execution starts later
 	TTL    time.Duration // of the lease; 0 is the policy's
-	Parts  gq.Parts      // blobs to read along
+	// DefaultTTL is that of [gq.ClaimRequest].
+	DefaultTTL time.Duration
+	Parts      gq.Parts // blobs to read along
 }
 
 // Claimed is the answer to a [Claim].

@@ -12,6 +12,7 @@ import (
 )
 
 const (
+	shortLease  = 30 * time.Second       // of jobs with no lease time of their own: a killed worker's jobs run elsewhere after it
 	maxBatch    = 1000                   // beats or outcomes per call
 	maxBytes    = 3 << 20                // approximate size of a call
 	progressGap = time.Second            // shortest time between two progress reports of a job

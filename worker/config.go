@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/gopherqueue/gq"
-	"github.com/gopherqueue/gq/classify"
 	"github.com/gopherqueue/gq/internal/errs"
 	"github.com/gopherqueue/gq/machine"
 )
@@ -23,7 +22,7 @@ type Config struct {
 
 	Offers   []string      // capabilities of this worker, for jobs that require them
 	MaxCost  int64         // largest cost of a job to claim; default: any
-	LeaseTTL time.Duration // default: that of each job's policy
+	LeaseTTL time.Duration // default: that of each job's policy, or 30 s if neither the job nor its queue sets one
 	Poll     time.Duration // how long a claim waits for the first job; default: 1 min
 
 	// HeartbeatEvery is the longest time between two heartbeats; default: 5 s. A lease is
@@ -34,8 +33,10 @@ type Config struct {
 	DrainTimeout time.Duration // how long handlers may continue after Run's context ended; default: 30 s
 	Grace        time.Duration // how long a handler may continue after its own context ended; default: 5 s
 
-	Classify func(error) gq.Failure // classifies untyped errors of handlers; default: classify.Error
-	Logger   *slog.Logger           // default: slog.Default()
+	// Classify classifies errors of handlers that state no verdict. Default: [classify.Error], or
+	// [classify.Verdict] for jobs of [gq.PresetResilient].
+	Classify func(error) gq.Failure
+	Logger   *slog.Logger // default: slog.Default()
 }
 
 // QueueSet is a set of queues that share slots. A worker claims for each set separately, so a
@@ -68,9 +69,6 @@ func (c Config) withDefaults() Config {
 	c.HeartbeatEvery = cmp.Or(c.HeartbeatEvery, 5*time.Second)
 	c.DrainTimeout = cmp.Or(c.DrainTimeout, 30*time.Second)
 	c.Grace = cmp.Or(c.Grace, 5*time.Second)
-	if c.Classify == nil {
-		c.Classify = classify.Error
-	}
 	if c.Logger == nil {
 		c.Logger = slog.Default()
 	}

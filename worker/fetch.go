@@ -77,7 +77,7 @@ func (w *Worker) claim(ctx context.Context, f *fetcher, n int, wait time.Duratio
 	w.calls.claims.Add(1)
 	jobs, err := w.queue.Claim(ctx, gq.ClaimRequest{
 		Worker: w.config.Name, Queues: f.Queues, Types: w.types, Offers: w.config.Offers, MaxCost: w.config.MaxCost,
-		N: n, Wait: wait, TTL: w.config.LeaseTTL,
+		N: n, Wait: wait, TTL: w.config.LeaseTTL, DefaultTTL: shortLease,
 	})
 	if err != nil {
 		w.slots.give(f, n)

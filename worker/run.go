@@ -64,6 +64,9 @@ func (r *Run) PreviousAttempt() gq.LeaseID { return r.job.State.Lease.Previous }
 // Key returns the idempotency key of the job.
 func (r *Run) Key() gq.IdempotencyKey { return r.job.Spec.Key }
 
+// Policy returns the policy of the job.
+func (r *Run) Policy() gq.Policy { return *r.policy }
+
 // Payload returns the submitted payload. The handler must not modify it.
 func (r *Run) Payload() gq.Payload { return r.job.Spec.Payload }
 

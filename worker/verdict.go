@@ -105,7 +105,7 @@ func (w *Worker) judge(r *Run, e ended, err error) gq.Outcome {
 	case errors.Is(cause, ErrDraining) && !isVerdict(err):
 		o.Verdict, o.Reason = gq.VerdictRelease, ErrDraining.Error()
 	default:
-		o.Failure = w.classify(err)
+		o.Failure = w.classify(r, err)
 	}
 	return o
 }
@@ -118,12 +118,19 @@ func timeoutText(r *Run, err error) string {
 	return clip(text)
 }
 
-// classify calls Config.Classify. If that panics or returns no category, it falls back to
-// classify.Error.
-func (w *Worker) classify(err error) (f gq.Failure) {
+// classify calls Config.Classify. If there is none, or if it panics or returns no category, the
+// job's policy selects the classifier.
+func (w *Worker) classify(r *Run, err error) (f gq.Failure) {
+	standard := classify.Error
+	if r.policy.Preset == gq.PresetResilient {
+		standard = classify.Verdict
+	}
+	if w.config.Classify == nil {
+		return standard(err)
+	}
 	defer func() {
 		if p := recover(); p != nil || !f.Category.Valid() {
-			f = classify.Error(err)
+			f = standard(err)
 		}
 	}()
 	return w.config.Classify(err)

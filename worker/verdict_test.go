@@ -96,6 +96,52 @@ func TestVerdicts(t *testing.T) {
 	}
 }
 
+// Under the preset resilient only the handler's own verdict is final.
+func TestResilientVerdicts(t *testing.T) {
+	for name, c := range map[string]struct {
+		err    error
+		status gq.Status
+	}{
+		"untyped":      {errors.New("odd"), gq.StatusRetrying},
+		"by its words": {errors.New("unexpected status 404: not found"), gq.StatusRetrying},
+		"of the queue": {gq.ErrNotFound.Errorf("job"), gq.StatusRetrying},
+		"permanent":    {gq.Permanent(errors.New("declined"), "card_declined"), gq.StatusFailed},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(f *fixture) {
+				f.handle(func(context.Context, *worker.Run) error { return c.err })
+				f.run()
+				id := f.work(func(p *gq.Policy) { *p = gq.PresetResilient.Policy() })
+				synctest.Wait()
+				f.wantStatus(id, c.status)
+			})
+		})
+	}
+}
+
+// A worker asks for short leases, unless a job sets its own.
+func TestLeaseTime(t *testing.T) {
+	bubble(t, func(f *fixture) {
+		f.handle(func(ctx context.Context, _ *worker.Run) error {
+			time.Sleep(time.Minute)
+			return nil
+		})
+		f.run()
+		plain := f.work(nil)
+		own := f.work(func(p *gq.Policy) { p.LeaseTTL = time.Hour })
+		synctest.Wait()
+		for id, want := range map[gq.JobID]time.Duration{plain: 30 * time.Second, own: time.Hour} {
+			if got := f.wantStatus(id, gq.StatusRunning).State.Lease.TTL; got != want {
+				t.Errorf("the lease lasts %v, want %v", got, want)
+			}
+		}
+		after(2 * time.Minute)
+		if j := f.wantStatus(plain, gq.StatusCompleted); j.State.Attempt != 1 {
+			t.Errorf("it ran %d times", j.State.Attempt)
+		}
+	})
+}
+
 type brokenError struct{}
 
 func (brokenError) Error() string { panic("no text") }

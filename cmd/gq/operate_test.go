@@ -339,11 +339,12 @@ case "$GQ_JOB_TYPE" in
   env) echo "$GQ_JOB_ID $GQ_ATTEMPT $GQ_LEASE_VERSION $GQ_QUEUE" ;;
   later) [ "$GQ_ATTEMPT" = 2 ] || { echo "not yet" >&2; exit 75; }; echo done ;;
   never) echo "bad input" >&2; exit 3 ;;
+  one) [ "$GQ_ATTEMPT" = 2 ] || exit 1; echo done ;;
   crash) kill -9 $$ ;;
   slow) sleep 600 ;;
 esac`
 	go func() {
-		done <- d.gqIn(ctx, "work", "--type", "shout,env,later,never,crash,slow", "--queue", "q", "--slots", "3", "--exec", script, "--name", "me", "--drain", "100ms")
+		done <- d.gqIn(ctx, "work", "--type", "shout,env,later,never,one,crash,slow", "--queue", "q", "--slots", "3", "--exec", script, "--name", "me", "--drain", "100ms")
 	}()
 	submit := func(typ string, more ...string) string {
 		return d.submit(append([]string{typ, "--queue", "q"}, more...)...)
@@ -373,6 +374,12 @@ esac`
 	failure, _ := job["failure"].(map[string]any)
 	if job["state"] != "FAILED" || failure["category"] != "PERMANENT" || failure["code"] != "exit_3" || !strings.Contains(failure["message"].(string), "bad input") {
 		t.Errorf("%v", job)
+	}
+	if job := wait(submit("one")); job["state"] != "FAILED" {
+		t.Errorf("exit status 1: %v", job)
+	}
+	if job := wait(submit("one", "--preset", "resilient")); job["state"] != "COMPLETED" || job["attempt"] != 2.0 {
+		t.Errorf("exit status 1 of a resilient job: %v", job)
 	}
 	job = wait(submit("crash", "--max-attempts", "1"))
 	failure, _ = job["failure"].(map[string]any)

@@ -149,7 +149,7 @@ missed slot, skip fires none, all fires them all up to --missed-limit.`,
 			}
 		}
 		return r.short(c.Context(), func(ctx context.Context, q queue) error {
-			if s.Template, err = f.spec(ctx, q, r.process, typ); err != nil {
+			if s.Template, err = f.spec(r.process, typ); err != nil {
 				return err
 			}
 			set, err := q.PutSchedule(ctx, s)

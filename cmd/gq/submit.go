@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -67,7 +66,7 @@ func (f *specFlags) add(flags *pflag.FlagSet, single bool) {
 }
 
 // spec builds the job that the flags describe.
-func (f *specFlags) spec(ctx context.Context, q queue, p process, typ string) (s gq.Spec, err error) {
+func (f *specFlags) spec(p process, typ string) (s gq.Spec, err error) {
 	var faults []gq.Fault
 	fault := func(field, format string, args ...any) {
 		faults = append(faults, gq.Fault{Field: field, Problem: fmt.Sprintf(format, args...)})
@@ -99,56 +98,21 @@ func (f *specFlags) spec(ctx context.Context, q queue, p process, typ string) (s
 	var more []gq.Fault
 	s.Metadata.Tags, more = readTags(f.tags)
 	faults = append(faults, more...)
-	policy, err := f.policy()
-	faults = append(faults, errs.FaultsOf(err)...)
+	faults = append(faults, errs.FaultsOf(f.override(&s))...)
 	if len(faults) > 0 {
 		return s, &gq.InvalidError{Faults: faults}
-	}
-	if *policy != (wire.Policy{}) {
-		base := machine.DefaultPolicy()
-		if !policy.Whole() {
-			if base, err = queuePolicy(ctx, q, f.queue); err != nil {
-				return s, err
-			}
-		}
-		s.Policy = policy.Over(base)
 	}
 	return s, nil
 }
 
-func queuePolicy(ctx context.Context, q queue, name string) (gq.Policy, error) {
-	if name == "" {
-		name = gq.DefaultQueue
-	}
-	found, err := q.Queue(ctx, name)
-	switch {
-	case errors.Is(err, gq.ErrNotFound):
-		return machine.DefaultPolicy(), nil
-	case err != nil:
-		return gq.Policy{}, err
-	}
-	return found.Policy, nil
-}
-
-func (f *specFlags) policy() (*wire.Policy, error) {
-	p := &wire.Policy{}
+// override sets the parts of the policy that flags name; the rest is the queue's.
+func (f *specFlags) override(s *gq.Spec) (err error) {
+	o := &s.Overrides
 	if f.preset != "" {
-		preset, err := enum.Parse[gq.Preset](f.preset)
-		if err != nil {
-			return p, err
-		}
-		p.Preset = &preset
+		o.Preset, err = enum.Parse[gq.Preset](f.preset)
 	}
-	if f.maxAttempts != 0 {
-		p.MaxAttempts = &f.maxAttempts
-	}
-	if f.timeout != 0 {
-		p.ExecutionTimeout = (*wire.Duration)(&f.timeout)
-	}
-	if f.ttl != 0 {
-		p.LeaseTTL = (*wire.Duration)(&f.ttl)
-	}
-	return p, nil
+	o.MaxAttempts, o.ExecutionTimeout, o.LeaseTTL = f.maxAttempts, f.timeout, f.ttl
+	return err
 }
 
 // read reads the payload. Unless a content type was given, the content determines it.
@@ -251,7 +215,7 @@ With --wait the command waits until the job has ended and exits with its outcome
 }
 
 func (r *remote) submit(ctx context.Context, q queue, f *specFlags, typ string, wait bool, timeout time.Duration) error {
-	spec, err := f.spec(ctx, q, r.process, typ)
+	spec, err := f.spec(r.process, typ)
 	if err != nil {
 		return err
 	}

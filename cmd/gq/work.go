@@ -17,7 +17,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/gopherqueue/gq"
-	"github.com/gopherqueue/gq/classify"
 	"github.com/gopherqueue/gq/internal/cli"
 	"github.com/gopherqueue/gq/internal/errs"
 	"github.com/gopherqueue/gq/internal/logline"
@@ -34,7 +33,7 @@ standard output becomes the result. Its standard error is passed through.
 
 Its exit status decides about the job:
   0       completed
-  75      temporary failure: retried after the backoff
+  75      temporary failure: retried after the backoff; so is 1 for jobs of the preset resilient
   other   permanent failure
 A command killed by a signal has crashed. That is a temporary failure if the job's
 policy retries crashes. If the shell runs the program as a child, it reports 128
@@ -143,7 +142,7 @@ func classifyExit(err error) gq.Failure {
 	if e, ok := errors.AsType[*crashError](err); ok {
 		return gq.Failure{Category: gq.CategorySystem, Code: "crashed", Message: e.text}
 	}
-	return classify.Error(err)
+	return gq.Failure{} // the worker's own rules
 }
 
 // execute runs the program for one job.
@@ -187,6 +186,8 @@ func (f *workFlags) execute(ctx context.Context, run *worker.Run, stderr io.Writ
 		return run.SetResult(result.data.Bytes()) // the program is done; a child process kept its output open
 	case !exited:
 		return gq.Temporary(fmt.Errorf("run the program: %w", err))
+	case exit.ExitCode() == 1 && run.Policy().Preset == gq.PresetResilient:
+		return &gq.TemporaryError{Message: text("exit status 1")}
 	case exit.ExitCode() == exitTemporary:
 		return &gq.TemporaryError{Message: text("exit status 75")}
 	case exit.ExitCode() < 0:

@@ -34,5 +34,5 @@ func open(_ context.Context, url string, o gq.OpenOptions) (gq.Driver, error) {
 	if err != nil {
 		return nil, err
 	}
-	return engine.Start(s, engine.Options{Log: o.Log})
+	return engine.Start(s, engine.Options{Log: o.Log, Preset: o.DefaultPreset})
 }

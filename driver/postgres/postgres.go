@@ -65,7 +65,7 @@ func configOf(o gq.OpenOptions) store.Config {
 }
 
 func start(s *postgres.Store, o gq.OpenOptions) (gq.Driver, error) {
-	e, err := engine.Start(s, engine.Options{Log: o.Log})
+	e, err := engine.Start(s, engine.Options{Log: o.Log, Preset: o.DefaultPreset})
 	if err != nil {
 		return nil, err
 	}

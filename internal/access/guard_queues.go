@@ -8,7 +8,6 @@ import (
 
 	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/internal/errs"
-	"github.com/gopherqueue/gq/machine"
 )
 
 // Queues lists the queues that the caller may read.
@@ -76,9 +75,6 @@ func (g *Guard) DeclareQueue(ctx context.Context, q gq.Queue) (gq.Queue, error) 
 func (g *Guard) PutQueue(ctx context.Context, q gq.Queue) (gq.Queue, error) {
 	return g.ChangeQueue(ctx, q.Name, func(old *gq.Queue) {
 		*old = q
-		if q.Policy == (gq.Policy{}) {
-			old.Policy = machine.DefaultPolicy()
-		}
 	})
 }
 

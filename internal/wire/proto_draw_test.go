@@ -51,7 +51,7 @@ func drawEnum[G ~uint8](r *rapid.T, last G) G {
 // drawPolicy also draws invalid policies, which the server rejects. It never draws the
 // zero policy, which means none.
 var drawPolicy = rapid.Custom(func(r *rapid.T) gq.Policy {
-	p := drawEnum(r, gq.PresetTaskQueue).Policy()
+	p := drawEnum(r, gq.PresetResilient).Policy()
 	if p.Preset.Valid() && rapid.Bool().Draw(r, "as it is") {
 		return p
 	}

@@ -135,7 +135,7 @@ func PolicyFromProto(m *pb.Policy, base gq.Policy) (gq.Policy, error) {
 
 func (r *protoReader) policy(at string, m *pb.Policy, p gq.Policy) gq.Policy {
 	if m.Preset != nil {
-		p = readEnum(r, at, "preset", m.GetPreset(), gq.PresetTaskQueue).Policy()
+		p = readEnum(r, at, "preset", m.GetPreset(), gq.PresetResilient).Policy()
 	}
 	r.setInt(at, "max_attempts", m.MaxAttempts, &p.MaxAttempts)
 	r.setInt(at, "max_lease_losses", m.MaxLeaseLosses, &p.MaxLeaseLosses)

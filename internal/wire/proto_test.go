@@ -233,7 +233,7 @@ func TestProtoEnumsAreTotal(t *testing.T) {
 		{pb.Detail(0), func(n uint8) string { return gq.Detail(n).String() }, uint8(gq.DetailAssigned)},
 		{pb.Priority(0), func(n uint8) string { return gq.Priority(n).String() }, uint8(gq.PriorityBulk)},
 		{pb.DependencyKind(0), func(n uint8) string { return gq.DependencyKind(n).String() }, uint8(gq.DependencyFanIn)},
-		{pb.Preset(0), func(n uint8) string { return gq.Preset(n).String() }, uint8(gq.PresetTaskQueue)},
+		{pb.Preset(0), func(n uint8) string { return gq.Preset(n).String() }, uint8(gq.PresetResilient)},
 		{pb.LossRule(0), func(n uint8) string { return gq.LossRule(n).String() }, uint8(gq.LossFails)},
 		{pb.ExtendMode(0), func(n uint8) string { return gq.ExtendMode(n).String() }, uint8(gq.ExtendAdd)},
 		{pb.Strategy(0), func(n uint8) string { return gq.Strategy(n).String() }, uint8(gq.StrategyCustom)},
@@ -277,7 +277,7 @@ func TestProtoFaults(t *testing.T) {
 			Id: "x", ReplayOf: id[1:], RunAt: badTime, Delay: badDuration, Metadata: &pb.Metadata{Priority: 6},
 			DependsOn: []*pb.Dependency{{Kind: 1, JobId: id}, {Kind: -1, JobId: ""}},
 			Policy: &pb.Policy{
-				Preset: pb.Preset(7).Enum(), OnLoss: pb.LossRule(5).Enum(), Extend: pb.ExtendMode(300).Enum(), LeaseTtl: wrongSign,
+				Preset: pb.Preset(8).Enum(), OnLoss: pb.LossRule(5).Enum(), Extend: pb.ExtendMode(300).Enum(), LeaseTtl: wrongSign,
 				Backoff: &pb.Backoff{Strategy: pb.Strategy(5).Enum(), Jitter: pb.Jitter(-1).Enum(), Initial: badDuration, Max: &durationpb.Duration{Seconds: 9_223_372_037}},
 			},
 		})), []string{

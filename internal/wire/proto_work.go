@@ -13,7 +13,7 @@ import (
 func ProtoClaim(c *gq.ClaimRequest) *pb.ClaimRequest {
 	return &pb.ClaimRequest{
 		Worker: c.Worker, Queues: c.Queues, Types: c.Types, Offers: c.Offers, MaxCost: c.MaxCost, N: int64(c.N),
-		Wait: protoDuration(c.Wait), Ttl: protoDuration(c.TTL), Hold: c.Hold,
+		Wait: protoDuration(c.Wait), Ttl: protoDuration(c.TTL), DefaultTtl: protoDuration(c.DefaultTTL), Hold: c.Hold,
 	}
 }
 
@@ -23,7 +23,7 @@ func ClaimFromProto(m *pb.ClaimRequest) (gq.ClaimRequest, error) {
 	c := gq.ClaimRequest{
 		Worker: m.GetWorker(), Queues: m.GetQueues(), Types: m.GetTypes(), Offers: m.GetOffers(), MaxCost: m.GetMaxCost(),
 		N:    r.int("", "n", m.GetN()),
-		Wait: r.duration("", "wait", m.GetWait()), TTL: r.duration("", "ttl", m.GetTtl()), Hold: m.GetHold(),
+		Wait: r.duration("", "wait", m.GetWait()), TTL: r.duration("", "ttl", m.GetTtl()), DefaultTTL: r.duration("", "default_ttl", m.GetDefaultTtl()), Hold: m.GetHold(),
 	}
 	return c, r.err()
 }

@@ -25,13 +25,14 @@ import (
 
 // Config is the configuration of a server. [Default] has the defaults.
 type Config struct {
-	Store    string // memory:, file:DIR or postgres://…
-	HTTP     string // address of the HTTP listener; port 0 is any
-	GRPC     string // address of the gRPC listener; port 0 is any
-	Insecure bool   // listen on non-loopback addresses without authentication
-	Drain    time.Duration
-	DrainLag time.Duration
-	Memory   int // soft limit in bytes; 0 derives it from GOMEMLIMIT, the control group or the machine
+	Store         string // memory:, file:DIR or postgres://…
+	HTTP          string // address of the HTTP listener; port 0 is any
+	GRPC          string // address of the gRPC listener; port 0 is any
+	Insecure      bool   // listen on non-loopback addresses without authentication
+	Drain         time.Duration
+	DrainLag      time.Duration
+	DefaultPreset gq.Preset // policy of queues that are not configured
+	Memory        int       // soft limit in bytes; 0 derives it from GOMEMLIMIT, the control group or the machine
 
 	AcceptLoss bool // open a store with a damaged log, losing the damaged part
 
@@ -93,11 +94,12 @@ type Auth struct {
 func Default() Config {
 	policy := gq.PresetScheduler.Policy()
 	return Config{
-		Store: "file:gq-data",
-		HTTP:  "127.0.0.1:8780",
-		GRPC:  "127.0.0.1:8790",
-		Drain: 30 * time.Second,
-		Log:   Log{Level: slog.LevelInfo, Format: "text"},
+		Store:         "file:gq-data",
+		HTTP:          "127.0.0.1:8780",
+		GRPC:          "127.0.0.1:8790",
+		Drain:         30 * time.Second,
+		DefaultPreset: gq.PresetJobModel,
+		Log:           Log{Level: slog.LevelInfo, Format: "text"},
 		Limits: Limits{
 			Limits:      machine.DefaultLimits(),
 			BodyBytes:   16 << 20,
@@ -153,6 +155,8 @@ func (c *Config) Settings() []Setting {
 		{Key: "accept_loss", Usage: "open a file: store with a damaged log, drop what is unreadable and log what was dropped", kind: &boolKind{&c.AcceptLoss}},
 		{Key: "memory_limit", Usage: "soft memory limit, such as 2GiB; 0 is GOMEMLIMIT, or else 80 % of the memory of the control group or machine", kind: &sizeKind{&c.Memory, 0, math.MaxInt / 2}},
 		{Key: "capacity", Usage: "short for scheduler.capacity", Short: true, kind: &numberKind[int64]{&c.Scheduler.Capacity, 0, gq.MaxCapacity}},
+
+		{Key: "default_preset", Usage: "policy of jobs that name none in queues that are not configured: jobmodel, semantics or resilient", kind: &presetKind{&c.DefaultPreset}},
 
 		{Key: "log.level", Usage: "lowest level to log: debug, info, warn, error", kind: &levelKind{&c.Log.Level}},
 		{Key: "log.format", Usage: "log format: text or json", kind: &textKind{to: &c.Log.Format, among: []string{"text", "json"}}},

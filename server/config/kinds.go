@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/gopherqueue/gq"
 )
 
 // kind parses and prints the value of a key.
@@ -188,6 +190,20 @@ func (k *levelKind) set(text string) error {
 }
 
 func (k *levelKind) text() string { return strings.ToLower(k.to.String()) }
+
+// presetKind is a preset that a user may choose; the others belong to their APIs.
+type presetKind struct{ to *gq.Preset }
+
+var presets = []string{"jobmodel", "semantics", "resilient"}
+
+func (k *presetKind) set(text string) error {
+	if !slices.Contains(presets, text) {
+		return fmt.Errorf("%q is not one of %s", text, strings.Join(presets, ", "))
+	}
+	return k.to.UnmarshalText([]byte(text))
+}
+
+func (k *presetKind) text() string { return k.to.String() }
 
 // listKind is a comma-separated list; in a file it may also be a YAML list.
 type listKind struct{ to *[]string }

@@ -140,7 +140,7 @@ func (tx *txn) claim(c *store.Claim, out *store.Claimed, extras []jobExtras) []j
 			h, old := was.header, &was.state
 			grant := machine.Grant{
 				Lease:  mintLease(j.seq, [2]uint64{tx.s.random.Uint64(), tx.s.random.Uint64()}),
-				Worker: c.Worker, Start: !c.Hold, TTL: c.TTL, CostUnits: j.cost, Events: tx.noted[:0],
+				Worker: c.Worker, Start: !c.Hold, TTL: c.TTL, DefaultTTL: c.DefaultTTL, CostUnits: j.cost, Events: tx.noted[:0],
 			}
 			next, events, err := machine.Claim(*old, grant, tx.now)
 			if err != nil {

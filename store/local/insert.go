@@ -561,7 +561,6 @@ func (tx *txn) queue(name string) *queue {
 		return q
 	}
 	config := machine.NewQueue(name)
-	config.UpdatedAt = tx.now
 	q := tx.t.addQueue(uint32(len(tx.t.numbers)), config)
 	tx.set(smallKey(prefixQueue, q.number), encodeQueue(config))
 	return q

@@ -51,11 +51,10 @@ func (s *Store) PutQueue(ctx context.Context, config gq.Queue) error {
 // Queues implements [store.Store].
 func (s *Store) Queues(ctx context.Context, asked store.QueueQuery) ([]gq.Queue, error) {
 	var out []gq.Queue
-	standard := machine.DefaultPolicy()
 	err := s.view(ctx, memoryOnly, func(time.Time) (then, error) {
 		for _, q := range s.candidates(asked) {
 			if q.config.Name <= asked.After && asked.After != "" ||
-				asked.Pool != "" && q.config.Pool != asked.Pool || asked.Own && *q.config.policy == standard {
+				asked.Pool != "" && q.config.Pool != asked.Pool || !asked.Selects(q.config.queue()) {
 				continue
 			}
 			if out = append(out, q.config.queue()); len(out) == asked.Limit {

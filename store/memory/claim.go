@@ -121,7 +121,7 @@ func (s *Store) grant(j *job, c *store.Claim, now time.Time) gq.Job {
 	var unique [16]byte
 	binary.BigEndian.PutUint64(unique[8:], s.granted)
 	next, events, err := machine.Claim(j.state, machine.Grant{
-		Lease: machine.NewLeaseID(unique), Worker: c.Worker, Start: !c.Hold, TTL: c.TTL, CostUnits: j.spec.CostUnits,
+		Lease: machine.NewLeaseID(unique), Worker: c.Worker, Start: !c.Hold, TTL: c.TTL, DefaultTTL: c.DefaultTTL, CostUnits: j.spec.CostUnits,
 	}, now)
 	if err != nil {
 		panic("store in memory: a claimable job cannot be claimed: " + err.Error())

@@ -52,7 +52,7 @@ func (s *Store) Queues(ctx context.Context, asked store.QueueQuery) (queues []gq
 			break
 		}
 		if name > asked.After && (asked.Names == nil || slices.Contains(asked.Names, name)) &&
-			(asked.Pool == "" || asked.Pool == q.Pool) && (!asked.Own || q.Policy != machine.DefaultPolicy()) {
+			(asked.Pool == "" || asked.Pool == q.Pool) && asked.Selects(q) {
 			queues = append(queues, q)
 		}
 	}

@@ -119,7 +119,7 @@ func wantsOf(claims []store.Claim) []*want {
 	var wants []*want
 	known := make(map[string]*want)
 	for i, c := range claims {
-		key := fmt.Sprintf("%q %q %q %d %t %d %d", c.Queues, c.Types, c.Offers, c.MaxCost, c.Hold, c.TTL, c.Parts)
+		key := fmt.Sprintf("%q %q %q %d %t %d %d %d", c.Queues, c.Types, c.Offers, c.MaxCost, c.Hold, c.TTL, c.DefaultTTL, c.Parts)
 		w := known[key]
 		if w == nil {
 			w = &want{Claim: c}
@@ -539,7 +539,7 @@ func (tx *txn) grant(ctx context.Context, w *want, rows []*row, l *queueLimits) 
 // lease claims a locked job, the nth of this grant.
 func (tx *txn) lease(w *want, r *row, cost int64, nth int) error {
 	next, events, err := machine.Claim(r.state, machine.Grant{
-		Lease: mintLease(r.state.Sequence, random()), Worker: w.workerOf(len(w.jobs) + len(w.round) + nth), Start: !w.Hold, TTL: w.TTL, CostUnits: cost,
+		Lease: mintLease(r.state.Sequence, random()), Worker: w.workerOf(len(w.jobs) + len(w.round) + nth), Start: !w.Hold, TTL: w.TTL, DefaultTTL: w.DefaultTTL, CostUnits: cost,
 	}, tx.now)
 	if err != nil {
 		return err

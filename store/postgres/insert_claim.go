@@ -76,7 +76,7 @@ func (tx *txn) insertClaimed(ctx context.Context, g store.Group, w *want) (out [
 		return out, true, tx.add(ctx, p)
 	}
 	next, events, err := machine.Claim(r.state, machine.Grant{
-		Lease: mintLease(r.state.Sequence, random()), Worker: w.workerOf(0), Start: !w.Hold, TTL: w.TTL, CostUnits: spec.CostUnits,
+		Lease: mintLease(r.state.Sequence, random()), Worker: w.workerOf(0), Start: !w.Hold, TTL: w.TTL, DefaultTTL: w.DefaultTTL, CostUnits: spec.CostUnits,
 	}, tx.now)
 	if err != nil {
 		return out, true, tx.add(ctx, p) // the job is fine without its claim

@@ -100,8 +100,8 @@ func open(ctx context.Context, settings *pgxpool.Config, dialect *dialect, cfg s
 	s.gets = batcher[getting, store.Found]{
 		run: s.get, most: 2, heavy: heavyGets, all: &s.under, weight: func(*getting) int { return 1 },
 	}
-	s.configs = batcher[bool, []gq.Queue]{
-		run: s.queues, most: 1, all: &s.under, weight: func(*bool) int { return 1 },
+	s.configs = batcher[gq.Policy, []gq.Queue]{
+		run: s.queues, most: 1, all: &s.under, weight: func(*gq.Policy) int { return 1 },
 	}
 	s.registry.most = gq.MaxQueues
 	queues, err := collect[string](s.pool.Query(ctx, everyQueue))

@@ -50,7 +50,7 @@ type Store struct {
 	updates   batcher[store.Update, store.Updated]
 	claims    batcher[store.Claim, store.Claimed]
 	gets      batcher[getting, store.Found]
-	configs   batcher[bool, []gq.Queue]
+	configs   batcher[gq.Policy, []gq.Queue]
 	notifier  notifier
 	floors    floors
 	limited   queueHints // queues whose configuration claims must read first

@@ -124,29 +124,28 @@ func (s *Store) Queues(ctx context.Context, asked store.QueueQuery) ([]gq.Queue,
 	if asked.Names != nil || asked.Pool != "" || asked.After != "" || asked.Limit > 0 {
 		return s.readQueues(ctx, asked)
 	}
-	out, err := s.configs.do(ctx, []bool{asked.Own})
+	out, err := s.configs.do(ctx, []gq.Policy{asked.Unlike})
 	if err != nil {
 		return nil, err
 	}
 	return out[0], nil
 }
 
-// queues answers calls for all queues (false) or for those with their own policy (true).
-func (s *Store) queues(ctx context.Context, asked []bool, _ bool) ([][]gq.Queue, error) {
+// queues answers calls for all queues (a zero policy) or for those with another policy than
+// one, which is the same for all callers of an engine.
+func (s *Store) queues(ctx context.Context, asked []gq.Policy, _ bool) ([][]gq.Queue, error) {
 	answers := make([][]gq.Queue, len(asked))
-	for _, own := range []bool{false, true} {
-		if !slices.Contains(asked, own) {
-			continue
-		}
-		all, err := s.readQueues(ctx, store.QueueQuery{Own: own})
-		if err != nil {
-			return nil, err
-		}
-		for i := range answers {
-			if asked[i] == own {
-				answers[i] = slices.Clone(all)
+	read := make(map[gq.Policy][]gq.Queue)
+	for i, unlike := range asked {
+		all, ok := read[unlike]
+		if !ok {
+			var err error
+			if all, err = s.readQueues(ctx, store.QueueQuery{Unlike: unlike}); err != nil {
+				return nil, err
 			}
+			read[unlike] = all
 		}
+		answers[i] = slices.Clone(all)
 	}
 	return answers, nil
 }
@@ -185,15 +184,14 @@ const (
 
 // readQueues runs the statement that reads least for a query, and filters the result.
 func (s *Store) readQueues(ctx context.Context, asked store.QueueQuery) ([]gq.Queue, error) {
-	standard := machine.DefaultPolicy()
 	query, args := allQueues, []any(nil)
 	switch {
 	case asked.Names != nil:
 		query, args = namedQueues, []any{storable(asked.Names)}
 	case asked.Pool != "":
 		query, args = queuesOfPool, []any{asked.Pool}
-	case asked.Own:
-		policy, err := json.Marshal(standard)
+	case asked.Unlike != (gq.Policy{}):
+		policy, err := json.Marshal(asked.Unlike)
 		if err != nil {
 			return nil, err
 		}
@@ -206,7 +204,7 @@ func (s *Store) readQueues(ctx context.Context, asked store.QueueQuery) ([]gq.Qu
 		out = nil
 		queues, err := tx.readQueues(ctx, query, args...)
 		for _, q := range queues {
-			if q.Name > asked.After && (asked.Pool == "" || q.Pool == asked.Pool) && (!asked.Own || q.Policy != standard) {
+			if q.Name > asked.After && (asked.Pool == "" || q.Pool == asked.Pool) && asked.Selects(q) {
 				out = append(out, q)
 			}
 		}

@@ -279,6 +279,13 @@ func leaseTTL(e *env) {
 		{"the policy's", func(p *gq.Policy) { p.LeaseTTL = 7 * time.Second }, nil, 7 * time.Second},
 		{"the default of short leases", func(p *gq.Policy) { *p = gq.PresetSemantics.Policy() }, nil, 5 * time.Second},
 		{"the claim's", func(*gq.Policy) {}, []asking{lasting(time.Second)}, time.Second},
+		{"the default of a worker that renews", func(*gq.Policy) {}, []asking{renewing}, 30 * time.Second},
+		{"the claim's, not the default", func(*gq.Policy) {}, []asking{renewing, lasting(time.Second)}, time.Second},
+		{"the policy's, not the default", func(p *gq.Policy) { p.LeaseTTL = time.Minute }, []asking{renewing}, time.Minute},
+		{"the shorter one of short leases", func(p *gq.Policy) { *p = gq.PresetSemantics.Policy() }, []asking{renewing}, 5 * time.Second},
+		{"the policy's if renewals are limited", func(p *gq.Policy) {
+			p.Extend, p.ExtendPPB, p.RenewByPPB, p.RenewalsMax = gq.ExtendAdd, 500_000_000, 600_000_000, 4
+		}, []asking{renewing}, 5 * time.Minute},
 		{"the policy's hold", func(p *gq.Policy) { p.Hold = 9 * time.Second }, []asking{holding}, 9 * time.Second},
 		{"the claim's hold", func(*gq.Policy) {}, []asking{holding, lasting(time.Nanosecond)}, time.Nanosecond},
 	} {
@@ -430,3 +437,6 @@ func leaseOwnBackoff(e *env) {
 	}
 	e.claimed("when the leases ran out", 5, []gq.JobID{job.ID})
 }
+
+// renewing is what workers ask that renew their leases.
+func renewing(c *store.Claim) { c.DefaultTTL = 30 * time.Second }

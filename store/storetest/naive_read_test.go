@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/gopherqueue/gq"
-	"github.com/gopherqueue/gq/machine"
 	"github.com/gopherqueue/gq/store"
 )
 
@@ -288,7 +287,7 @@ func (n *naive) Queues(ctx context.Context, asked store.QueueQuery) (queues []gq
 	defer n.mu.Unlock()
 	for _, q := range n.data.queues {
 		if (asked.Names == nil || slices.Contains(asked.Names, q.Name)) && (asked.Pool == "" || asked.Pool == q.Pool) &&
-			(!asked.Own || q.Policy != machine.DefaultPolicy()) && q.Name > asked.After {
+			asked.Selects(q) && q.Name > asked.After {
 			queues = append(queues, q)
 		}
 	}

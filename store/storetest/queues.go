@@ -78,9 +78,7 @@ func queueList(e *env) {
 	if want := []string{"B", "a", "m", "z"}; !slices.Equal(names, want) {
 		e.Errorf("the queues are %q, want %q", names, want)
 	}
-	got := by["a"]
-	got.UpdatedAt = time.Time{}
-	e.equal("a queue that nobody configured", got, machine.NewQueue("a"))
+	e.equal("a queue that nobody configured", by["a"], machine.NewQueue("a"))
 }
 
 func queueQuery(e *env) {
@@ -91,6 +89,7 @@ func queueQuery(e *env) {
 	e.put("f", func(*gq.Queue) {})
 	e.insert(e.spec(inQueue("d")), e.spec(inQueue("B")), e.spec(inQueue("c"))) // queues that were never configured
 	_, all := e.queues()
+	standard := machine.DefaultPolicy()
 	for _, c := range []struct {
 		query store.QueueQuery
 		want  []string
@@ -101,9 +100,10 @@ func queueQuery(e *env) {
 		{store.QueueQuery{Names: []string{"d", "c", "a"}, After: "a", Limit: 1}, []string{"c"}},
 		{store.QueueQuery{Pool: "p"}, []string{"a", "c"}},
 		{store.QueueQuery{Pool: "nobody's"}, nil},
-		{store.QueueQuery{Pool: "p", Own: true}, []string{"a"}},
-		{store.QueueQuery{Own: true}, []string{"a", "e"}},
-		{store.QueueQuery{Own: true, Limit: 1}, []string{"a"}},
+		{store.QueueQuery{Pool: "p", Unlike: standard}, []string{"a"}},
+		{store.QueueQuery{Unlike: standard}, []string{"a", "e"}},
+		{store.QueueQuery{Unlike: standard, Limit: 1}, []string{"a"}},
+		{store.QueueQuery{Unlike: gq.PresetScheduler.Policy()}, []string{"a", "c", "f"}},
 		{store.QueueQuery{Limit: 2}, []string{"B", "a"}},
 		{store.QueueQuery{After: "a", Limit: 2}, []string{"c", "d"}},
 		{store.QueueQuery{After: "bb", Limit: 3}, []string{"c", "d", "e"}},

@@ -282,6 +282,7 @@ const (
 	Preset_PRESET_MATCHING_AI      Preset = 4
 	Preset_PRESET_MATCHING_QUANTUM Preset = 5
 	Preset_PRESET_TASKQUEUE        Preset = 6
+	Preset_PRESET_RESILIENT        Preset = 7
 )
 
 // Enum value maps for Preset.
@@ -294,6 +295,7 @@ var (
 		4: "PRESET_MATCHING_AI",
 		5: "PRESET_MATCHING_QUANTUM",
 		6: "PRESET_TASKQUEUE",
+		7: "PRESET_RESILIENT",
 	}
 	Preset_value = map[string]int32{
 		"PRESET_UNSPECIFIED":      0,
@@ -303,6 +305,7 @@ var (
 		"PRESET_MATCHING_AI":      4,
 		"PRESET_MATCHING_QUANTUM": 5,
 		"PRESET_TASKQUEUE":        6,
+		"PRESET_RESILIENT":        7,
 	}
 )
 
@@ -2341,7 +2344,7 @@ const file_gopherqueue_v1_job_proto_rawDesc = "" +
 	"\x19DEPENDENCY_KIND_AFTER_ANY\x10\x02\x12\x19\n" +
 	"\x15DEPENDENCY_KIND_CHAIN\x10\x03\x12\x1b\n" +
 	"\x17DEPENDENCY_KIND_FAN_OUT\x10\x04\x12\x1a\n" +
-	"\x16DEPENDENCY_KIND_FAN_IN\x10\x05*\xac\x01\n" +
+	"\x16DEPENDENCY_KIND_FAN_IN\x10\x05*\xc2\x01\n" +
 	"\x06Preset\x12\x16\n" +
 	"\x12PRESET_UNSPECIFIED\x10\x00\x12\x13\n" +
 	"\x0fPRESET_JOBMODEL\x10\x01\x12\x14\n" +
@@ -2349,7 +2352,8 @@ const file_gopherqueue_v1_job_proto_rawDesc = "" +
 	"\x10PRESET_SCHEDULER\x10\x03\x12\x16\n" +
 	"\x12PRESET_MATCHING_AI\x10\x04\x12\x1b\n" +
 	"\x17PRESET_MATCHING_QUANTUM\x10\x05\x12\x14\n" +
-	"\x10PRESET_TASKQUEUE\x10\x06*{\n" +
+	"\x10PRESET_TASKQUEUE\x10\x06\x12\x14\n" +
+	"\x10PRESET_RESILIENT\x10\a*{\n" +
 	"\bLossRule\x12\x19\n" +
 	"\x15LOSS_RULE_UNSPECIFIED\x10\x00\x12\x14\n" +
 	"\x10LOSS_RULE_COUNTS\x10\x01\x12\x12\n" +

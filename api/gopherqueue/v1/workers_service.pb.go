@@ -24,16 +24,18 @@ const (
 )
 
 type ClaimRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Worker        string                 `protobuf:"bytes,1,opt,name=worker,proto3" json:"worker,omitempty"`                   // who asks; unique among live workers
-	Queues        []string               `protobuf:"bytes,2,rep,name=queues,proto3" json:"queues,omitempty"`                   // tried in this order; none is "default"
-	Types         []string               `protobuf:"bytes,3,rep,name=types,proto3" json:"types,omitempty"`                     // none is any
-	Offers        []string               `protobuf:"bytes,4,rep,name=offers,proto3" json:"offers,omitempty"`                   // capabilities
-	MaxCost       int64                  `protobuf:"varint,5,opt,name=max_cost,json=maxCost,proto3" json:"max_cost,omitempty"` // 0 is any
-	N             int64                  `protobuf:"varint,6,opt,name=n,proto3" json:"n,omitempty"`                            // at most this many jobs; 0 is 1, the most is 1000
-	Wait          *durationpb.Duration   `protobuf:"bytes,7,opt,name=wait,proto3" json:"wait,omitempty"`                       // for the first job; at most 1 hour
-	Ttl           *durationpb.Duration   `protobuf:"bytes,8,opt,name=ttl,proto3" json:"ttl,omitempty"`                         // of the leases; absent is the policy's
-	Hold          bool                   `protobuf:"varint,9,opt,name=hold,proto3" json:"hold,omitempty"`                      // claim only; the execution begins with Start
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Worker  string                 `protobuf:"bytes,1,opt,name=worker,proto3" json:"worker,omitempty"`                   // who asks; unique among live workers
+	Queues  []string               `protobuf:"bytes,2,rep,name=queues,proto3" json:"queues,omitempty"`                   // tried in this order; none is "default"
+	Types   []string               `protobuf:"bytes,3,rep,name=types,proto3" json:"types,omitempty"`                     // none is any
+	Offers  []string               `protobuf:"bytes,4,rep,name=offers,proto3" json:"offers,omitempty"`                   // capabilities
+	MaxCost int64                  `protobuf:"varint,5,opt,name=max_cost,json=maxCost,proto3" json:"max_cost,omitempty"` // 0 is any
+	N       int64                  `protobuf:"varint,6,opt,name=n,proto3" json:"n,omitempty"`                            // at most this many jobs; 0 is 1, the most is 1000
+	Wait    *durationpb.Duration   `protobuf:"bytes,7,opt,name=wait,proto3" json:"wait,omitempty"`                       // for the first job; at most 1 hour
+	Ttl     *durationpb.Duration   `protobuf:"bytes,8,opt,name=ttl,proto3" json:"ttl,omitempty"`                         // of the leases; absent is the policy's
+	Hold    bool                   `protobuf:"varint,9,opt,name=hold,proto3" json:"hold,omitempty"`                      // claim only; the execution begins with Start
+	// For claimants that renew their leases: the lease time of jobs whose policy has that of its preset, if that is longer.
+	DefaultTtl    *durationpb.Duration `protobuf:"bytes,10,opt,name=default_ttl,json=defaultTtl,proto3" json:"default_ttl,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -129,6 +131,13 @@ func (x *ClaimRequest) GetHold() bool {
 		return x.Hold
 	}
 	return false
+}
+
+func (x *ClaimRequest) GetDefaultTtl() *durationpb.Duration {
+	if x != nil {
+		return x.DefaultTtl
+	}
+	return nil
 }
 
 type ClaimResponse struct {
@@ -1374,7 +1383,7 @@ var File_gopherqueue_v1_workers_service_proto protoreflect.FileDescriptor
 
 const file_gopherqueue_v1_workers_service_proto_rawDesc = "" +
 	"\n" +
-	"$gopherqueue/v1/workers_service.proto\x12\x0egopherqueue.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x18gopherqueue/v1/job.proto\x1a!gopherqueue/v1/jobs_service.proto\"\x85\x02\n" +
+	"$gopherqueue/v1/workers_service.proto\x12\x0egopherqueue.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x18gopherqueue/v1/job.proto\x1a!gopherqueue/v1/jobs_service.proto\"\xc1\x02\n" +
 	"\fClaimRequest\x12\x16\n" +
 	"\x06worker\x18\x01 \x01(\tR\x06worker\x12\x16\n" +
 	"\x06queues\x18\x02 \x03(\tR\x06queues\x12\x14\n" +
@@ -1384,7 +1393,10 @@ const file_gopherqueue_v1_workers_service_proto_rawDesc = "" +
 	"\x01n\x18\x06 \x01(\x03R\x01n\x12-\n" +
 	"\x04wait\x18\a \x01(\v2\x19.google.protobuf.DurationR\x04wait\x12+\n" +
 	"\x03ttl\x18\b \x01(\v2\x19.google.protobuf.DurationR\x03ttl\x12\x12\n" +
-	"\x04hold\x18\t \x01(\bR\x04hold\"8\n" +
+	"\x04hold\x18\t \x01(\bR\x04hold\x12:\n" +
+	"\vdefault_ttl\x18\n" +
+	" \x01(\v2\x19.google.protobuf.DurationR\n" +
+	"defaultTtl\"8\n" +
 	"\rClaimResponse\x12'\n" +
 	"\x04jobs\x18\x01 \x03(\v2\x13.gopherqueue.v1.JobR\x04jobs\"k\n" +
 	"\fStartRequest\x12.\n" +
@@ -1521,52 +1533,53 @@ var file_gopherqueue_v1_workers_service_proto_goTypes = []any{
 var file_gopherqueue_v1_workers_service_proto_depIdxs = []int32{
 	20, // 0: gopherqueue.v1.ClaimRequest.wait:type_name -> google.protobuf.Duration
 	20, // 1: gopherqueue.v1.ClaimRequest.ttl:type_name -> google.protobuf.Duration
-	21, // 2: gopherqueue.v1.ClaimResponse.jobs:type_name -> gopherqueue.v1.Job
-	22, // 3: gopherqueue.v1.StartRequest.lease:type_name -> gopherqueue.v1.LeaseRef
-	20, // 4: gopherqueue.v1.StartRequest.ttl:type_name -> google.protobuf.Duration
-	4,  // 5: gopherqueue.v1.HeartbeatRequest.beats:type_name -> gopherqueue.v1.Beat
-	22, // 6: gopherqueue.v1.Beat.lease:type_name -> gopherqueue.v1.LeaseRef
-	23, // 7: gopherqueue.v1.Beat.spawn:type_name -> gopherqueue.v1.Spec
-	6,  // 8: gopherqueue.v1.SettleRequest.outcomes:type_name -> gopherqueue.v1.Outcome
-	22, // 9: gopherqueue.v1.Outcome.lease:type_name -> gopherqueue.v1.LeaseRef
-	7,  // 10: gopherqueue.v1.Outcome.complete:type_name -> gopherqueue.v1.Completion
-	24, // 11: gopherqueue.v1.Outcome.fail:type_name -> gopherqueue.v1.Failure
-	8,  // 12: gopherqueue.v1.Outcome.release:type_name -> gopherqueue.v1.Release
-	23, // 13: gopherqueue.v1.Completion.spawn:type_name -> gopherqueue.v1.Spec
-	20, // 14: gopherqueue.v1.Release.delay:type_name -> google.protobuf.Duration
-	10, // 15: gopherqueue.v1.Answers.answers:type_name -> gopherqueue.v1.Answer
-	25, // 16: gopherqueue.v1.Answer.state:type_name -> gopherqueue.v1.State
-	26, // 17: gopherqueue.v1.Answer.spawned:type_name -> gopherqueue.v1.Submitted
-	27, // 18: gopherqueue.v1.Answer.problem:type_name -> gopherqueue.v1.Problem
-	12, // 19: gopherqueue.v1.WorkRequest.hello:type_name -> gopherqueue.v1.Hello
-	0,  // 20: gopherqueue.v1.WorkRequest.credit:type_name -> gopherqueue.v1.ClaimRequest
-	13, // 21: gopherqueue.v1.WorkRequest.withdraw:type_name -> gopherqueue.v1.Withdraw
-	3,  // 22: gopherqueue.v1.WorkRequest.heartbeat:type_name -> gopherqueue.v1.HeartbeatRequest
-	5,  // 23: gopherqueue.v1.WorkRequest.settle:type_name -> gopherqueue.v1.SettleRequest
-	15, // 24: gopherqueue.v1.WorkResponse.welcome:type_name -> gopherqueue.v1.Welcome
-	16, // 25: gopherqueue.v1.WorkResponse.jobs:type_name -> gopherqueue.v1.Jobs
-	9,  // 26: gopherqueue.v1.WorkResponse.answers:type_name -> gopherqueue.v1.Answers
-	27, // 27: gopherqueue.v1.WorkResponse.problem:type_name -> gopherqueue.v1.Problem
-	21, // 28: gopherqueue.v1.Jobs.jobs:type_name -> gopherqueue.v1.Job
-	19, // 29: gopherqueue.v1.ListWorkersResponse.workers:type_name -> gopherqueue.v1.LiveWorker
-	28, // 30: gopherqueue.v1.LiveWorker.last_seen_at:type_name -> google.protobuf.Timestamp
-	0,  // 31: gopherqueue.v1.WorkersService.Claim:input_type -> gopherqueue.v1.ClaimRequest
-	2,  // 32: gopherqueue.v1.WorkersService.Start:input_type -> gopherqueue.v1.StartRequest
-	3,  // 33: gopherqueue.v1.WorkersService.Heartbeat:input_type -> gopherqueue.v1.HeartbeatRequest
-	5,  // 34: gopherqueue.v1.WorkersService.Settle:input_type -> gopherqueue.v1.SettleRequest
-	11, // 35: gopherqueue.v1.WorkersService.Work:input_type -> gopherqueue.v1.WorkRequest
-	17, // 36: gopherqueue.v1.WorkersService.ListWorkers:input_type -> gopherqueue.v1.ListWorkersRequest
-	1,  // 37: gopherqueue.v1.WorkersService.Claim:output_type -> gopherqueue.v1.ClaimResponse
-	25, // 38: gopherqueue.v1.WorkersService.Start:output_type -> gopherqueue.v1.State
-	9,  // 39: gopherqueue.v1.WorkersService.Heartbeat:output_type -> gopherqueue.v1.Answers
-	9,  // 40: gopherqueue.v1.WorkersService.Settle:output_type -> gopherqueue.v1.Answers
-	14, // 41: gopherqueue.v1.WorkersService.Work:output_type -> gopherqueue.v1.WorkResponse
-	18, // 42: gopherqueue.v1.WorkersService.ListWorkers:output_type -> gopherqueue.v1.ListWorkersResponse
-	37, // [37:43] is the sub-list for method output_type
-	31, // [31:37] is the sub-list for method input_type
-	31, // [31:31] is the sub-list for extension type_name
-	31, // [31:31] is the sub-list for extension extendee
-	0,  // [0:31] is the sub-list for field type_name
+	20, // 2: gopherqueue.v1.ClaimRequest.default_ttl:type_name -> google.protobuf.Duration
+	21, // 3: gopherqueue.v1.ClaimResponse.jobs:type_name -> gopherqueue.v1.Job
+	22, // 4: gopherqueue.v1.StartRequest.lease:type_name -> gopherqueue.v1.LeaseRef
+	20, // 5: gopherqueue.v1.StartRequest.ttl:type_name -> google.protobuf.Duration
+	4,  // 6: gopherqueue.v1.HeartbeatRequest.beats:type_name -> gopherqueue.v1.Beat
+	22, // 7: gopherqueue.v1.Beat.lease:type_name -> gopherqueue.v1.LeaseRef
+	23, // 8: gopherqueue.v1.Beat.spawn:type_name -> gopherqueue.v1.Spec
+	6,  // 9: gopherqueue.v1.SettleRequest.outcomes:type_name -> gopherqueue.v1.Outcome
+	22, // 10: gopherqueue.v1.Outcome.lease:type_name -> gopherqueue.v1.LeaseRef
+	7,  // 11: gopherqueue.v1.Outcome.complete:type_name -> gopherqueue.v1.Completion
+	24, // 12: gopherqueue.v1.Outcome.fail:type_name -> gopherqueue.v1.Failure
+	8,  // 13: gopherqueue.v1.Outcome.release:type_name -> gopherqueue.v1.Release
+	23, // 14: gopherqueue.v1.Completion.spawn:type_name -> gopherqueue.v1.Spec
+	20, // 15: gopherqueue.v1.Release.delay:type_name -> google.protobuf.Duration
+	10, // 16: gopherqueue.v1.Answers.answers:type_name -> gopherqueue.v1.Answer
+	25, // 17: gopherqueue.v1.Answer.state:type_name -> gopherqueue.v1.State
+	26, // 18: gopherqueue.v1.Answer.spawned:type_name -> gopherqueue.v1.Submitted
+	27, // 19: gopherqueue.v1.Answer.problem:type_name -> gopherqueue.v1.Problem
+	12, // 20: gopherqueue.v1.WorkRequest.hello:type_name -> gopherqueue.v1.Hello
+	0,  // 21: gopherqueue.v1.WorkRequest.credit:type_name -> gopherqueue.v1.ClaimRequest
+	13, // 22: gopherqueue.v1.WorkRequest.withdraw:type_name -> gopherqueue.v1.Withdraw
+	3,  // 23: gopherqueue.v1.WorkRequest.heartbeat:type_name -> gopherqueue.v1.HeartbeatRequest
+	5,  // 24: gopherqueue.v1.WorkRequest.settle:type_name -> gopherqueue.v1.SettleRequest
+	15, // 25: gopherqueue.v1.WorkResponse.welcome:type_name -> gopherqueue.v1.Welcome
+	16, // 26: gopherqueue.v1.WorkResponse.jobs:type_name -> gopherqueue.v1.Jobs
+	9,  // 27: gopherqueue.v1.WorkResponse.answers:type_name -> gopherqueue.v1.Answers
+	27, // 28: gopherqueue.v1.WorkResponse.problem:type_name -> gopherqueue.v1.Problem
+	21, // 29: gopherqueue.v1.Jobs.jobs:type_name -> gopherqueue.v1.Job
+	19, // 30: gopherqueue.v1.ListWorkersResponse.workers:type_name -> gopherqueue.v1.LiveWorker
+	28, // 31: gopherqueue.v1.LiveWorker.last_seen_at:type_name -> google.protobuf.Timestamp
+	0,  // 32: gopherqueue.v1.WorkersService.Claim:input_type -> gopherqueue.v1.ClaimRequest
+	2,  // 33: gopherqueue.v1.WorkersService.Start:input_type -> gopherqueue.v1.StartRequest
+	3,  // 34: gopherqueue.v1.WorkersService.Heartbeat:input_type -> gopherqueue.v1.HeartbeatRequest
+	5,  // 35: gopherqueue.v1.WorkersService.Settle:input_type -> gopherqueue.v1.SettleRequest
+	11, // 36: gopherqueue.v1.WorkersService.Work:input_type -> gopherqueue.v1.WorkRequest
+	17, // 37: gopherqueue.v1.WorkersService.ListWorkers:input_type -> gopherqueue.v1.ListWorkersRequest
+	1,  // 38: gopherqueue.v1.WorkersService.Claim:output_type -> gopherqueue.v1.ClaimResponse
+	25, // 39: gopherqueue.v1.WorkersService.Start:output_type -> gopherqueue.v1.State
+	9,  // 40: gopherqueue.v1.WorkersService.Heartbeat:output_type -> gopherqueue.v1.Answers
+	9,  // 41: gopherqueue.v1.WorkersService.Settle:output_type -> gopherqueue.v1.Answers
+	14, // 42: gopherqueue.v1.WorkersService.Work:output_type -> gopherqueue.v1.WorkResponse
+	18, // 43: gopherqueue.v1.WorkersService.ListWorkers:output_type -> gopherqueue.v1.ListWorkersResponse
+	38, // [38:44] is the sub-list for method output_type
+	32, // [32:38] is the sub-list for method input_type
+	32, // [32:32] is the sub-list for extension type_name
+	32, // [32:32] is the sub-list for extension extendee
+	0,  // [0:32] is the sub-list for field type_name
 }
 
 func init() { file_gopherqueue_v1_workers_service_proto_init() }

@@ -1,6 +1,7 @@
 package native
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -37,8 +38,9 @@ const (
 
 // GRPCOptions configure the gRPC face. The zero value selects the defaults.
 type GRPCOptions struct {
-	Log    *slog.Logger // nil discards
-	Limits gq.Limits    // of the store; they determine the largest message; zero is machine.DefaultLimits
+	DefaultPreset gq.Preset    // fills the gaps in the policy of a job whose queue does not exist yet; 0 is PresetJobModel
+	Log           *slog.Logger // nil discards
+	Limits        gq.Limits    // of the store; they determine the largest message; zero is machine.DefaultLimits
 
 	MaxStreams uint32        // concurrent calls on one connection; 0 is 4096
 	Credits    int           // open credits on one Work stream; 0 is 64
@@ -72,6 +74,7 @@ func (o GRPCOptions) withDefaults() GRPCOptions {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
+	o.DefaultPreset = cmp.Or(o.DefaultPreset, gq.PresetJobModel)
 	if o.Limits == (gq.Limits{}) {
 		o.Limits = machine.DefaultLimits()
 	}
@@ -189,7 +192,7 @@ func (g *GRPC) base(ctx context.Context) func(queue string) (gq.Policy, error) {
 		case err == nil:
 			return q.Policy, nil
 		case errs.KindOf(err) == gq.KindNotFound || errs.KindOf(err) == gq.KindInvalid:
-			return machine.DefaultPolicy(), nil // an invalid name is reported with the other faults of the submission
+			return g.options.DefaultPreset.Policy(), nil // an invalid name is reported with the other faults of the submission
 		default:
 			return gq.Policy{}, err
 		}

@@ -1,6 +1,7 @@
 package native
 
 import (
+	"cmp"
 	"context"
 	"io"
 	"log/slog"
@@ -9,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/engine"
 	"github.com/gopherqueue/gq/internal/feed"
 	"github.com/gopherqueue/gq/internal/httpx"
@@ -20,11 +22,12 @@ const MaxHTTPWait = 10 * time.Minute
 
 // HTTPOptions configure the HTTP face. The zero value selects the defaults.
 type HTTPOptions struct {
-	Log         *slog.Logger  // nil discards
-	Version     string        // of the program, for the OpenAPI document
-	MaxBody     int64         // largest body in bytes; 0 is 16 MiB
-	BodyTimeout time.Duration // deadline for receiving a body; 0 is 30 s
-	WriteWithin time.Duration // deadline for the client to read a response; 0 is 1 min
+	DefaultPreset gq.Preset     // fills the gaps in the policy of a job whose queue does not exist yet; 0 is PresetJobModel
+	Log           *slog.Logger  // nil discards
+	Version       string        // of the program, for the OpenAPI document
+	MaxBody       int64         // largest body in bytes; 0 is 16 MiB
+	BodyTimeout   time.Duration // deadline for receiving a body; 0 is 30 s
+	WriteWithin   time.Duration // deadline for the client to read a response; 0 is 1 min
 
 	// Ready returns why the server is not ready, or nil. Without it the engine is asked.
 	Ready func(ctx context.Context) error
@@ -66,6 +69,7 @@ func NewHTTP(e engine.API, o HTTPOptions) *HTTP {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
+	o.DefaultPreset = cmp.Or(o.DefaultPreset, gq.PresetJobModel)
 	h := &HTTP{engine: e, options: o}
 	h.draining, h.drain = context.WithCancel(context.Background())
 	schemas := newSchemas()

@@ -94,7 +94,7 @@ func (h *HTTP) queuePolicy(ctx context.Context) func(string) (gq.Policy, error) 
 		q, err := h.engine.Queue(ctx, name)
 		switch {
 		case errors.Is(err, gq.ErrNotFound):
-			return machine.DefaultPolicy(), nil
+			return h.options.DefaultPreset.Policy(), nil
 		case err != nil:
 			return gq.Policy{}, err
 		}

@@ -16,15 +16,16 @@ import (
 
 type (
 	claimBody struct {
-		Worker  string         `json:"worker" doc:"Who asks; unique among live workers."`
-		Queues  []string       `json:"queues,omitempty" doc:"Tried in this order; without any, \"default\"."`
-		Types   []string       `json:"types,omitempty" doc:"Job types it can run; none is any."`
-		Offers  []string       `json:"offers,omitempty" doc:"Its capabilities."`
-		MaxCost int64          `json:"max_cost,omitzero" doc:"Largest cost_units; 0 is any."`
-		N       *int           `json:"n,omitempty" doc:"At most this many jobs; 1 unless told." minimum:"1"`
-		Wait    *wire.Duration `json:"wait,omitempty" doc:"How long to wait for the first one; at most 10m."`
-		TTL     *wire.Duration `json:"ttl,omitempty" doc:"Of the leases; that of each job's policy unless told."`
-		Hold    bool           `json:"hold,omitzero" doc:"Claim only; the execution begins with start."`
+		Worker     string         `json:"worker" doc:"Who asks; unique among live workers."`
+		Queues     []string       `json:"queues,omitempty" doc:"Tried in this order; without any, \"default\"."`
+		Types      []string       `json:"types,omitempty" doc:"Job types it can run; none is any."`
+		Offers     []string       `json:"offers,omitempty" doc:"Its capabilities."`
+		MaxCost    int64          `json:"max_cost,omitzero" doc:"Largest cost_units; 0 is any."`
+		N          *int           `json:"n,omitempty" doc:"At most this many jobs; 1 unless told." minimum:"1"`
+		Wait       *wire.Duration `json:"wait,omitempty" doc:"How long to wait for the first one; at most 10m."`
+		TTL        *wire.Duration `json:"ttl,omitempty" doc:"Of the leases; that of each job's policy unless told."`
+		DefaultTTL *wire.Duration `json:"default_ttl,omitempty" doc:"For claimants that renew their leases: the lease time of jobs whose policy has the lease time of its preset, if that is longer. Not together with ttl."`
+		Hold       bool           `json:"hold,omitzero" doc:"Claim only; the execution begins with start."`
 	}
 	leaseInput struct {
 		ID string `path:"id" doc:"The lease's id."`
@@ -108,7 +109,7 @@ func (h *HTTP) claim(ctx context.Context, _ *httpx.None, body *claimBody) (*http
 	defer context.AfterFunc(h.draining, cancel)()
 	jobs, err := h.engine.Claim(ctx, gq.ClaimRequest{
 		Worker: body.Worker, Queues: body.Queues, Types: body.Types, Offers: body.Offers,
-		MaxCost: body.MaxCost, N: n, Wait: wait, TTL: lasting(body.TTL), Hold: body.Hold,
+		MaxCost: body.MaxCost, N: n, Wait: wait, TTL: lasting(body.TTL), DefaultTTL: lasting(body.DefaultTTL), Hold: body.Hold,
 	})
 	if err != nil {
 		return nil, err
