@@ -105,21 +105,32 @@ func (f *found) read(rows pgx.Rows) error {
 // assemble builds jobs from rows and their blobs.
 func (f found) assemble(rows []*row, parts gq.Parts) ([]gq.Job, error) {
 	jobs := make([]gq.Job, len(rows))
-	index := make(map[int64]int, len(rows))
+	return jobs, f.assembleInto(jobs, rows, parts)
+}
+
+// assembleInto is assemble with the memory for the jobs. A row may have its spec there already.
+func (f found) assembleInto(jobs []gq.Job, rows []*row, parts gq.Parts) error {
+	var index map[int64]int
+	if len(f) > 0 {
+		index = make(map[int64]int, len(rows))
+	}
 	for i, r := range rows {
 		spec, err := r.specOf()
 		if err != nil {
-			return nil, err
+			return err
 		}
-		jobs[i] = gq.Job{Spec: *spec, State: r.state, Metadata: spec.Metadata}
+		if spec != &jobs[i].Spec {
+			jobs[i].Spec = *spec
+		}
+		jobs[i].State, jobs[i].Metadata = r.state, spec.Metadata
 		store.Own(&jobs[i].State) // rows share policies
 		jobs[i].Spec.Payload.Data = nil
 		if parts&gq.WithPayload != 0 {
 			if jobs[i].Spec.Payload.Data, _, _, err = splitBody(r.body); err != nil {
-				return nil, fmt.Errorf("job %s: %w", r.state.ID, err)
+				return fmt.Errorf("job %s: %w", r.state.ID, err)
 			}
 		}
-		if len(f) > 0 {
+		if index != nil {
 			index[int64(r.state.Sequence)] = i
 		}
 	}
@@ -139,11 +150,11 @@ func (f found) assemble(rows []*row, parts gq.Parts) ([]gq.Job, error) {
 		case partMetadata:
 			var err error
 			if job.Metadata, err = codec.DecodeMetadata(b.data); err != nil {
-				return nil, fmt.Errorf("metadata of job %s: %w", job.State.ID, err)
+				return fmt.Errorf("metadata of job %s: %w", job.State.ID, err)
 			}
 		}
 	}
-	return jobs, nil
+	return nil
 }
 
 func sequencesOf(rows []*row) []int64 {

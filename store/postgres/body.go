@@ -50,15 +50,20 @@ func (r *row) specOf() (*gq.Spec, error) {
 	if r.parsed != nil {
 		return r.parsed, nil
 	}
+	return r.specInto(new(gq.Spec))
+}
+
+// specInto is specOf with the memory for the spec. It keeps the queue and type there if they are
+// equal, which saves allocations.
+func (r *row) specInto(spec *gq.Spec) (*gq.Spec, error) {
 	_, data, _, err := splitBody(r.body)
-	if err != nil {
-		return nil, fmt.Errorf("job %s: %w", r.state.ID, err)
+	if err == nil {
+		err = codec.Decode(spec, data)
 	}
-	spec, err := codec.DecodeSpec(data)
 	if err != nil {
 		return nil, fmt.Errorf("job %s: %w", r.state.ID, err)
 	}
 	spec.ID = r.state.ID
-	r.parsed = &spec
-	return r.parsed, nil
+	r.parsed = spec
+	return spec, nil
 }

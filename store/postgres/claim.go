@@ -184,7 +184,7 @@ func (s *Store) claim(ctx context.Context, claims []store.Claim, alone bool) ([]
 		begin = s.begins.write + awaitWait
 	}
 	locked := false
-	granted := make(map[gq.LeaseID]time.Time, len(claims)) // when each lease's time was read, by the local clock
+	granted := make(grantTimes)
 	for round := range maxRounds {
 		var passed []int64
 		err := s.transact(ctx, "write", begin, func(tx *txn) error {
@@ -204,7 +204,7 @@ func (s *Store) claim(ctx context.Context, claims []store.Claim, alone bool) ([]
 		for _, w := range wants {
 			s.floors.passWant(w)
 			for i := range w.round {
-				granted[w.round[i].State.Lease.ID] = w.asked
+				granted.note(w.round[i].State.Lease, w.asked)
 			}
 			w.jobs, w.round = append(w.jobs, w.round...), nil
 		}
@@ -248,15 +248,31 @@ func (s *Store) claim(ctx context.Context, claims []store.Claim, alone bool) ([]
 	return out, nil
 }
 
+// grantTimes tells when the time of a lease was read, by the local clock. Its keys are the
+// times themselves, which the leases of a transaction share.
+type grantTimes map[int64]time.Time
+
+func (g grantTimes) note(l *gq.Lease, asked time.Time) {
+	at := l.GrantedAt.UnixNano()
+	if known, ok := g[at]; !ok || asked.Before(known) {
+		g[at] = asked
+	}
+}
+
+func (g grantTimes) age(l *gq.Lease, now time.Time) time.Duration {
+	return now.Sub(g[l.GrantedAt.UnixNano()])
+}
+
 // patienceOf is how long a claim may wait for more jobs: a tenth of the shortest lease
 // that it has got, counted from the start of that lease. Without any lease there is no
 // limit.
-func patienceOf(wants []*want, granted map[gq.LeaseID]time.Time) time.Duration {
+func patienceOf(wants []*want, granted grantTimes) time.Duration {
+	now := time.Now()
 	patience := time.Duration(math.MaxInt64)
 	for _, w := range wants {
 		for i := range w.jobs {
 			l := w.jobs[i].State.Lease
-			patience = min(patience, l.ExpiresAt.Sub(l.GrantedAt)/10-time.Since(granted[l.ID]))
+			patience = min(patience, l.ExpiresAt.Sub(l.GrantedAt)/10-granted.age(l, now))
 		}
 	}
 	return patience
@@ -273,9 +289,9 @@ func waitAtMost(d time.Duration) string {
 
 // dropLate releases jobs whose leases have too little time left, because an earlier round
 // claimed them long ago or because the commit was slow.
-func (s *Store) dropLate(answers []store.Claimed, granted map[gq.LeaseID]time.Time) {
+func (s *Store) dropLate(answers []store.Claimed, granted grantTimes) {
 	ours := time.Now()
-	now := func(l *gq.Lease) time.Time { return l.GrantedAt.Add(ours.Sub(granted[l.ID])) }
+	now := func(l *gq.Lease) time.Time { return l.GrantedAt.Add(granted.age(l, ours)) }
 	if s.cfg.Clock != nil {
 		known := instant(s.known())
 		now = func(*gq.Lease) time.Time { return known }

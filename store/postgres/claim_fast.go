@@ -63,23 +63,31 @@ func (tx *txn) claimFast(ctx context.Context, w *want, queues []string) (passed 
 		tx.putBack(rows)
 		return nil, false, tx.flush(ctx)
 	}
-	granted := rows[:0:0]
+	granted := make([]*row, 0, len(rows))
+	jobs := make([]gq.Job, len(rows))
 	for _, r := range rows {
-		switch next, events, err := machine.Advance(r.state, tx.draw(), tx.now); {
-		case machine.Claimable(&r.state, tx.now):
-			spec, err := r.specOf()
+		if !machine.Claimable(&r.state, tx.now) {
+			next, events, err := machine.Advance(r.state, tx.draw(), tx.now)
 			if err != nil {
 				return nil, false, err
 			}
-			if err := tx.lease(w, r, spec.CostUnits, len(granted)); err != nil {
-				return nil, false, err
+			if len(events) > 0 {
+				tx.record(r, next, events) // past its lifetime
 			}
-			granted = append(granted, r)
-		case err != nil:
-			return nil, false, err
-		case len(events) > 0:
-			tx.record(r, next, events) // past its lifetime
+			continue
 		}
+		spec := &jobs[len(granted)].Spec // of the answer, so that it is not copied
+		spec.Queue = r.queue
+		if n := len(granted); n > 0 {
+			spec.Type = jobs[n-1].Spec.Type
+		}
+		if _, err := r.specInto(spec); err != nil {
+			return nil, false, err
+		}
+		if err := tx.lease(w, r, spec.CostUnits, len(granted)); err != nil {
+			return nil, false, err
+		}
+		granted = append(granted, r)
 	}
 	tx.putBack(rows) // jobs that are not claimable yet
 	var blobs found
@@ -104,8 +112,12 @@ func (tx *txn) claimFast(ctx context.Context, w *want, queues []string) (passed 
 			return nil, false, err
 		}
 	}
-	w.round, err = blobs.assemble(granted, w.Parts)
-	return passed, true, err
+	jobs = jobs[:len(granted)]
+	if err := blobs.assembleInto(jobs, granted, w.Parts); err != nil {
+		return nil, false, err
+	}
+	w.round = jobs
+	return passed, true, nil
 }
 
 // takeFast deletes the jobs that a claim may get and returns them in claim order. It

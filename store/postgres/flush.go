@@ -54,7 +54,8 @@ func (tx *txn) send(ctx context.Context, last bool) error {
 	if last {
 		batch.Queue("COMMIT")
 	}
-	tx.rows, tx.leases, tx.ended, tx.events, tx.moves, tx.report, tx.more = nil, nil, nil, eventLog{}, nil, reports{}, pgx.Batch{}
+	tx.rows, tx.leases, tx.ended, tx.events, tx.report, tx.more = nil, nil, nil, eventLog{}, reports{}, pgx.Batch{}
+	tx.forgetCounts()
 	tx.written = true
 	failed := tx.SendBatch(ctx, &batch).Close()
 	if !last {
@@ -537,7 +538,7 @@ type countArrays struct {
 
 func (tx *txn) encodeMoves() (a countArrays) {
 	for at, n := range tx.moves {
-		if n != (count{}) && at.status.Valid() {
+		if (n.jobs != 0 || n.units != 0) && at.status.Valid() {
 			a.queues, a.statuses = append(a.queues, at.queue), append(a.statuses, int16(at.status))
 			a.jobs, a.units = append(a.jobs, n.jobs), append(a.units, n.units)
 		}

@@ -108,6 +108,8 @@ func (s *Store) handOver(out []store.Inserted, w *want) {
 	}
 	s.floors.passWant(w)
 	answer := []store.Claimed{{Jobs: w.round, Unlimited: true}}
-	s.dropLate(answer, map[gq.LeaseID]time.Time{w.round[0].State.Lease.ID: w.asked})
+	granted := make(grantTimes)
+	granted.note(w.round[0].State.Lease, w.asked)
+	s.dropLate(answer, granted)
 	out[0].Claimed = &answer[0]
 }

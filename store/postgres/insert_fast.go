@@ -157,7 +157,8 @@ func (tx *txn) insertFast(ctx context.Context, groups []store.Group, jobs []*gq.
 			return nil, false, fmt.Errorf("%w: %w", errUnknown, err) // must not be retried
 		}
 	}
-	tx.moves, tx.events = nil, eventLog{}
+	tx.events = eventLog{}
+	tx.forgetCounts()
 	if len(numbers) == 0 {
 		tx.written, tx.mark = false, mark{}
 		return nil, false, nil

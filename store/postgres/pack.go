@@ -46,8 +46,6 @@ func numbersIn(seqs []int64) numbers {
 	return n
 }
 
-func (n numbers) has(seq int64) bool { return n[blockOf(seq)]&bitOf(seq) != 0 }
-
 // arrays returns the blocks in order, and the bits in each of them.
 func (n numbers) arrays() (blocks, masks []int64) {
 	blocks = make([]int64, 0, len(n))
@@ -442,6 +440,10 @@ func eachMember(seq int64, members *int64, body, data []byte, wanted numbers, f 
 		return errItems
 	}
 	all := binary.BigEndian.Uint64(data)
+	asked := uint64(*members)
+	if wanted != nil {
+		asked &= wanted[blockOf(seq)]
+	}
 	datas, bodies := itemReader{b: data[8:]}, itemReader{b: body}
 	space := make([]byte, 0, bits.OnesCount64(all)*(len(data)/8+len(body)/8+64))
 	for rest := all; rest != 0; rest &= rest - 1 {
@@ -457,7 +459,7 @@ func eachMember(seq int64, members *int64, body, data []byte, wanted numbers, f 
 				return err
 			}
 		}
-		if uint64(*members)&bitOf(number) == 0 || wanted != nil && !wanted.has(number) {
+		if asked&bitOf(number) == 0 {
 			space = space[:from]
 			continue
 		}

@@ -45,7 +45,8 @@ type txn struct {
 	leases   []lease
 	ended    []ending
 	events   eventLog
-	moves    map[place]count
+	moves    map[place]*count
+	lately   [2]countOf // the last two of moves: most transactions have no more
 	report   reports
 	changes  effects
 	minimums minimums  // the lowest position written in each band
@@ -78,7 +79,15 @@ type place struct {
 }
 
 // count is a number of jobs, and the cost units of those that are held.
-type count struct{ jobs, units int64 }
+type count struct {
+	jobs, units int64
+	entered     bool // effects has it
+}
+
+type countOf struct {
+	place
+	*count
+}
 
 // row is a row of gq.ready, gq.held or gq.done.
 type row struct {
@@ -495,19 +504,43 @@ func (tx *txn) countJob(queue string, s *gq.State, n int64) {
 }
 
 func (tx *txn) count(at place, n, units int64) {
-	if tx.moves == nil {
-		tx.moves = make(map[place]count)
+	c := tx.counted(at)
+	c.jobs += n
+	c.units += units
+	if n <= 0 || c.entered {
+		return
 	}
-	c := tx.moves[at]
-	tx.moves[at] = count{c.jobs + n, c.units + units}
+	c.entered = true
 	switch {
-	case n <= 0 || at.status.Held(): // a held job cannot be claimed and frees no capacity
+	case at.status.Held(): // a held job cannot be claimed and frees no capacity
 	case at.status.Terminal():
 		tx.changes.free(at.queue)
 	default:
 		tx.changes.open(at.queue)
 	}
 }
+
+// counted returns the count of a place.
+func (tx *txn) counted(at place) *count {
+	for i := range tx.lately {
+		if l := &tx.lately[i]; l.count != nil && l.place == at {
+			return l.count
+		}
+	}
+	if tx.moves == nil {
+		tx.moves = make(map[place]*count)
+	}
+	c := tx.moves[at]
+	if c == nil {
+		c = new(count)
+		tx.moves[at] = c
+	}
+	tx.lately[1], tx.lately[0] = tx.lately[0], countOf{at, c}
+	return c
+}
+
+// forgetCounts drops the counts, which were written or do not apply.
+func (tx *txn) forgetCounts() { tx.moves, tx.lately = nil, [2]countOf{} }
 
 // signed maps unsigned numbers to bigint and keeps their order.
 func signed(n uint64) int64 { return int64(n ^ 1<<63) }

@@ -153,15 +153,16 @@ func (tx *txn) prepareChanges(ctx context.Context, c *changes, updates []store.U
 	} else if rows, err = tx.lock(ctx, seqs, "UPDATE"); err == nil {
 		_, err = tx.lockStarts(ctx, rows, 0)
 	}
-	c.found(rows)
+	c.rows = bySequence(rows)
 	return err
 }
 
-func (c *changes) found(rows []*row) {
-	c.rows = make(map[int64]*row, len(rows))
+func bySequence(rows []*row) map[int64]*row {
+	found := make(map[int64]*row, len(rows))
 	for _, r := range rows {
-		c.rows[int64(r.state.Sequence)] = r
+		found[int64(r.state.Sequence)] = r
 	}
+	return found
 }
 
 // heldByNumber reads and locks held jobs, like the first pass of livingIn.
@@ -210,17 +211,15 @@ func (tx *txn) prepareLeased(ctx context.Context, c *changes, updates []store.Up
 		return nil, errMoved
 	}
 	starting := slices.ContainsFunc(rows, func(r *row) bool { return r.state.Status == gq.StatusClaimed })
-	leases := make(map[int64]gq.LeaseID, len(rows))
-	for _, r := range rows {
-		leases[int64(r.state.Sequence)] = r.state.Lease.ID
-	}
-	// A different lease may be one that this store has not made: it may be of any job.
-	current := len(rows) == len(sorted)
-	for i := range updates {
-		current = current && leases[seqs[i]] == updates[i].Lease
-	}
-	if !current {
+	if len(rows) < len(sorted) {
 		return seqs, nil
+	}
+	found := bySequence(rows)
+	for i := range updates {
+		if found[seqs[i]].state.Lease.ID != updates[i].Lease {
+			// This store may not have made the lease: it may be of any job.
+			return seqs, nil
+		}
 	}
 	if !slices.ContainsFunc(updates, func(u store.Update) bool { return !u.Settles }) {
 		for _, r := range rows {
@@ -233,7 +232,7 @@ func (tx *txn) prepareLeased(ctx context.Context, c *changes, updates []store.Up
 			return nil, err
 		}
 	}
-	c.found(rows)
+	c.rows = found
 	return seqs, nil
 }
 
