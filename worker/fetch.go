@@ -8,6 +8,7 @@ import (
 
 	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/internal/retry"
+	"github.com/gopherqueue/gq/internal/wake"
 )
 
 const (
@@ -31,17 +32,38 @@ func (w *Worker) fetch(ctx context.Context, f *fetcher) {
 			}
 			continue
 		}
-		err := w.claim(ctx, f, n, wait)
+		jobs, took, err := w.claim(ctx, f, n, wait)
 		if ctx.Err() != nil {
 			return
 		}
 		outage.record(err)
 		if err == nil {
 			failures = 0
+			f.busy, f.took = jobs == n, took
+			f.eager = f.busy || wait > 0 && jobs > 0
+			if jobs == maxBatch {
+				wake.Up(f.more)
+			}
 			continue
 		}
 		failures++
 		retry.Pause(ctx, retry.Delay(failures, retryFirst, retryMost))
+	}
+}
+
+// fetchAhead claims jobs beside fetch as long as claims get as many jobs as one call may have. So
+// the queue works on one claim while this worker starts the jobs of another.
+func (w *Worker) fetchAhead(ctx context.Context, f *fetcher) {
+	for {
+		select {
+		case <-f.more:
+		case <-ctx.Done():
+			return
+		}
+		for full := true; full && ctx.Err() == nil && w.slots.takeAll(f, maxBatch); {
+			jobs, _, err := w.claim(ctx, f, maxBatch, 0)
+			full = err == nil && jobs == maxBatch // fetch repeats the call and reports its error
+		}
 	}
 }
 
@@ -69,8 +91,9 @@ func (w *Worker) reserve(f *fetcher) (n int, wait time.Duration) {
 	}
 }
 
-// claim claims jobs once, starts their handlers and frees the slots that it did not use.
-func (w *Worker) claim(ctx context.Context, f *fetcher, n int, wait time.Duration) error {
+// claim claims jobs once, starts their handlers and frees the slots that it did not use. It
+// returns how many jobs it got and how long the call took.
+func (w *Worker) claim(ctx context.Context, f *fetcher, n int, wait time.Duration) (got int, took time.Duration, err error) {
 	ctx, cancel := context.WithTimeout(ctx, wait+callTimeout)
 	defer cancel()
 	asked := time.Now()
@@ -81,11 +104,9 @@ func (w *Worker) claim(ctx context.Context, f *fetcher, n int, wait time.Duratio
 	})
 	if err != nil {
 		w.slots.give(f, n)
-		return err
+		return 0, 0, err
 	}
 	received := time.Now()
-	f.busy, f.took = len(jobs) == n, received.Sub(asked)
-	f.eager = f.busy || wait > 0 && len(jobs) > 0
 	stopped := ctx.Err() != nil // the worker still has to release the jobs
 	started := 0
 	for i := range jobs {
@@ -104,7 +125,7 @@ func (w *Worker) claim(ctx context.Context, f *fetcher, n int, wait time.Duratio
 		}
 	}
 	w.slots.give(f, n-started)
-	return nil
+	return len(jobs), received.Sub(asked), nil
 }
 
 // outage logs the first of several consecutive failures, and the first success after them.

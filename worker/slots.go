@@ -24,6 +24,7 @@ type slots struct {
 type fetcher struct {
 	QueueSet
 	wake chan struct{} // buffered; signals that slots may be free
+	more chan struct{} // buffered; signals that a second claim would get jobs
 
 	free int // guarded by slots.mu
 
@@ -36,7 +37,7 @@ type fetcher struct {
 func newSlots(c Config) *slots {
 	s := &slots{shared: c.shared(), free: c.Slots, backlog: max(2*c.Slots, 16)}
 	for _, f := range c.QueueSets {
-		s.fetchers = append(s.fetchers, &fetcher{QueueSet: f, wake: make(chan struct{}, 1), free: f.Slots, eager: true})
+		s.fetchers = append(s.fetchers, &fetcher{QueueSet: f, wake: make(chan struct{}, 1), more: make(chan struct{}, 1), free: f.Slots, eager: true})
 	}
 	return s
 }
@@ -49,6 +50,18 @@ func (s *slots) take(f *fetcher, most int) int {
 	f.free -= n
 	s.free -= n
 	return n
+}
+
+// takeAll reserves n slots and reports whether that many were available.
+func (s *slots) takeAll(f *fetcher, n int) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.availableLocked(f) < n {
+		return false
+	}
+	f.free -= n
+	s.free -= n
+	return true
 }
 
 func (s *slots) availableLocked(f *fetcher) int {

@@ -35,7 +35,7 @@ func (w *Worker) Step(ctx context.Context) (ran bool, err error) {
 	before := w.Stats().Claimed
 	for _, f := range w.slots.fetchers {
 		if n := w.slots.take(f, 1); n > 0 {
-			err = w.claim(ctx, f, n, 0)
+			_, _, err = w.claim(ctx, f, n, 0)
 		}
 		if ran = w.Stats().Claimed > before; ran || err != nil {
 			break

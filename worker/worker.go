@@ -117,6 +117,9 @@ func (w *Worker) Run(ctx context.Context) error {
 	w.log.Info("worker started", slog.String("worker", w.Name()), slog.Int("slots", w.config.Slots))
 	for _, f := range w.slots.fetchers {
 		fetchers.Go(func() { w.fetch(ctx, f) })
+		if f.Slots > maxBatch && !w.slots.shared { // queue sets that compete for slots get one claim each
+			fetchers.Go(func() { w.fetchAhead(ctx, f) })
+		}
 	}
 	fetchers.Wait()
 

@@ -16,6 +16,7 @@ type batcher[In, Out any] struct {
 	weight func(*In) int   // of an item; a transaction ends with the call that reaches maxWeight
 	most   int             // maximum number of transactions in flight
 	heavy  int             // waiting weight that justifies a second transaction
+	beside func(*In) bool  // whether an item may run beside another transaction; nil means all
 	firm   func(*In) bool  // do waits for its shared transaction even if ctx ends; nil means none
 	all    *sync.WaitGroup // the goroutines of the store
 
@@ -44,6 +45,7 @@ const (
 	heavyInserts = 32
 	heavyGets    = 64
 	heavyUpdates = 256
+	heavyClaims  = 1000
 )
 
 // do runs items together with those of other callers. If ctx ends first, their outcome is
@@ -87,6 +89,9 @@ func (l *batcher[In, Out]) weighty() bool {
 	weight := 0
 	for _, c := range l.waiting {
 		for i := range c.items {
+			if l.beside != nil && !l.beside(&c.items[i]) {
+				return false
+			}
 			if weight += l.weight(&c.items[i]); weight >= l.heavy {
 				return true
 			}
@@ -129,6 +134,10 @@ func (l *batcher[In, Out]) linger() {
 func (l *batcher[In, Out]) gather() []*call[In, Out] {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if l.beside != nil && l.flights > 1 && !l.weighty() {
+		l.flights-- // the other flight takes the waiting calls
+		return nil
+	}
 	n, weight := 0, 0
 	for n < len(l.waiting) && weight < maxWeight {
 		for i := range l.waiting[n].items {

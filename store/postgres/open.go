@@ -3,6 +3,7 @@ package postgres
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -93,9 +94,10 @@ func open(ctx context.Context, settings *pgxpool.Config, dialect *dialect, cfg s
 	s.updates = batcher[store.Update, store.Updated]{
 		run: s.update, most: 2, heavy: heavyUpdates, all: &s.under, weight: func(u *store.Update) int { return 1 + len(u.Spawn) },
 	}
-	// Claims that share a transaction do not wait for each other's locks.
+	// Claims that share a transaction do not wait for each other's locks on limited queues.
 	s.claims = batcher[store.Claim, store.Claimed]{
-		run: s.claim, most: 1, all: &s.under, weight: func(c *store.Claim) int { return c.N },
+		run: s.claim, most: 2, heavy: heavyClaims, all: &s.under, weight: func(c *store.Claim) int { return c.N },
+		beside: func(c *store.Claim) bool { return !slices.ContainsFunc(c.Queues, s.limited.has) },
 	}
 	s.gets = batcher[getting, store.Found]{
 		run: s.get, most: 2, heavy: heavyGets, all: &s.under, weight: func(*getting) int { return 1 },
