@@ -149,7 +149,7 @@ func (m *memory) claimLocked(req gq.ClaimRequest) (jobs []gq.Job, err error) {
 		if !machine.Claimable(&j.State, now) || !slices.Contains(req.Queues, j.Spec.Queue) || !slices.Contains(req.Types, j.Spec.Type) {
 			continue
 		}
-		grant := machine.Grant{Lease: machine.NewLeaseID(m.random()), Worker: req.Worker, Start: true, TTL: req.TTL}
+		grant := machine.Grant{Lease: machine.NewLeaseID(m.random()), Worker: req.Worker, Start: true, TTL: req.TTL, DefaultTTL: req.DefaultTTL}
 		if j.State, _, err = machine.Claim(j.State, grant, now); err != nil {
 			return nil, err
 		}

@@ -111,7 +111,10 @@ func TestResilientVerdicts(t *testing.T) {
 			bubble(t, func(f *fixture) {
 				f.handle(func(context.Context, *worker.Run) error { return c.err })
 				f.run()
-				id := f.work(func(p *gq.Policy) { *p = gq.PresetResilient.Policy() })
+				id := f.work(func(p *gq.Policy) {
+					*p = gq.PresetResilient.Policy()
+					p.Backoff.Jitter = gq.JitterNone
+				})
 				synctest.Wait()
 				f.wantStatus(id, c.status)
 			})
