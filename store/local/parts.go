@@ -1,18 +1,23 @@
 package local
 
-import "github.com/cockroachdb/pebble/v2"
+import (
+	"github.com/cockroachdb/pebble/v2"
+
+	"github.com/gopherqueue/gq"
+)
 
 // A commit is built in parts by kind of record. Pebble inserts the records of a batch
 // into its table in memory in their order, and finds the place of a record at once if it
-// directly follows the one before. Records of new and of finished jobs do if they are not
-// mixed with others.
+// directly follows the one before. Records of jobs often do if kinds are not mixed.
 //
 // All changes of a key are in the same part, in order, except that partNew comes before
-// partOther.
+// partLive.
 const (
 	partSpecs = iota
 	partNew   // first states of jobs
+	partLive  // later states, and removals
 	partDone
+	partIDs
 	partOther
 	partCount
 )
@@ -22,8 +27,12 @@ func (tx *txn) part(prefix byte) *pebble.Batch {
 	switch prefix {
 	case prefixSpec:
 		return tx.parts[partSpecs]
+	case prefixLive:
+		return tx.parts[partLive]
 	case prefixDone:
 		return tx.parts[partDone]
+	case prefixID:
+		return tx.parts[partIDs]
 	}
 	return tx.parts[partOther]
 }
@@ -53,7 +62,7 @@ func (tx *txn) size() (bytes int) {
 	for _, b := range tx.parts {
 		bytes += b.Len()
 	}
-	return bytes
+	return bytes + len(tx.ids)*(1+len(gq.JobID{})+doneKeySize)
 }
 
 func (tx *txn) empty() bool {

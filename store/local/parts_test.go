@@ -1,6 +1,7 @@
 package local
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -13,11 +14,12 @@ import (
 )
 
 // TestCommitIsOrderedByKind: jobs that are submitted or that end together have their
-// records of one kind next to each other.
+// records of one kind next to each other, and the ids of those that end are sorted.
 func TestCommitIsOrderedByKind(t *testing.T) {
 	var kinds string
+	var ids []string
 	s, err := open("db", Options{fs: vfs.NewMem(), OnCommit: func(commit []byte) {
-		kinds = ""
+		kinds, ids = "", nil
 		for r := batchrepr.Read(commit); ; {
 			_, key, _, ok, err := r.Next()
 			if err != nil {
@@ -27,6 +29,9 @@ func TestCommitIsOrderedByKind(t *testing.T) {
 				return
 			}
 			kinds += string(key[:1])
+			if key[0] == prefixID {
+				ids = append(ids, string(key[1:]))
+			}
 		}
 	}})
 	if err != nil {
@@ -35,7 +40,7 @@ func TestCommitIsOrderedByKind(t *testing.T) {
 	var groups []store.Group
 	for i := range 3 {
 		groups = append(groups, store.One(gq.Spec{
-			ID: machine.NewJobID([16]byte{1, byte(i)}), Type: "t", Queue: "q", Payload: gq.Payload{Data: []byte("{}"), ContentType: gq.JSON},
+			ID: machine.NewJobID([16]byte{1, byte(9 - i)}), Type: "t", Queue: "q", Payload: gq.Payload{Data: []byte("{}"), ContentType: gq.JSON},
 		}.WithDefaults()))
 	}
 	if _, err := s.Insert(t.Context(), groups); err != nil {
@@ -57,8 +62,11 @@ func TestCommitIsOrderedByKind(t *testing.T) {
 	if _, err := s.Update(t.Context(), updates); err != nil {
 		t.Fatal(err)
 	}
-	if want := "gggfhfhfhpd"; kinds != want {
+	if want := "fffggghhhpd"; kinds != want {
 		t.Errorf("completed jobs: %s, want %s", kinds, want)
+	}
+	if !slices.IsSorted(ids) {
+		t.Errorf("ids of completed jobs are not sorted: %x", ids)
 	}
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
