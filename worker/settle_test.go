@@ -45,9 +45,9 @@ func TestOutcomesAreSentAgain(t *testing.T) {
 				worker.HandleResult(f.mux, gq.NewKind[any, int]("work"), func(_ context.Context, job *worker.Job[any]) (int, error) { return job.Attempt(), nil })
 				fail(f.link, gq.ErrStoreFailed)
 				f.run()
-				id := f.work(nil)
+				id := f.work(patient)
 				after(time.Minute)
-				f.work(nil) // joins
+				f.work(patient) // joins
 				after(time.Minute)
 				fail(f.link, nil)
 				after(time.Minute)
@@ -103,7 +103,7 @@ func TestUnsettledOutcomesStopClaims(t *testing.T) {
 		})
 		f.link.setCut("settle", gq.ErrStoreFailed)
 		for range 100 {
-			f.work(nil)
+			f.work(patient)
 		}
 		f.run()
 		after(time.Minute)
@@ -180,3 +180,6 @@ func TestCheckpointsShareCalls(t *testing.T) {
 		}
 	})
 }
+
+// patient has a lease that outlives an outage of minutes.
+func patient(p *gq.Policy) { p.LeaseTTL = 10 * time.Minute }
