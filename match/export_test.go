@@ -29,19 +29,17 @@ func Looked(in *Input) int {
 	return r.looked
 }
 
-// FirstOfPairs returns the first bytes of the pair hashes of jobs with a provider, as a
-// round computes them; with plainly, without the shortcut through the digest's state.
-func FirstOfPairs(s Seed, provider string, jobs []string, plainly bool) (list []uint64) {
-	p := newPairs(s)
-	if plainly {
-		p.digest = nil
+// HashesOf returns the hashes that the round of an input compares, by provider and job.
+func HashesOf(in *Input) map[[2]string]uint64 {
+	r := newRound(in)
+	r.run()
+	hashes := make(map[[2]string]uint64)
+	for place, known := range r.hashes {
+		for row, h := range known {
+			if h != 0 {
+				hashes[[2]string{r.candidates[row].job.ID, r.order[place].ID}] = h
+			}
+		}
 	}
-	p.of(provider)
-	for _, j := range jobs {
-		list = append(list, p.first(j))
-	}
-	return list
+	return hashes
 }
-
-// StateIsDigest reports whether the fast hash is used.
-var StateIsDigest = stateIsDigest

@@ -5,12 +5,13 @@ import (
 	"cmp"
 	"slices"
 	"strings"
+
+	"github.com/gopherqueue/gq/internal/sha256batch"
 )
 
 // candidate is a job that the round may assign.
 type candidate struct {
 	job   *Job
-	id    string // the job's id, kept here for hashing
 	score int64
 	shape *shape // set on first use
 	taken bool   // removed from the queue
@@ -24,6 +25,7 @@ type candidate struct {
 type round struct {
 	*supply
 	seed       Seed
+	seedText   string
 	candidates []candidate
 	queue      []*candidate // by score, then time, then id
 	lane       []*candidate // cheap jobs by time, then id
@@ -35,10 +37,12 @@ type round struct {
 	inPlay []*shape     // buffer: the shapes of the group
 	anyone set          // buffer: providers that fit any of them
 	rivals []int32      // buffer: rows of jobs that compete for a slot; the lowest hash wins
-	pairs  pairs
 
-	hashes [][]uint64 // by place and row, computed where slots were scarce; 0 is unknown
-	hashed int        // number of allocated hashes
+	hasher  *sha256batch.Hasher
+	ids     []string   // of the candidates' jobs, by row
+	hashes  [][]uint64 // by place and row, computed where slots were scarce; 0 is unknown
+	hashed  int        // number of allocated hashes
+	missing []int32    // buffer: rows whose hashes are not known yet
 }
 
 // maxHashed limits the memory for hashes to 64 MiB. They are kept because a group is
@@ -46,14 +50,16 @@ type round struct {
 const maxHashed = 8 << 20
 
 func newRound(in *Input) *round {
-	r := &round{seed: in.Seed(), budget: int(min(in.Policy.BatchSize, int64(len(in.Jobs))))}
+	seed := in.Seed()
+	r := &round{seed: seed, seedText: seed.String(), budget: int(min(in.Policy.BatchSize, int64(len(in.Jobs))))}
 	r.choose(in)
 	jobs := make([]*Job, len(r.candidates))
+	r.ids = make([]string, len(r.candidates))
 	for i := range r.candidates {
-		jobs[i] = r.candidates[i].job
+		jobs[i], r.ids[i] = r.candidates[i].job, r.candidates[i].job.ID
 	}
 	r.supply = newSupply(in, r.seed, jobs)
-	r.pairs = newPairs(r.seed)
+	r.hasher = sha256batch.New()
 	r.anyone = newSet(len(r.order))
 	r.hashes = make([][]uint64, len(r.order))
 	return r
@@ -89,7 +95,7 @@ func (r *round) choose(in *Input) {
 	add := func(i int, cached int64) *candidate {
 		j := &in.Jobs[i]
 		r.candidates = append(r.candidates, candidate{
-			job: j, id: j.ID, score: cached + now, place: -1, row: int32(len(r.candidates)),
+			job: j, score: cached + now, place: -1, row: int32(len(r.candidates)),
 			units: j.Units, picky: len(j.Excluded) > 0 || in.Policy.Quotas.RequesterMax > 0,
 		})
 		return &r.candidates[len(r.candidates)-1]
@@ -293,9 +299,6 @@ func (r *round) share(place int) (given int) {
 	if slots == 1 {
 		first = r.winner(place, known)
 	} else {
-		for _, row := range r.rivals {
-			r.hash(known, row)
-		}
 		first = lowest(r.rivals, int(min(slots, int64(len(r.rivals)))), lower)
 	}
 	given = r.give(place, first)
@@ -306,9 +309,9 @@ func (r *round) share(place int) (given int) {
 	return given
 }
 
-// known returns the cached hashes of pairs with a provider, allocating them if needed.
+// known returns the hashes of pairs with a provider, by row. It computes those of the
+// rivals that are missing; others may be 0.
 func (r *round) known(place int) []uint64 {
-	r.pairs.of(r.order[place].ID)
 	known := r.hashes[place]
 	if known == nil {
 		if r.hashed += len(r.candidates); r.hashed > maxHashed {
@@ -318,29 +321,27 @@ func (r *round) known(place int) []uint64 {
 		known = make([]uint64, len(r.candidates))
 		r.hashes[place] = known
 	}
-	return known
-}
-
-// hash returns the hash of a job with the provider that known belongs to.
-func (r *round) hash(known []uint64, row int32) uint64 {
-	if known[row] == 0 {
-		known[row] = r.pairs.first(r.candidates[row].id)
+	r.missing = r.missing[:0]
+	for _, row := range r.rivals {
+		if known[row] == 0 {
+			r.missing = append(r.missing, row)
+		}
 	}
-	return known[row]
+	if len(r.missing) > 0 {
+		r.hasher.SetEnding("|", r.order[place].ID, "|", r.seedText)
+		r.hasher.Sum64(known, r.ids, r.missing)
+	}
+	return known
 }
 
 // winner moves the rival with the lowest hash to the front. Usually many jobs compete for
 // one slot, so this case has its own loop.
 func (r *round) winner(place int, known []uint64) []int32 {
 	best := 0
-	least := r.hash(known, r.rivals[0])
-	for i := 1; i < len(r.rivals); i++ {
-		h := known[r.rivals[i]]
-		if h == 0 {
-			h = r.hash(known, r.rivals[i])
-		}
-		if h <= least && (h < least || r.lower(place, known, r.rivals[i], r.rivals[best]) < 0) {
-			best, least = i, h
+	least := known[r.rivals[0]]
+	for i, row := range r.rivals[1:] {
+		if h := known[row]; h <= least && (h < least || r.lower(place, known, row, r.rivals[best]) < 0) {
+			best, least = i+1, h
 		}
 	}
 	r.rivals[0], r.rivals[best] = r.rivals[best], r.rivals[0]
