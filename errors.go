@@ -74,6 +74,7 @@ var (
 	ErrStaleLease  = sentinel(KindStaleLease, "stale_lease", "stale lease: it expired or another worker holds the job")
 	ErrDuplicateID = sentinel(KindDuplicate, "duplicate_id", "a job with this id already exists")
 	ErrKeyReused   = sentinel(KindConflict, "key_reused", "idempotency key already used for a job with different content")
+	ErrNotUnique   = sentinel(KindConflict, "not_unique", "another job holds the key")
 	ErrQueueFull   = sentinel(KindExhausted, "queue_full", "the queue has reached its depth limit")
 	ErrTooMany     = sentinel(KindExhausted, "too_many", "limit reached")
 	ErrNoCapacity  = sentinel(KindExhausted, "no_capacity", "the pool has no capacity left for the job")

@@ -25,9 +25,9 @@ type GraphJob struct {
 
 // SubmitResult is the result of one submission: the state of the job, or an error.
 type SubmitResult struct {
-	State    State // of the new job, or of the existing job with the same idempotency key
-	Existing bool  // idempotency key already used; State is that of the existing job
-	Same     bool  // the existing job has the same content
+	State    State // of the new job, or of the existing job with the same key
+	Existing bool  // another job holds the key; State is that of the existing job
+	Same     bool  // the existing job has the same content, or the submission is unique and accepts any
 	Err      error
 }
 

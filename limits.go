@@ -23,6 +23,8 @@ const (
 	MaxTagBytes         = 1024      // a tag's key and value together
 	MaxAttributes       = 64        // attributes of one job
 	MaxCapabilities     = 16        // capabilities one job requires
+	MaxUniqueFields     = 16        // UniqueRule.Fields
+	MaxFollowers        = 1000      // jobs that wait for a job which is replaced
 	MaxCorrelationBytes = 256       // correlation id
 	MaxURLBytes         = 2048      // callback URL
 	MaxMessageBytes     = 4096      // a failure's message; longer ones are truncated

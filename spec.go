@@ -42,6 +42,7 @@ type Spec struct {
 	Policy    Policy    // zero is the queue's
 	Overrides overrides // parts of the policy that options set; the engine applies and clears them
 	Key       IdempotencyKey
+	Unique    UniqueRule    // zero is not unique beyond the idempotency key
 	RunAt     time.Time     // earliest first attempt; zero is immediately
 	Delay     time.Duration // minimum time between submission and first attempt, in addition to RunAt
 	DependsOn []Dependency
@@ -56,6 +57,7 @@ type Spec struct {
 
 	Attributes map[string]string // stored for the API that set them, not interpreted
 	ReplayOf   JobID             // the finished job that this one replays
+	Replaces   JobID             // the waiting job that this one replaced; assigned by the queue
 
 	Metadata Metadata // as submitted; Job.Metadata has the current values
 }
@@ -74,8 +76,8 @@ func (m Metadata) Equal(o Metadata) bool {
 		m.CallbackURL == o.CallbackURL && maps.Equal(m.Tags, o.Tags)
 }
 
-// WithDefaults fills in empty fields: queue, policy, priority, content type, key scope, and
-// the JSON value null for a missing payload. It also sorts Requires.
+// WithDefaults fills in empty fields: queue, policy, priority, content type, key scope,
+// the rest of a unique rule, and the JSON value null for a missing payload. It also sorts Requires.
 func (s Spec) WithDefaults() Spec {
 	if s.Queue == "" {
 		s.Queue = DefaultQueue
@@ -92,6 +94,7 @@ func (s Spec) WithDefaults() Spec {
 	if len(s.Payload.Data) == 0 && s.Payload.ContentType == JSON {
 		s.Payload.Data = []byte("null")
 	}
+	s.Unique = s.Unique.withDefaults()
 	if s.Key.Name != "" && s.Key.Scope == "" {
 		s.Key.Scope = s.Type
 	}

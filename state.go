@@ -45,6 +45,7 @@ type State struct {
 	Failure         *Failure // of the last failed attempt; nil if no attempt failed
 	Cancellation    Cancellation
 	Reason          string // why the job ended, unless its handler ended it
+	ReplacedBy      JobID  // the job that took its place; see Spec.Replaces
 	ResultBytes     int
 	CheckpointBytes int
 	Checkpoints     int // saved so far

@@ -27,7 +27,8 @@ func CheckSpec(s *gq.Spec, l gq.Limits) error {
 	checkName("content_type", s.Payload.ContentType, true, &f)
 	checkPayload(s.Payload, l, &f)
 	checkPolicy(&s.Policy, "policy", &f)
-	checkKey(s.Key, s.Policy.IdempotencyWindow, &f)
+	checkKey(s.Key, s.Policy.IdempotencyWindow, !s.Unique.IsZero(), &f)
+	checkUnique(s, &f)
 	if s.Delay < 0 || s.Delay > gq.MaxDuration {
 		f.add("delay", "%v is not between 0 and %v", s.Delay, gq.MaxDuration)
 	}
@@ -105,7 +106,7 @@ func checkMetadata(m gq.Metadata, f *faults) {
 	}
 }
 
-func checkKey(k gq.IdempotencyKey, window time.Duration, f *faults) {
+func checkKey(k gq.IdempotencyKey, window time.Duration, unique bool, f *faults) {
 	if k.Name == "" {
 		if k.Scope != "" || k.Fingerprint != 0 {
 			f.add("idempotency_key", "a scope or fingerprint needs a key")
@@ -118,7 +119,7 @@ func checkKey(k gq.IdempotencyKey, window time.Duration, f *faults) {
 		f.add("idempotency_key", "%d characters are more than %d", n, gq.MaxKeyRunes)
 	}
 	checkName("idempotency_scope", k.Scope, true, f)
-	if window == 0 {
+	if window == 0 && !unique {
 		f.add("policy.idempotency_window", "a job with an idempotency key needs a window above 0")
 	}
 }

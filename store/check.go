@@ -31,6 +31,7 @@ func CheckGroup(g Group, l gq.Limits) error {
 			faults = append(faults, f)
 		}
 	}
+	faults = append(faults, uniqueFaults(g)...)
 	if size > gq.MaxGroupBytes {
 		faults = append(faults, gq.Fault{Field: "jobs", Problem: fmt.Sprintf("the payloads have %d bytes together, more than %d", size, gq.MaxGroupBytes)})
 	}

@@ -63,6 +63,7 @@ func CopySpec(s gq.Spec) gq.Spec {
 	s.Payload.Data = bytes.Clone(s.Payload.Data)
 	s.DependsOn = slices.Clone(s.DependsOn)
 	s.Requires = slices.Clone(s.Requires)
+	s.Unique.Fields = slices.Clone(s.Unique.Fields)
 	s.Attributes = maps.Clone(s.Attributes)
 	s.Metadata.Tags = maps.Clone(s.Metadata.Tags)
 	return s

@@ -68,13 +68,20 @@ type Writer interface {
 	// spec has an id and its defaults filled in. Within a group, dependencies may
 	// name members in any order.
 	//
-	// If a job's idempotency key is already used, the job is not inserted: its
-	// answer names the job that has the key, and dependencies within the group
-	// refer to that job. If two members of a group share a key, the second one
-	// resolves to the first.
+	// If a job's key is recorded for another job, [machine.Collide] decides. Usually the
+	// job is not inserted: its answer names the job that has the key, and dependencies
+	// within the group refer to that job. If two members of a group share a key, the
+	// second one resolves to the first. A key stays recorded until another job takes it
+	// or its job is removed; a change of a job's status writes nothing about its key.
+	//
+	// A job whose spec names another one in Replaces takes its place, and so does a job
+	// that replaces the holder of its key. The old job is cancelled in the same commit
+	// ([machine.Replace]), each names the other, and jobs that wait for the old one wait
+	// for the new one from then on.
 	//
 	// Item errors: [gq.ErrInvalid] with every fault, [gq.ErrDuplicateID],
-	// [gq.ErrQueueFull], [gq.ErrTooMany] for a queue beyond [gq.MaxQueues],
+	// [gq.ErrNotUnique], [gq.ErrNotFound] and [gq.ErrIllegalMove] for a job that cannot be
+	// replaced, [gq.ErrQueueFull], [gq.ErrTooMany] for a queue beyond [gq.MaxQueues],
 	// [gq.ErrDiskFull].
 	Insert(ctx context.Context, groups []Group) ([]Inserted, error)
 
@@ -281,6 +288,10 @@ type Group struct {
 	// store may give the jobs other ids, which the answer tells.
 	Mint bool
 
+	// Authorize, if there is one, is asked with the queue of each existing job that the group
+	// would replace or postpone. Its error refuses the group. It must be pure.
+	Authorize func(queue string) error
+
 	// Claim, if the group is one job, may be served in the same commit, as if it came right
 	// after it. A store does so only where that costs less than a claim of its own, and
 	// never waits for it. [Inserted] tells what it got; otherwise it was not tried. The call
@@ -301,8 +312,8 @@ type Inserted struct {
 // Placed tells where a submitted job ended up.
 type Placed struct {
 	State    gq.State // of the inserted job, or of the one that had the key
-	Existing bool     // the idempotency key was already used
-	Same     bool     // by a submission with the same fingerprint
+	Existing bool     // another job holds the key
+	Same     bool     // with the same fingerprint, or the submission accepts any
 }
 
 // Ref names a job, either by its id or by any lease it ever had.

@@ -113,6 +113,7 @@ var states = rapid.Custom(func(r *rapid.T) gq.State {
 		Version:  gq.LeaseVersion(maybe(rapid.Uint64()).Draw(r, "version")),
 		Progress: maybe(rapid.Float64Range(0, 1)).Draw(r, "progress"), Note: maybe(texts).Draw(r, "note"), Reason: maybe(texts).Draw(r, "reason"),
 		ResultBytes: maybe(numbers).Draw(r, "result"), CheckpointBytes: maybe(numbers).Draw(r, "checkpoint"), Checkpoints: maybe(numbers).Draw(r, "checkpoints"),
+		ReplacedBy: maybe(jobIDs).Draw(r, "replaced by"),
 		Cancellation: gq.Cancellation{
 			RequestedAt: maybe(times).Draw(r, "requested"), DeliveredAt: maybe(times).Draw(r, "delivered"),
 			HonouredAt: maybe(times).Draw(r, "honoured"), Reason: maybe(texts).Draw(r, "cancel reason"),
@@ -159,6 +160,13 @@ var specs = rapid.Custom(func(r *rapid.T) gq.Spec {
 		LimitKey: maybe(texts).Draw(r, "limit key"), FairKey: maybe(texts).Draw(r, "fair key"),
 		Requester: maybe(texts).Draw(r, "requester"), Tier: maybe(texts).Draw(r, "tier"), MaxFee: maybe(amounts).Draw(r, "fee"),
 		Attributes: maybe(labels).Draw(r, "attributes"), ReplayOf: maybe(jobIDs).Draw(r, "replay of"), Metadata: metadata.Draw(r, "metadata"),
+	}
+	s.Replaces = maybe(jobIDs).Draw(r, "replaces")
+	if rapid.Bool().Draw(r, "unique") {
+		s.Unique = gq.UniqueRule{
+			While: rapid.SampledFrom(enum.All[gq.While]()).Draw(r, "while"), OnCollision: rapid.SampledFrom(enum.All[gq.OnCollision]()).Draw(r, "on collision"),
+			Period: maybe(durations).Draw(r, "period"), Fields: maybe(rapid.SliceOfN(texts, 1, gq.MaxUniqueFields)).Draw(r, "fields"),
+		}
 	}
 	if rapid.Bool().Draw(r, "keyed") {
 		s.Key = gq.IdempotencyKey{Scope: maybe(texts).Draw(r, "scope"), Name: texts.Draw(r, "name"), Fingerprint: rapid.Uint64().Draw(r, "fingerprint")}

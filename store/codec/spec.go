@@ -19,6 +19,8 @@ const (
 	hasMetadata
 	hasDelay
 	hasKeys
+	hasUnique
+	hasReplaces
 	specBits
 )
 
@@ -43,6 +45,9 @@ func AppendSpec(s *gq.Spec, b []byte) ([]byte, error) {
 		e.string(s.Key.Scope)
 		e.string(s.Key.Name)
 		e.fixed(s.Key.Fingerprint)
+	}
+	if has&hasUnique != 0 {
+		e.unique(&s.Unique)
 	}
 	if has&hasFirstRun != 0 {
 		e.fixed(uint64(s.RunAt.UnixNano()))
@@ -81,6 +86,9 @@ func AppendSpec(s *gq.Spec, b []byte) ([]byte, error) {
 	if has&hasReplayOf != 0 {
 		e.id(s.ReplayOf)
 	}
+	if has&hasReplaces != 0 {
+		e.id(s.Replaces)
+	}
 	if has&hasMetadata != 0 {
 		e.metadata(s.Metadata)
 	}
@@ -105,6 +113,8 @@ func specHas(s *gq.Spec) (bits uint64) {
 	set(hasKeys, s.LimitKey != "" || s.FairKey != "")
 	set(hasAttributes, len(s.Attributes) > 0)
 	set(hasReplayOf, !s.ReplayOf.IsZero())
+	set(hasUnique, !s.Unique.IsZero())
+	set(hasReplaces, !s.Replaces.IsZero())
 	set(hasMetadata, len(m.Tags) > 0 || m.CorrelationID != "" || m.CallbackURL != "")
 	return bits
 }
@@ -138,6 +148,9 @@ func Decode(s *gq.Spec, b []byte) error {
 	if has&hasKey != 0 {
 		s.Key = gq.IdempotencyKey{Scope: d.string(), Name: d.string(), Fingerprint: d.fixed()}
 		d.require(s.Key.Name != "", "empty key")
+	}
+	if has&hasUnique != 0 {
+		s.Unique = d.unique()
 	}
 	if has&hasFirstRun != 0 {
 		s.RunAt = time.Unix(0, int64(d.fixed())).UTC()
@@ -175,12 +188,36 @@ func Decode(s *gq.Spec, b []byte) error {
 	if has&hasReplayOf != 0 {
 		s.ReplayOf = d.id()
 	}
+	if has&hasReplaces != 0 {
+		s.Replaces = d.id()
+	}
 	if has&hasMetadata != 0 {
 		s.Metadata = d.metadata(s.Metadata.Priority)
 	}
 	d.require(specHas(s) == has, "empty field")
 	s.Payload.Data = d.bytes()
 	return d.end("spec")
+}
+
+func (e *encoder) unique(u *gq.UniqueRule) {
+	e.byte(byte(u.While)<<4 | byte(u.OnCollision))
+	e.uvarint(uint64(u.Period))
+	e.uvarint(uint64(len(u.Fields)))
+	for _, name := range u.Fields {
+		e.string(name)
+	}
+}
+
+func (d *decoder) unique() (u gq.UniqueRule) {
+	mixed := d.byte()
+	u.While, u.OnCollision, u.Period = gq.While(mixed>>4), gq.OnCollision(mixed&15), time.Duration(d.amount())
+	d.require(u.While.Valid() && u.OnCollision.Valid(), "unknown unique rule")
+	n := d.int()
+	d.require(n <= gq.MaxUniqueFields, "too many unique fields")
+	for range min(n, gq.MaxUniqueFields) {
+		u.Fields = append(u.Fields, d.string())
+	}
+	return u
 }
 
 func (e *encoder) metadata(m gq.Metadata) {

@@ -28,6 +28,7 @@ const (
 	hasAny
 	hasTurn
 	hasFirstLease // it was leased but never started
+	hasReplacedBy
 	stateBits
 )
 
@@ -107,6 +108,9 @@ func AppendMovableState(s *gq.State, b []byte) (state []byte, created int, err e
 	if has&hasReason != 0 {
 		e.string(s.Reason)
 	}
+	if has&hasReplacedBy != 0 {
+		e.id(s.ReplacedBy)
+	}
 	if has&hasBlobs != 0 {
 		e.uvarint(uint64(s.ResultBytes))
 		e.uvarint(uint64(s.CheckpointBytes))
@@ -143,6 +147,7 @@ func stateHas(s *gq.State) (bits uint64) {
 	set(hasFailure, s.Failure != nil)
 	set(hasCancel, s.Cancellation != gq.Cancellation{})
 	set(hasReason, s.Reason != "")
+	set(hasReplacedBy, !s.ReplacedBy.IsZero())
 	set(hasBlobs, s.ResultBytes != 0 || s.CheckpointBytes != 0 || s.Checkpoints != 0)
 	return bits
 }
@@ -225,6 +230,9 @@ func DecodeState(b []byte, sequence uint64, intern func(gq.Policy) *gq.Policy) (
 	}
 	if has&hasReason != 0 {
 		s.Reason = d.string()
+	}
+	if has&hasReplacedBy != 0 {
+		s.ReplacedBy = d.id()
 	}
 	if has&hasBlobs != 0 {
 		s.ResultBytes = d.int()

@@ -144,22 +144,11 @@ func (s *Store) checkGroup(g store.Group) error {
 		return err
 	}
 	for i := range g.Jobs {
-		if faults := s.checkWindow(&g.Jobs[i], ""); len(faults) > 0 {
+		if faults := store.CheckKeyTime(&g.Jobs[i], s.config.Retention, ""); len(faults) > 0 {
 			return &gq.InvalidError{Faults: faults}
 		}
 	}
 	return nil
-}
-
-// checkWindow rejects a key that could outlive its job.
-func (s *Store) checkWindow(spec *gq.Spec, prefix string) []gq.Fault {
-	window, kept := spec.Policy.IdempotencyWindow, s.config.Retention.Shortest()
-	if spec.Key.Name == "" || window <= kept {
-		return nil
-	}
-	return []gq.Fault{{
-		Field: prefix + "policy.idempotency_window", Problem: fmt.Sprintf("%v is longer than finished jobs are kept (%v)", window, kept),
-	}}
 }
 
 // parent is the job that a dependency refers to.

@@ -81,7 +81,7 @@ func (s *Store) checkUpdate(u *store.Update) error {
 	}
 	faults = append(faults, errs.FaultsOf(store.CheckSpawn(u.Spawn, s.config.Limits))...)
 	for i := range u.Spawn {
-		faults = append(faults, s.checkWindow(&u.Spawn[i], fmt.Sprintf("spawn[%d].", i))...)
+		faults = append(faults, store.CheckKeyTime(&u.Spawn[i], s.config.Retention, fmt.Sprintf("spawn[%d].", i))...)
 	}
 	if len(faults) > 0 {
 		return fmt.Errorf("update: %w", &gq.InvalidError{Faults: faults})

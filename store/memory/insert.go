@@ -3,6 +3,8 @@ package memory
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/gopherqueue/gq"
@@ -25,9 +27,17 @@ func (s *Store) Insert(ctx context.Context, groups []store.Group) ([]store.Inser
 	return answers, nil
 }
 
-// keyOf returns the idempotency key of a job without its fingerprint.
-func keyOf(s *gq.Spec) gq.IdempotencyKey {
-	return gq.IdempotencyKey{Scope: s.Key.Scope, Name: s.Key.Name}
+// arrival is a new job of a group.
+type arrival struct {
+	spec      gq.Spec
+	notBefore time.Time
+	replaces  *job // nil if it replaces none
+}
+
+// change is a job that a group changes: one that is replaced or postponed.
+type change struct {
+	next   gq.State
+	events []gq.Event
 }
 
 // insert adds a group. Members whose key is taken resolve to the job that has it.
@@ -35,39 +45,68 @@ func (s *Store) insert(g store.Group, now time.Time) ([]store.Placed, error) {
 	if err := store.CheckGroup(g, s.config.Limits); err != nil {
 		return nil, err
 	}
+	for i := range g.Jobs {
+		if faults := store.CheckKeyTime(&g.Jobs[i], s.config.Retention, ""); len(faults) > 0 {
+			return nil, &gq.InvalidError{Faults: faults}
+		}
+	}
 	placed := make([]store.Placed, len(g.Jobs))
 	owners := make([]gq.JobID, len(g.Jobs)) // of the keys that are taken
-	aliases := make(map[gq.JobID]gq.JobID)  // members that resolve to other jobs
+	aliases := make(map[gq.JobID]gq.JobID)  // members that resolve to other jobs, and jobs that members replace
 	first := make(map[gq.IdempotencyKey]*gq.Spec)
-	var fresh []gq.Spec
+	changes := make(map[*job]change)
+	var fresh []arrival
 	for i := range g.Jobs {
 		spec := &g.Jobs[i]
-		key := keyOf(spec)
-		use, used := s.keys[key]
-		member := first[key]
-		switch {
-		case key.Name == "":
-		case used && now.Before(use.until):
-			owners[i], placed[i].Same = use.job.spec.ID, use.fingerprint == spec.Key.Fingerprint
-		case member != nil:
-			owners[i], placed[i].Same = member.ID, member.Key.Fingerprint == spec.Key.Fingerprint
-		default:
-			first[key] = spec
+		c, holder := machine.Collision{Insert: true}, spec.Replaces
+		if key := store.KeyOf(spec); key.Name != "" {
+			if member := first[key]; member != nil {
+				owners[i], placed[i].Same = member.ID, spec.Unique.While != 0 || member.Key.Fingerprint == spec.Key.Fingerprint
+			} else if use, used := s.keys[key]; used {
+				c = machine.Collide(machine.KeyHolder{State: use.job.state, Fingerprint: use.fingerprint, While: use.while, Until: use.until}, spec, now)
+				if c.Replace {
+					holder = use.job.spec.ID
+				}
+				if owners[i], placed[i].Same = use.job.spec.ID, c.Same; c.Insert {
+					owners[i] = gq.JobID{}
+				}
+				if len(c.Events) > 0 {
+					if err := g.Authorized(use.job.spec.Queue); err != nil {
+						return nil, err
+					}
+					changes[use.job] = change{c.Next, c.Events}
+				}
+			}
+			if owners[i].IsZero() {
+				first[key] = spec
+			}
+		}
+		if c.Err != nil {
+			return nil, c.Err
 		}
 		if placed[i].Existing = !owners[i].IsZero(); placed[i].Existing {
 			aliases[spec.ID] = owners[i]
-		} else {
-			fresh = append(fresh, store.CopySpec(*spec))
+			continue
 		}
+		a := arrival{spec: store.CopySpec(*spec), notBefore: c.NotBefore}
+		if a.spec.Replaces = holder; !holder.IsZero() {
+			var err error
+			if a.replaces, err = s.takePlace(&g, spec.ID, holder, changes, now); err != nil {
+				return nil, err
+			}
+			aliases[holder] = spec.ID
+		}
+		fresh = append(fresh, a)
 	}
 	for i := range fresh {
-		for k := range fresh[i].DependsOn {
-			if to, ok := aliases[fresh[i].DependsOn[k].Job]; ok {
-				fresh[i].DependsOn[k].Job = to
+		deps := fresh[i].spec.DependsOn
+		for k := range deps {
+			if to, ok := aliases[deps[k].Job]; ok {
+				deps[k].Job = to
 			}
 		}
 	}
-	jobs, err := s.create(fresh, now)
+	jobs, err := s.create(fresh, changes, now)
 	if err != nil {
 		return nil, err
 	}
@@ -81,24 +120,50 @@ func (s *Store) insert(g store.Group, now time.Time) ([]store.Placed, error) {
 	return placed, nil
 }
 
-// create adds jobs whose keys are free, all or none. It keeps the specs.
-func (s *Store) create(specs []gq.Spec, now time.Time) ([]*job, error) {
-	graph, err := s.check(specs, now)
+// takePlace notes that a new job replaces another one, and returns that one.
+func (s *Store) takePlace(g *store.Group, by, id gq.JobID, changes map[*job]change, now time.Time) (*job, error) {
+	old := s.jobs[id]
+	if old == nil {
+		return nil, fmt.Errorf("replace job %s: %w", id, gq.ErrNotFound)
+	}
+	if err := g.Authorized(old.spec.Queue); err != nil {
+		return nil, err
+	}
+	if _, twice := changes[old]; twice {
+		return nil, store.ReplacedTwice(id)
+	}
+	next, events, err := machine.Replace(old.state, by, now)
+	changes[old] = change{next, events}
+	return old, err
+}
+
+// create adds jobs whose keys are free and makes the changes that come with them, all or
+// nothing. It keeps the specs.
+func (s *Store) create(fresh []arrival, changes map[*job]change, now time.Time) ([]*job, error) {
+	graph, err := s.check(fresh, now)
 	if err != nil {
 		return nil, err
 	}
-	member := make(map[gq.JobID]int, len(specs))
-	for i := range specs {
-		member[specs[i].ID] = i
+	member := make(map[gq.JobID]int, len(fresh))
+	followers := make(map[int][]dependent)
+	for i := range fresh {
+		member[fresh[i].spec.ID] = i
+		if old := fresh[i].replaces; old != nil {
+			followers[i], old.dependents = old.dependents, nil
+		}
 	}
-	jobs := make([]*job, len(specs))
-	for i := range specs {
-		j := &job{spec: specs[i], metadata: store.CopySpec(specs[i]).Metadata}
+	for _, old := range slices.SortedFunc(maps.Keys(changes), bySequence) {
+		s.write(old, changes[old].next, changes[old].events, now)
+	}
+	jobs := make([]*job, len(fresh))
+	for i := range fresh {
+		j := &job{spec: fresh[i].spec, dependents: followers[i]}
+		j.metadata = store.CopySpec(j.spec).Metadata
 		jobs[i] = j
 		s.sequence++
 		b := machine.Submission{
 			ID: j.spec.ID, Sequence: s.sequence, Policy: &j.spec.Policy, Own: j.spec.Metadata.Priority,
-			Depth: graph.Depth[i], RunAt: machine.FirstRun(&j.spec, now),
+			Depth: graph.Depth[i], RunAt: store.RunAt(&j.spec, fresh[i].notBefore, now),
 		}
 		for _, d := range j.spec.DependsOn {
 			if k, ok := member[d.Job]; ok {
@@ -123,8 +188,8 @@ func (s *Store) create(specs []gq.Spec, now time.Time) ([]*job, error) {
 		s.submitted.add(j)
 		s.list(j)
 		s.record(j, gq.State{}, events, now)
-		if key := keyOf(&j.spec); key.Name != "" {
-			s.keys[key] = keyUse{j, j.spec.Key.Fingerprint, now.Add(j.spec.Policy.IdempotencyWindow)}
+		if key := store.KeyOf(&j.spec); key.Name != "" {
+			s.keys[key] = keyUse{j, j.spec.Key.Fingerprint, j.spec.Unique.While, machine.KeyUntil(&j.spec, b.RunAt, now)}
 		}
 	}
 	for _, j := range jobs {
@@ -136,9 +201,11 @@ func (s *Store) create(specs []gq.Spec, now time.Time) ([]*job, error) {
 }
 
 // check returns why a group of new jobs cannot be added, or the properties of its graph.
-func (s *Store) check(specs []gq.Spec, now time.Time) (graph machine.GraphInfo, err error) {
-	nodes := make([]machine.Node, len(specs))
-	for i := range specs {
+func (s *Store) check(fresh []arrival, now time.Time) (graph machine.GraphInfo, err error) {
+	specs := make([]gq.Spec, len(fresh))
+	nodes := make([]machine.Node, len(fresh))
+	for i := range fresh {
+		specs[i] = fresh[i].spec
 		nodes[i] = machine.Node{ID: specs[i].ID, Priority: specs[i].Metadata.Priority, Dependencies: specs[i].DependsOn}
 		if s.jobs[specs[i].ID] != nil {
 			return graph, fmt.Errorf("job %s: %w", specs[i].ID, gq.ErrDuplicateID)
@@ -157,18 +224,30 @@ func (s *Store) check(specs []gq.Spec, now time.Time) (graph machine.GraphInfo, 
 	if err != nil {
 		return graph, err
 	}
-	return graph, s.room(specs)
+	for i := range fresh {
+		if old := fresh[i].replaces; old != nil {
+			if err := machine.CheckFollowers(&old.state, len(old.dependents), graph.Depth[i]); err != nil {
+				return graph, err
+			}
+		}
+	}
+	return graph, s.room(fresh)
 }
 
 // room returns an error if a queue would exceed its depth, or if there would be too many
 // queues.
-func (s *Store) room(specs []gq.Spec) error {
+func (s *Store) room(fresh []arrival) error {
 	added := make(map[string]int)
-	unknown := 0
-	for i := range specs {
-		queue := specs[i].Queue
-		if _, ok := s.queues[queue]; !ok && added[queue] == 0 {
-			if unknown++; len(s.queues)+unknown > gq.MaxQueues {
+	for i := range fresh {
+		if old := fresh[i].replaces; old != nil {
+			added[old.spec.Queue]--
+		}
+	}
+	unknown := make(map[string]bool)
+	for i := range fresh {
+		queue := fresh[i].spec.Queue
+		if _, ok := s.queues[queue]; !ok {
+			if unknown[queue] = true; len(s.queues)+len(unknown) > gq.MaxQueues {
 				return store.TooManyQueues(queue)
 			}
 		}

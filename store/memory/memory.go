@@ -84,6 +84,7 @@ type dependent struct {
 type keyUse struct {
 	job         *job
 	fingerprint uint64
+	while       gq.While
 	until       time.Time
 }
 

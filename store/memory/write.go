@@ -136,7 +136,7 @@ func (s *Store) remove(j *job) {
 	for _, id := range j.leases {
 		delete(s.leases, id)
 	}
-	if key := keyOf(&j.spec); s.keys[key].job == j {
+	if key := store.KeyOf(&j.spec); s.keys[key].job == j {
 		delete(s.keys, key)
 	}
 }

@@ -384,7 +384,7 @@ func (s *Store) checkUpdate(u *store.Update) error {
 	}
 	faults = append(faults, errs.FaultsOf(store.CheckSpawn(u.Spawn, s.cfg.Limits))...)
 	for i := range u.Spawn {
-		faults = append(faults, s.checkWindow(&u.Spawn[i], fmt.Sprintf("spawn[%d].", i))...)
+		faults = append(faults, store.CheckKeyTime(&u.Spawn[i], s.cfg.Retention, fmt.Sprintf("spawn[%d].", i))...)
 	}
 	if u.Apply == nil {
 		return errors.New("no function to apply")

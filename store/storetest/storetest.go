@@ -60,7 +60,7 @@ type Case struct {
 // Cases lists every case in the order in which they run.
 func Cases() []Case {
 	return slices.Concat(
-		insertCases, faultCases, keyCases, graphCases, payloadCases, memoryCases,
+		insertCases, faultCases, keyCases, uniqueCases, replaceCases, graphCases, payloadCases, memoryCases,
 		claimCases, filterCases, leaseCases, limitCases, keyLimitCases, poolCases, rateCases, fairCases,
 		updateCases, settleCases, fenceCases, blobCases, spawnCases,
 		dueCases, dependCases, listCases, countCases, eventCases,
