@@ -261,7 +261,7 @@ func (tx *txn) importJob(item *store.JobItem) (err error) {
 	if spec.Key.Name != "" {
 		h.flags |= flagKeyed
 		if !item.KeyUntil.IsZero() {
-			tx.set(keyKey(spec.Key), keyRecord{spec.ID, spec.Key.Fingerprint, item.KeyUntil.UnixNano()}.encode())
+			tx.set(keyKey(spec.Key), keyRecord{spec.ID, spec.Key.Fingerprint, spec.Unique.While, item.KeyUntil.UnixNano()}.encode())
 		}
 	}
 	if metadata, changed := item.ChangedMetadata(); changed {

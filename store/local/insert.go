@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/machine"
@@ -171,8 +172,10 @@ func (tx *txn) insert(g store.Group, encoded [][]byte, placed []store.Placed) st
 // checkedGroup is a group that has passed all checks.
 type checkedGroup struct {
 	placed []store.Placed
-	same   map[gq.JobID]gq.JobID // members that resolve to existing jobs
+	same   map[gq.JobID]gq.JobID // members that resolve to existing jobs, and jobs that members replace
 	graph  groupGraph
+
+	collisions []collision // members that do more than to be inserted or to resolve
 }
 
 // spawner is the job whose update spawns the group.
@@ -190,7 +193,7 @@ func (tx *txn) checkInsert(g store.Group, placed []store.Placed, b *spawner) (ch
 		return p, err
 	}
 	var err error
-	if p.same, err = tx.known(g, placed); err != nil {
+	if err = tx.known(g, &p, b); err != nil {
 		return p, err
 	}
 	if err := store.CheckRunTimes(g, tx.now, func(i int) bool { return placed[i].Existing }); err != nil {
@@ -199,7 +202,10 @@ func (tx *txn) checkInsert(g store.Group, placed []store.Placed, b *spawner) (ch
 	if p.graph, err = tx.resolveGraph(g, placed, p.same, b); err != nil {
 		return p, err
 	}
-	if err := tx.guardDepth(g, placed, b); err != nil {
+	if err := tx.checkFollowers(&p); err != nil {
+		return p, err
+	}
+	if err := tx.guardDepth(g, &p, b); err != nil {
 		return p, err
 	}
 	return p, tx.guardQueues(g)
@@ -208,8 +214,18 @@ func (tx *txn) checkInsert(g store.Group, placed []store.Placed, b *spawner) (ch
 // admit adds a group that was checked in this commit.
 func (tx *txn) admit(g store.Group, encoded [][]byte, p checkedGroup) {
 	tx.number(p.placed)
+	tx.settleCollisions(p)
 	for _, i := range p.graph.order {
-		tx.add(&p.placed[i].State, &g.Jobs[i], encoded[i], i, p.graph)
+		spec, raw, notBefore := &g.Jobs[i], encoded[i], time.Time{}
+		if c := p.collision(i); c != nil {
+			notBefore = c.notBefore
+			if c.replaced() && spec.Replaces.IsZero() {
+				spec = new(*spec)
+				spec.Replaces = c.job.id
+				raw, _ = codec.AppendSpec(spec, nil) // never fails
+			}
+		}
+		tx.add(&p.placed[i].State, spec, raw, i, p.graph, notBefore)
 	}
 	for i := range g.Jobs { // members that resolve to another member
 		if p.placed[i].Existing && p.placed[i].State.ID.IsZero() {
@@ -230,74 +246,6 @@ func (tx *txn) number(placed []store.Placed) {
 			placed[i].State.Sequence = tx.t.lastJob
 		}
 	}
-}
-
-// known finds members whose idempotency key belongs to an existing job or to an earlier
-// member, and rejects used ids.
-func (tx *txn) known(g store.Group, placed []store.Placed) (same map[gq.JobID]gq.JobID, err error) {
-	var first map[string]int // member by key
-	is := func(i int, id gq.JobID) {
-		if same == nil {
-			same = map[gq.JobID]gq.JobID{}
-		}
-		placed[i].Existing = true
-		same[g.Jobs[i].ID] = id
-	}
-	for i := range g.Jobs {
-		spec := &g.Jobs[i]
-		if spec.Key.Name != "" {
-			existing, found, err := tx.keyed(spec)
-			if err != nil {
-				return nil, err
-			}
-			if found {
-				is(i, existing.State.ID)
-				placed[i] = existing
-				continue
-			}
-			if k, ok := first[string(keyKey(spec.Key))]; ok {
-				is(i, g.Jobs[k].ID)
-				placed[i].Same = g.Jobs[k].Key.Fingerprint == spec.Key.Fingerprint
-				continue
-			}
-			if len(g.Jobs) > 1 {
-				if first == nil {
-					first = map[string]int{}
-				}
-				first[string(keyKey(spec.Key))] = i
-			}
-		}
-		if err := tx.unknown(spec.ID); err != nil {
-			return nil, err
-		}
-	}
-	return same, nil
-}
-
-// keyed finds the job with a spec's idempotency key.
-func (tx *txn) keyed(spec *gq.Spec) (p store.Placed, found bool, err error) {
-	key := keyKey(spec.Key)
-	record, ok := tx.key(key)
-	if !ok {
-		raw, err := tx.s.read(key)
-		if errors.Is(err, gq.ErrNotFound) {
-			return p, false, nil
-		}
-		if err != nil {
-			return p, false, err
-		}
-		if record, err = decodeKeyRecord(raw); err != nil {
-			return p, false, err
-		}
-	}
-	if record.expires <= tx.now.UnixNano() {
-		return p, false, nil
-	}
-	state, err := tx.find(record.id)
-	if errors.Is(err, gq.ErrNotFound) {
-		return p, false, nil
-	}
-	return store.Placed{State: state.At(tx.now), Existing: true, Same: record.fingerprint == spec.Key.Fingerprint}, err == nil, err
 }
 
 // find reads the state of a live or finished job.
@@ -420,15 +368,20 @@ func (tx *txn) parent(id gq.JobID, b *spawner) (parent, error) {
 }
 
 // guardDepth rejects a group that would exceed a queue's MaxDepth.
-func (tx *txn) guardDepth(g store.Group, placed []store.Placed, b *spawner) error {
+func (tx *txn) guardDepth(g store.Group, p *checkedGroup, b *spawner) error {
 	var more map[string]int64
 	for i := range g.Jobs {
 		q := tx.t.queues[g.Jobs[i].Queue]
-		if q == nil || q.config.MaxDepth == 0 || placed[i].Existing {
+		if q == nil || q.config.MaxDepth == 0 || p.placed[i].Existing {
 			continue
 		}
 		if more == nil {
 			more = map[string]int64{}
+			for _, c := range p.collisions { // a replaced job frees its place
+				if c.replaced() {
+					more[c.job.bucket.queue.config.Name]--
+				}
+			}
 			if b != nil && !b.next.Live() { // the spawning job ends and frees its place
 				more[b.job.bucket.queue.config.Name]--
 			}
@@ -456,14 +409,14 @@ func (tx *txn) guardQueues(g store.Group) error {
 }
 
 // add writes a checked job. Only the sequence number of its state is set.
-func (tx *txn) add(state *gq.State, spec *gq.Spec, encoded []byte, i int, f groupGraph) {
+func (tx *txn) add(state *gq.State, spec *gq.Spec, encoded []byte, i int, f groupGraph, notBefore time.Time) {
 	t, seq := tx.t, state.Sequence
 	bucket := tx.bucket(spec)
 	bucket.jobs++
 	j := &job{id: spec.ID, seq: seq, bucket: bucket, cost: spec.CostUnits, toRun: noTimer, toDue: noTimer}
 	submission := machine.Submission{
 		ID: spec.ID, Sequence: seq, Policy: t.intern(spec.Policy), Own: spec.Metadata.Priority,
-		Depth: 1, RunAt: machine.FirstRun(spec, tx.now), Events: tx.noted[:0],
+		Depth: 1, RunAt: store.RunAt(spec, notBefore, tx.now), Events: tx.noted[:0],
 	}
 	h := header{bucket: bucket.number, cost: spec.CostUnits}
 	if spec.LimitKey != "" || spec.FairKey != "" {
@@ -472,7 +425,7 @@ func (tx *txn) add(state *gq.State, spec *gq.Spec, encoded []byte, i int, f grou
 	}
 	if spec.Key.Name != "" {
 		h.flags |= flagKeyed
-		record := keyRecord{spec.ID, spec.Key.Fingerprint, tx.now.Add(spec.Policy.IdempotencyWindow).UnixNano()}
+		record := keyRecord{spec.ID, spec.Key.Fingerprint, spec.Unique.While, machine.KeyUntil(spec, submission.RunAt, tx.now).UnixNano()}
 		key := keyKey(spec.Key)
 		tx.here().keys[string(key)] = record
 		tx.set(key, record.encode())

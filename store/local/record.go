@@ -142,22 +142,27 @@ func alone(p gq.Policy) *gq.Policy { return new(p) }
 type keyRecord struct {
 	id          gq.JobID
 	fingerprint uint64
+	while       gq.While // the rule of a unique job
 	expires     int64
 }
 
+const keyRecordSize = 16 + 8 + 8 + 1
+
 func (k keyRecord) encode() []byte {
-	b := append(make([]byte, 0, 32), k.id[:]...)
+	b := append(make([]byte, 0, keyRecordSize), k.id[:]...)
 	b = binary.BigEndian.AppendUint64(b, k.fingerprint)
-	return binary.BigEndian.AppendUint64(b, uint64(k.expires))
+	b = binary.BigEndian.AppendUint64(b, uint64(k.expires))
+	return append(b, byte(k.while))
 }
 
 func decodeKeyRecord(b []byte) (k keyRecord, err error) {
-	if len(b) != 32 {
+	if len(b) != keyRecordSize {
 		return k, fmt.Errorf("idempotency key: %w", gq.ErrCorrupt)
 	}
 	copy(k.id[:], b)
 	k.fingerprint = binary.BigEndian.Uint64(b[16:])
 	k.expires = int64(binary.BigEndian.Uint64(b[24:]))
+	k.while = gq.While(b[32])
 	return k, nil
 }
 

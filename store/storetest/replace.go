@@ -188,18 +188,24 @@ func replaceDependents(e *env) {
 	e.each(after, any, always)
 	second := e.spec(unique("k", gq.WhileWaiting, gq.Replace), delayed(time.Hour))
 	e.fresh("its successor", second)
-	third := e.spec(replacing(second.ID))
+	third := e.spec(replacing(second.ID), delayed(time.Hour))
 	e.fresh("the successor's successor", third)
 	e.release()
 	late := e.spec(depends(gq.DependencyFanIn, old.ID))
 	e.insert(late)
 	e.release()
 	e.stands("a job that depends on the replaced one from now on", late.ID, gq.StatusScheduled)
-	e.complete(e.one(by("other")))
+	e.complete(e.one())
 	for _, id := range []gq.JobID{after.ID, any.ID, always.ID} {
 		if s := e.state(id); s.Status != gq.StatusPending {
 			e.Errorf("a dependent of the replaced job is %s (%s), want PENDING", s.Status, s.Reason)
 		}
+	}
+	e.clock.Advance(time.Hour)
+	e.end(third.ID, gq.StatusFailed)
+	e.release()
+	for id, want := range map[gq.JobID]gq.Status{after.ID: gq.StatusFailed, any.ID: gq.StatusScheduled, always.ID: gq.StatusScheduled} {
+		e.stands("a dependent, after the last successor failed", id, want)
 	}
 }
 
