@@ -176,6 +176,9 @@ func (tx *txn) prepare(ctx context.Context, groups []store.Group, change []int64
 		for _, d := range spec.DependsOn {
 			ids = append(ids, d.Job)
 		}
+		if !spec.Replaces.IsZero() {
+			ids = append(ids, spec.Replaces)
+		}
 	}
 	p.taken, p.states = make(map[gq.JobID]bool, len(jobs)), make(map[gq.JobID]gq.State, len(jobs))
 	if p.keys, err = tx.lockKeys(ctx, keys); err != nil {
@@ -198,7 +201,7 @@ func (tx *txn) prepare(ctx context.Context, groups []store.Group, change []int64
 	// A shared lock on a parent keeps it from ending before its new children are
 	// committed.
 	strength := "SHARE"
-	if len(change) > 0 {
+	if len(change) > 0 || slices.ContainsFunc(jobs, changesOthers) {
 		strength = "UPDATE"
 	}
 	slices.Sort(others)
@@ -214,13 +217,17 @@ func (tx *txn) prepare(ctx context.Context, groups []store.Group, change []int64
 		return nil, nil, err
 	}
 	p.now = tx.now
+	p.found, p.record = make(map[gq.JobID]*row, len(rows)), tx.record
 	for _, r := range rows {
-		p.states[r.state.ID], p.taken[r.state.ID] = r.state, true
+		p.states[r.state.ID], p.taken[r.state.ID], p.found[r.state.ID] = r.state, true, r
 		names, fair = append(names, r.queue), append(fair, r.fair)
 	}
 	// A key whose job is gone is free.
 	maps.DeleteFunc(p.keys, func(_ gq.IdempotencyKey, h holder) bool { _, there := p.states[h.job]; return !there })
 	if p.live, err = tx.liveJobs(ctx, p.queues); err != nil {
+		return nil, nil, err
+	}
+	if p.followers, err = tx.countFollowers(ctx, p, jobs); err != nil {
 		return nil, nil, err
 	}
 	p.book = newBook()
@@ -233,9 +240,11 @@ func (tx *txn) prepare(ctx context.Context, groups []store.Group, change []int64
 	return p, rows, err
 }
 
-// refers reports whether a job has an idempotency key or dependencies, which other
+// refers reports whether a job has a key, has dependencies or replaces another one, which other
 // transactions may use or change.
-func refers(spec *gq.Spec) bool { return spec.Key.Name != "" || len(spec.DependsOn) > 0 }
+func refers(spec *gq.Spec) bool {
+	return spec.Key.Name != "" || len(spec.DependsOn) > 0 || !spec.Replaces.IsZero()
+}
 
 // keptIDs returns the ids of new jobs that the caller chose.
 func keptIDs(groups []store.Group) (ids [][16]byte) {
@@ -346,7 +355,7 @@ func (tx *txn) lockKeys(ctx context.Context, keys []gq.IdempotencyKey) (map[gq.I
 		return nil, err
 	}
 	rows, err := tx.Query(ctx, `
-		SELECT i.scope, i.name, i.fingerprint, i.job, i.seq, i.expires
+		SELECT i.scope, i.name, i.fingerprint, i.job, i.seq, i.expires, i.rule
 		FROM unnest($1::bytea[], $2::bytea[]) AS k (scope, name)
 		JOIN gq.idempotency AS i USING (scope, name)`,
 		scopes, names)
@@ -357,9 +366,10 @@ func (tx *txn) lockKeys(ctx context.Context, keys []gq.IdempotencyKey) (map[gq.I
 		scope, name               []byte
 		fingerprint, seq, expires int64
 		job                       [16]byte
+		rule                      int16
 	)
-	_, err = pgx.ForEachRow(rows, []any{&scope, &name, &fingerprint, &job, &seq, &expires}, func() error {
-		held[gq.IdempotencyKey{Scope: string(scope), Name: string(name)}] = holder{job, seq, uint64(fingerprint), instant(expires)}
+	_, err = pgx.ForEachRow(rows, []any{&scope, &name, &fingerprint, &job, &seq, &expires, &rule}, func() error {
+		held[gq.IdempotencyKey{Scope: string(scope), Name: string(name)}] = holder{job, seq, uint64(fingerprint), instant(expires), gq.While(rule)}
 		return nil
 	})
 	return held, err
@@ -400,7 +410,7 @@ func (tx *txn) add(ctx context.Context, p *plan) error {
 	if len(p.insertions) == 0 {
 		return tx.finish(ctx)
 	}
-	parent := func(id gq.JobID) int64 { return int64(p.states[id].Sequence) }
+	parent := func(id gq.JobID) int64 { return int64(p.states[p.heirOf(id)].Sequence) }
 	var (
 		keys              keyArrays
 		payloads          blobs
@@ -430,7 +440,7 @@ func (tx *txn) add(ctx context.Context, p *plan) error {
 			ids, numbers = append(ids, b.row.state.ID), append(numbers, seq)
 		}
 		if b.spec.Key.Name != "" {
-			keys.add(seq, b.row.state.ID, b.spec, tx.now.Add(b.spec.Policy.IdempotencyWindow))
+			keys.add(seq, b.row.state.ID, b.spec, b.until)
 		}
 		for _, d := range b.awaits {
 			parents, children, kinds = append(parents, parent(d.Job)), append(children, seq), append(kinds, int16(d.Kind))
@@ -440,6 +450,7 @@ func (tx *txn) add(ctx context.Context, p *plan) error {
 	writeForeignIDs(&tx.more, ids, numbers)
 	payloads.write(&tx.more)
 	keys.write(&tx.more)
+	p.moveEdges(&tx.more)
 	queueEdges(&tx.more, parents, children, kinds)
 	return tx.finish(ctx)
 }

@@ -26,6 +26,12 @@ type plan struct {
 	crowded map[string]bool // new queues beyond the limit on queues
 	book    *turnBook
 
+	// Only for jobs that refer to others.
+	found     map[gq.JobID]*row                      // existing jobs, locked
+	record    func(r *row, s gq.State, e []gq.Event) // writes a change of one of them
+	followers map[gq.JobID]int                       // jobs that wait for a job that may be replaced, in the database
+	heirs     map[gq.JobID]gq.JobID                  // replaced jobs and those that took their places
+
 	insertions []insertion    // to be written
 	rows       []row          // memory for the rows of insertions
 	events     []gq.Event     // memory for the events of insertions
@@ -39,6 +45,7 @@ type holder struct {
 	seq         int64 // 0 for a job of this plan
 	fingerprint uint64
 	expires     time.Time
+	while       gq.While
 }
 
 // insertion is a job to insert.
@@ -47,6 +54,7 @@ type insertion struct {
 	row    *row
 	events []gq.Event
 	awaits []gq.Dependency // on parents that have not ended
+	until  time.Time       // when its key becomes free
 }
 
 // member is a job of a group while place decides about the group.
@@ -54,6 +62,8 @@ type member struct {
 	existing gq.JobID // the job that holds its key; zero if the member is new
 	same     bool     // both have the same fingerprint
 	deps     []gq.Dependency
+
+	notBefore time.Time // of a new job that a collision makes wait
 
 	// Set only for a new job.
 	id       gq.JobID
@@ -78,7 +88,7 @@ func (p *plan) place(g store.Group) store.Inserted {
 		}
 		p.keys, p.states, p.live = make(map[gq.IdempotencyKey]holder), make(map[gq.JobID]gq.State), make(map[string]int64)
 	}
-	members, keys, err := p.identify(g)
+	members, keys, staged, err := p.identify(&g)
 	if err != nil {
 		return store.Inserted{Err: err}
 	}
@@ -89,9 +99,13 @@ func (p *plan) place(g store.Group) store.Inserted {
 	if err != nil {
 		return store.Inserted{Err: err}
 	}
-	if err := p.guard(g, members); err != nil {
+	if err := p.checkFollowers(staged, info); err != nil {
 		return store.Inserted{Err: err}
 	}
+	if err := p.guard(g, members, staged); err != nil {
+		return store.Inserted{Err: err}
+	}
+	p.settle(staged, &g)
 	maps.Copy(p.keys, keys)
 	for i := range members { // numbered in the order given, submitted parents first
 		members[i].id, members[i].native, members[i].sequence = g.Jobs[i].ID, g.Mint, uint64(p.numbers[i])
@@ -152,48 +166,6 @@ func (p *plan) mint(g store.Group) store.Group {
 	return store.Group{Jobs: jobs, Mint: true}
 }
 
-// identify finds the jobs of a group that already exist by their keys, and redirects
-// dependencies to them. It returns the keys that the new jobs will hold.
-func (p *plan) identify(g store.Group) ([]member, map[gq.IdempotencyKey]holder, error) {
-	members := make([]member, len(g.Jobs))
-	var keys map[gq.IdempotencyKey]holder
-	var existing map[gq.JobID]gq.JobID
-	for i := range g.Jobs {
-		spec := &g.Jobs[i]
-		if spec.Key.Name != "" {
-			key := gq.IdempotencyKey{Scope: spec.Key.Scope, Name: spec.Key.Name}
-			h, ok := keys[key]
-			if !ok {
-				h, ok = p.keys[key]
-			}
-			if ok && p.now.Before(h.expires) {
-				members[i] = member{existing: h.job, same: h.fingerprint == spec.Key.Fingerprint}
-				if existing == nil {
-					existing = make(map[gq.JobID]gq.JobID)
-				}
-				existing[spec.ID] = h.job
-				continue
-			}
-			if keys == nil {
-				keys = make(map[gq.IdempotencyKey]holder)
-			}
-			keys[key] = holder{job: spec.ID, fingerprint: spec.Key.Fingerprint, expires: p.now.Add(spec.Policy.IdempotencyWindow)}
-		}
-		if p.taken[spec.ID] {
-			return nil, nil, fmt.Errorf("job %s: %w", spec.ID, gq.ErrDuplicateID)
-		}
-	}
-	for i := range g.Jobs {
-		for _, d := range g.Jobs[i].DependsOn {
-			if id, ok := existing[d.Job]; ok {
-				d.Job = id
-			}
-			members[i].deps = append(members[i].deps, d)
-		}
-	}
-	return members, keys, nil
-}
-
 // alone is the graph of one job without dependencies, whose spec has been checked.
 var alone = machine.GraphInfo{Depth: []int{1}, Order: []int{0}}
 
@@ -218,7 +190,7 @@ func (p *plan) relate(g store.Group, members []member) (machine.GraphInfo, error
 }
 
 // guard refuses a group that would exceed the maximum depth of a queue.
-func (p *plan) guard(g store.Group, members []member) error {
+func (p *plan) guard(g store.Group, members []member, staged []staging) error {
 	var more map[string]int64
 	for i, m := range members {
 		name := g.Jobs[i].Queue
@@ -228,6 +200,11 @@ func (p *plan) guard(g store.Group, members []member) error {
 		}
 		if more == nil {
 			more = make(map[string]int64)
+			for k := range staged { // a replaced job frees its place
+				if staged[k].replaces {
+					more[p.queueOf(staged[k].id)]--
+				}
+			}
 		}
 		more[name]++
 		if p.live[name]+more[name] > int64(q.MaxDepth) {
@@ -244,7 +221,7 @@ const eventsOfInsert = 2
 func (p *plan) submit(spec *gq.Spec, m member, depth int) {
 	b := machine.Submission{
 		ID: m.id, Sequence: m.sequence, Policy: p.policies.of(spec.Policy), Own: spec.Metadata.Priority,
-		Depth: depth, RunAt: machine.FirstRun(spec, p.now),
+		Depth: depth, RunAt: store.RunAt(spec, m.notBefore, p.now),
 	}
 	if n := len(p.events); cap(p.events)-n >= eventsOfInsert {
 		p.events = p.events[:n+eventsOfInsert]
@@ -266,6 +243,9 @@ func (p *plan) submit(spec *gq.Spec, m member, depth int) {
 	}
 	p.rows = append(p.rows, row{queue: spec.Queue, limit: spec.LimitKey, fair: spec.FairKey, parsed: spec, reported: p.reports(spec.Queue), native: m.native})
 	made := insertion{spec: spec, row: &p.rows[len(p.rows)-1]}
+	if spec.Key.Name != "" {
+		made.until = machine.KeyUntil(spec, b.RunAt, p.now)
+	}
 	state := &made.row.state
 	*state, made.events = machine.Submit(b, p.now)
 	for _, d := range m.deps {

@@ -13,11 +13,12 @@ import (
 type keyArrays struct {
 	scopes, names           [][]byte
 	prints, holders, expiry []int64
+	rules                   []int16
 	held                    [][16]byte
 	latest                  map[gq.IdempotencyKey]int
 }
 
-// add gives a key to a job. A key with a window of zero can occur twice in one call: the
+// add gives a key to a job. A key can occur twice in one call, if a job loses it at once: the
 // last job gets it.
 func (a *keyArrays) add(seq int64, id gq.JobID, spec *gq.Spec, until time.Time) {
 	if a.latest == nil {
@@ -30,22 +31,23 @@ func (a *keyArrays) add(seq int64, id gq.JobID, spec *gq.Spec, until time.Time) 
 		a.latest[name] = i
 		a.scopes, a.names, a.prints = append(a.scopes, nil), append(a.names, nil), append(a.prints, 0)
 		a.held, a.holders, a.expiry = append(a.held, [16]byte{}), append(a.holders, 0), append(a.expiry, 0)
+		a.rules = append(a.rules, 0)
 	}
 	a.scopes[i], a.names[i], a.prints[i] = []byte(name.Scope), []byte(name.Name), int64(spec.Key.Fingerprint)
-	a.held[i], a.holders[i], a.expiry[i] = id, seq, nanoseconds(until)
+	a.held[i], a.holders[i], a.expiry[i], a.rules[i] = id, seq, nanoseconds(until), int16(spec.Unique.While)
 }
 
-// write queues the keys. It overwrites keys whose window is over.
+// write queues the keys. It overwrites keys that are free.
 func (a *keyArrays) write(batch *pgx.Batch) {
 	if len(a.names) == 0 {
 		return
 	}
 	batch.Queue(`
-		INSERT INTO gq.idempotency (scope, name, fingerprint, job, seq, expires)
-		SELECT unnest($1::bytea[]), unnest($2::bytea[]), unnest($3::bigint[]), unnest($4::uuid[]), unnest($5::bigint[]), unnest($6::bigint[])
+		INSERT INTO gq.idempotency (scope, name, fingerprint, job, seq, expires, rule)
+		SELECT unnest($1::bytea[]), unnest($2::bytea[]), unnest($3::bigint[]), unnest($4::uuid[]), unnest($5::bigint[]), unnest($6::bigint[]), unnest($7::smallint[])
 		ON CONFLICT (scope, name) DO UPDATE SET
-			fingerprint = excluded.fingerprint, job = excluded.job, seq = excluded.seq, expires = excluded.expires`,
-		a.scopes, a.names, a.prints, a.held, a.holders, a.expiry)
+			fingerprint = excluded.fingerprint, job = excluded.job, seq = excluded.seq, expires = excluded.expires, rule = excluded.rule`,
+		a.scopes, a.names, a.prints, a.held, a.holders, a.expiry, a.rules)
 }
 
 // orderLo computes order_lo of a new job from its sequence number: see signed.

@@ -157,14 +157,16 @@ CREATE TABLE gq.lease (
 
 CREATE INDEX lease_seq ON gq.lease (seq);
 
--- Idempotency keys. Names are bytes: a client's key may contain bytes that text cannot hold.
+-- Keys of idempotent and unique jobs. Names are bytes: a client's key may contain bytes that
+-- text cannot hold.
 CREATE TABLE gq.idempotency (
     scope       bytea  NOT NULL,
     name        bytea  NOT NULL,
     fingerprint bigint NOT NULL, -- the bits of a uint64
     job         uuid   NOT NULL,
     seq         bigint NOT NULL,
-    expires     bigint NOT NULL,
+    expires     bigint NOT NULL, -- the largest bigint if only the status of the job frees the key
+    rule        smallint NOT NULL, -- how long a unique job holds the key; 0 for an idempotent one
     PRIMARY KEY (scope, name)
 );
 
