@@ -199,7 +199,7 @@ func (m *model) content(call string, j *modelJob, got gq.Job, parts gq.Parts) {
 		want.Spec.Payload.Data = nil
 	}
 	same := got.Spec.Queue == want.Spec.Queue && got.Spec.Type == want.Spec.Type && got.Spec.Policy == want.Spec.Policy &&
-		got.Spec.Key == want.Spec.Key && got.Spec.CostUnits == want.Spec.CostUnits && slices.Equal(got.Spec.Requires, want.Spec.Requires) &&
+		got.Spec.Key == want.Spec.Key && got.Spec.Replaces == want.Spec.Replaces && got.Spec.Unique.While == want.Spec.Unique.While && got.Spec.CostUnits == want.Spec.CostUnits && slices.Equal(got.Spec.Requires, want.Spec.Requires) &&
 		bytes.Equal(got.Spec.Payload.Data, want.Spec.Payload.Data) && len(got.Spec.DependsOn) == len(want.Spec.DependsOn) &&
 		reflect.DeepEqual(plainMetadata(got.Metadata), plainMetadata(want.Metadata)) &&
 		bytes.Equal(got.Result, want.Result) && bytes.Equal(got.Checkpoint, want.Checkpoint)

@@ -115,6 +115,7 @@ func (m *model) spec(r *rapid.T, members []gq.JobID, earlier int) gq.Spec {
 		}
 		s.DependsOn = append(s.DependsOn, d)
 	}
+	drawUnique(r, &s)
 	return s
 }
 
@@ -144,6 +145,7 @@ func (m *model) drawGroup(r *rapid.T) (g drawnGroup) {
 		}
 		if chance(r, "spoil", 60) {
 			field := pick(r, "field", slices.Sorted(maps.Keys(badFields))...)
+			s.Unique = gq.UniqueRule{} // a unique job may have a window of 0
 			badFields[field][0](&s)
 			if field == "payload" {
 				s.Payload.Data = []byte{0xff}

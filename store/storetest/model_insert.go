@@ -6,6 +6,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"time"
 
 	"pgregory.net/rapid"
 
@@ -45,6 +46,10 @@ type plan struct {
 	owners   []*modelJob // owner of each job's key; nil for a new job
 	inGroup  []int       // index of the earlier member with the same key, or -1
 	alias    map[gq.JobID]gq.JobID
+
+	replaces  map[int]*modelJob // by member: the job whose place it takes
+	postpones map[int]time.Time // by member: the run time that its owner gets
+	notBefore map[int]time.Time // by member: of its own run time
 }
 
 // made reports whether a member becomes a job.
@@ -58,6 +63,7 @@ func (p *plan) refuse(err error) {
 
 func (m *model) plan(g store.Group, spoiled bool) *plan {
 	p := &plan{owners: make([]*modelJob, len(g.Jobs)), inGroup: make([]int, len(g.Jobs)), alias: make(map[gq.JobID]gq.JobID)}
+	p.replaces, p.postpones, p.notBefore = make(map[int]*modelJob), make(map[int]time.Time), make(map[int]time.Time)
 	if spoiled {
 		p.refuse(gq.ErrInvalid)
 		return p
@@ -65,6 +71,10 @@ func (m *model) plan(g store.Group, spoiled bool) *plan {
 	for i, s := range g.Jobs {
 		p.inGroup[i] = -1
 		if s.Key.Name == "" {
+			continue
+		}
+		if s.Unique.While != 0 {
+			m.planUnique(g, p, i)
 			continue
 		}
 		owner := m.keys[[2]string{s.Key.Scope, s.Key.Name}]
@@ -168,6 +178,11 @@ func (m *model) planRoom(g store.Group, p *plan) {
 			added[s.Queue]++
 		}
 	}
+	for _, old := range p.replaces {
+		if added[old.spec.Queue] > 0 {
+			added[old.spec.Queue]--
+		}
+	}
 	for queue, n := range added {
 		most := m.queues[queue].MaxDepth
 		if most == 0 {
@@ -191,7 +206,7 @@ func (m *model) judge(g store.Group, p *plan, answer store.Inserted) {
 		if !slices.ContainsFunc(p.refusals, func(want error) bool { return errors.Is(answer.Err, want) }) && !p.unsure {
 			m.Fatalf("Insert of %s was refused: %v; want %v", describe(g), answer.Err, p.refusals)
 		}
-		for err, name := range map[error]string{gq.ErrDuplicateID: "duplicate id", gq.ErrQueueFull: "queue full", gq.ErrInvalid: "invalid"} {
+		for err, name := range map[error]string{gq.ErrDuplicateID: "duplicate id", gq.ErrQueueFull: "queue full", gq.ErrInvalid: "invalid", gq.ErrNotUnique: "not unique"} {
 			if errors.Is(answer.Err, err) {
 				m.happened(name)
 			}
@@ -210,9 +225,9 @@ func (m *model) judge(g store.Group, p *plan, answer store.Inserted) {
 		s := g.Jobs[i]
 		j, same := m.jobs[s.ID], false
 		if owner := p.owners[i]; owner != nil {
-			j, same = owner, owner.spec.Key.Fingerprint == s.Key.Fingerprint
+			j, same = owner, s.Unique.While != 0 || owner.spec.Key.Fingerprint == s.Key.Fingerprint
 		} else if first := p.inGroup[i]; first >= 0 {
-			j, same = m.jobs[g.Jobs[first].ID], g.Jobs[first].Key.Fingerprint == s.Key.Fingerprint
+			j, same = m.jobs[g.Jobs[first].ID], s.Unique.While != 0 || g.Jobs[first].Key.Fingerprint == s.Key.Fingerprint
 		}
 		if placed.Existing == p.made(i) || placed.Same != same {
 			m.Fatalf("Insert of %s: job %d is existing %t, same %t; want %t, %t", describe(g), i, placed.Existing, placed.Same, !p.made(i), same)
@@ -232,10 +247,16 @@ func (m *model) make(g store.Group, p *plan, answer store.Inserted) {
 		if !p.made(i) {
 			continue
 		}
+		if old := p.replaces[i]; old != nil {
+			s.Replaces = old.spec.ID
+		}
 		j := &modelJob{spec: s, metadata: s.Metadata}
 		at := m.now.Add(s.Delay)
 		if s.RunAt.After(at) {
 			at = s.RunAt
+		}
+		if p.notBefore[i].After(at) {
+			at = p.notBefore[i]
 		}
 		j.s = gq.State{
 			ID: s.ID, Policy: &j.spec.Policy, Own: s.Metadata.Priority, Bound: s.Policy.MaxAttempts,
@@ -243,7 +264,7 @@ func (m *model) make(g store.Group, p *plan, answer store.Inserted) {
 			Turn: answer.Jobs[i].State.Turn,
 		}
 		if s.Key.Name != "" {
-			j.key = m.now.Add(s.Policy.IdempotencyWindow)
+			j.key = keyEnd(&s, at, m.now)
 			m.keys[[2]string{s.Key.Scope, s.Key.Name}] = j
 		}
 		m.jobs[s.ID] = j
@@ -252,6 +273,7 @@ func (m *model) make(g store.Group, p *plan, answer store.Inserted) {
 			m.queues[s.Queue] = machine.NewQueue(s.Queue)
 		}
 	}
+	m.settleUnique(g, p)
 	m.numbered(made)
 	for _, j := range made {
 		for _, d := range j.spec.DependsOn {

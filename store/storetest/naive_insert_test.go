@@ -38,19 +38,47 @@ func (n *naive) insert(g store.Group, now time.Time) (answer store.Inserted) {
 	placed := make([]store.Placed, len(g.Jobs))
 	mine := make(map[gq.IdempotencyKey]int)
 	alias := make(map[gq.JobID]gq.JobID)
+	extra := make(map[gq.JobID]naiveExtra) // by new job
+	changed := make(map[gq.JobID]naiveChange)
 	for i, s := range g.Jobs {
-		key := n.keyOf(s)
-		if key.Name == "" {
-			continue
+		c, replaces := machine.Collision{Insert: true}, s.Replaces
+		if key := n.keyOf(s); key.Name != "" {
+			if first, ok := mine[key]; ok {
+				owner[i] = g.Jobs[first].ID
+				placed[i] = store.Placed{Existing: true, Same: s.Unique.While != 0 || g.Jobs[first].Key.Fingerprint == s.Key.Fingerprint}
+			} else if k, ok := n.data.keys[key]; ok {
+				if c = n.collide(k, &s, now); c.Err != nil {
+					return store.Inserted{Err: c.Err}
+				}
+				if len(c.Events) > 0 {
+					if err := g.Authorized(n.data.jobs[k.job].spec.Queue); err != nil {
+						return store.Inserted{Err: err}
+					}
+					changed[k.job] = naiveChange{c.Next, c.Events}
+				}
+				if !c.Insert {
+					owner[i] = k.job
+					placed[i] = store.Placed{Existing: true, Same: c.Same}
+				}
+				if c.Replace {
+					replaces = k.job
+				}
+			}
+			if owner[i].IsZero() {
+				mine[key] = i
+			}
 		}
-		if k, ok := n.data.keys[key]; ok && (now.Before(k.until) || n.bug == keysForever || n.bug == keysLonger && now.Equal(k.until)) {
-			owner[i] = k.job
-			placed[i] = store.Placed{Existing: true, Same: k.fingerprint == s.Key.Fingerprint}
-		} else if first, ok := mine[key]; ok {
-			owner[i] = g.Jobs[first].ID
-			placed[i] = store.Placed{Existing: true, Same: g.Jobs[first].Key.Fingerprint == s.Key.Fingerprint}
-		} else {
-			mine[key] = i
+		if owner[i].IsZero() {
+			extra[s.ID] = naiveExtra{replaces, c.NotBefore}
+			if replaces.IsZero() {
+				continue
+			}
+			next, err := n.displace(&g, replaces, s.ID, changed, now)
+			if err != nil {
+				return store.Inserted{Err: err}
+			}
+			changed[replaces] = next
+			alias[replaces] = s.ID
 			continue
 		}
 		if n.bug != ignoresAliases {
@@ -65,6 +93,7 @@ func (n *naive) insert(g store.Group, now time.Time) (answer store.Inserted) {
 		if !owner[i].IsZero() {
 			continue
 		}
+		s.Replaces = extra[s.ID].replaces
 		s.DependsOn = slices.Clone(s.DependsOn)
 		for k, d := range s.DependsOn {
 			if to, ok := alias[d.Job]; ok {
@@ -73,7 +102,7 @@ func (n *naive) insert(g store.Group, now time.Time) (answer store.Inserted) {
 		}
 		specs = append(specs, s)
 	}
-	states, err := n.create(specs, now)
+	states, err := n.create(specs, extra, changed, now)
 	if err != nil {
 		return store.Inserted{Err: err}
 	}
@@ -102,7 +131,7 @@ func (n *naive) keyOf(s gq.Spec) gq.IdempotencyKey {
 }
 
 // create inserts jobs whose key is free, or that have none.
-func (n *naive) create(specs []gq.Spec, now time.Time) ([]gq.State, error) {
+func (n *naive) create(specs []gq.Spec, extra map[gq.JobID]naiveExtra, changed map[gq.JobID]naiveChange, now time.Time) ([]gq.State, error) {
 	for _, s := range specs {
 		taken, ok := n.data.jobs[s.ID]
 		if ok && n.bug != overwrites && (n.bug != finishedIDsFree || taken.state.Live()) {
@@ -132,6 +161,23 @@ func (n *naive) create(specs []gq.Spec, now time.Time) ([]gq.State, error) {
 	if err := n.room(specs); err != nil {
 		return nil, err
 	}
+	followers := make(map[gq.JobID][]telling)
+	for i, s := range specs {
+		if old := n.data.jobs[s.Replaces]; old != nil {
+			if err := machine.CheckFollowers(&old.state, len(old.waiting), info.Depth[i]); err != nil {
+				return nil, err
+			}
+		}
+	}
+	for id, c := range changed {
+		old := n.data.jobs[id]
+		if c.next.Status == gq.StatusCancelled && n.bug != leavesFollowers {
+			followers[c.next.ReplacedBy], old.waiting = old.waiting, nil
+		}
+		if c.next.Status != gq.StatusCancelled || n.bug != keepsReplaced {
+			n.write(old, c.next, c.events, now)
+		}
+	}
 	index := make(map[gq.JobID]int)
 	for i, s := range specs {
 		index[s.ID] = i
@@ -141,7 +187,7 @@ func (n *naive) create(specs []gq.Spec, now time.Time) ([]gq.State, error) {
 	for i, s := range specs {
 		n.data.sequence++
 		b := machine.Submission{
-			ID: s.ID, Sequence: n.data.sequence, Policy: &s.Policy, Own: s.Metadata.Priority, Depth: info.Depth[i], RunAt: machine.FirstRun(&s, now),
+			ID: s.ID, Sequence: n.data.sequence, Policy: &s.Policy, Own: s.Metadata.Priority, Depth: info.Depth[i], RunAt: store.RunAt(&s, extra[s.ID].notBefore, now),
 		}
 		for _, d := range s.DependsOn {
 			if k, inside := index[d.Job]; inside {
@@ -163,13 +209,13 @@ func (n *naive) create(specs []gq.Spec, now time.Time) ([]gq.State, error) {
 			b.Inherited = info.Priority[i]
 		}
 		s.Payload.Data, s.Metadata.Tags = n.payload(s.Payload), maps.Clone(s.Metadata.Tags)
-		jobs[i] = &naiveJob{spec: s, metadata: s.Metadata}
+		jobs[i] = &naiveJob{spec: s, metadata: s.Metadata, waiting: followers[s.ID]}
 		b.Turn = n.turn(&s, b.Own.Inherit(b.Inherited))
 		state, events := machine.Submit(b, now)
 		n.data.jobs[s.ID] = jobs[i]
 		n.write(jobs[i], state, events, now)
 		if s.Key.Name != "" {
-			n.data.keys[n.keyOf(s)] = naiveKey{s.ID, s.Key.Fingerprint, now.Add(s.Policy.IdempotencyWindow)}
+			n.data.keys[n.keyOf(s)] = naiveKey{s.ID, s.Key.Fingerprint, s.Unique.While, machine.KeyUntil(&s, b.RunAt, now)}
 		}
 		if _, ok := n.data.queues[s.Queue]; !ok {
 			n.data.queues[s.Queue] = machine.NewQueue(s.Queue)
@@ -222,7 +268,9 @@ func (n *naive) payload(p gq.Payload) []byte {
 func (n *naive) room(specs []gq.Spec) error {
 	added := make(map[string]int)
 	for _, s := range specs {
-		added[s.Queue]++
+		if added[s.Queue]++; !s.Replaces.IsZero() {
+			added[n.data.jobs[s.Replaces].spec.Queue]--
+		}
 	}
 	for queue, more := range added {
 		limit := n.data.queues[queue].MaxDepth

@@ -75,6 +75,7 @@ type telling struct {
 type naiveKey struct {
 	job         gq.JobID
 	fingerprint uint64
+	while       gq.While
 	until       time.Time
 }
 

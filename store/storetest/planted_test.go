@@ -37,6 +37,13 @@ const (
 	keysOutlive         bug = "a key outlives its collected job"
 	sameIsSame          bug = "a different submission counts as the same"
 	ignoresAliases      bug = "a dependency on a member whose key is taken leads nowhere"
+	ruleIsWindow        bug = "the rule of a unique job is not recorded"
+	refusesNothing      bug = "a submission that refuses collisions is answered with the existing job"
+	neverPostpones      bug = "a debounced job keeps its time"
+	neverThrottles      bug = "a throttled job runs at once"
+	keepsReplaced       bug = "a job that is replaced stays"
+	leavesFollowers     bug = "dependents stay with the job that is replaced"
+	replacesAnything    bug = "a job that a worker holds can be replaced"
 	toleratesUnknown    bug = "unknown dependencies are ignored"
 	forgetsDepth        bug = "existing jobs have no depth"
 	forgetsInherited    bug = "nothing is inherited"
@@ -206,6 +213,13 @@ var planted = map[bug][]string{
 	keysOutlive:         {"Collect/Key"},
 	sameIsSame:          {"Keys/Taken"},
 	ignoresAliases:      {"Keys/Dependency"},
+	ruleIsWindow:        {"Unique/Waiting", "Unique/Live", "Unique/Done", "Unique/Period"},
+	refusesNothing:      {"Unique/Refuse", "Replace/Held"},
+	neverPostpones:      {"Unique/Debounce", "Unique/InCall"},
+	neverThrottles:      {"Unique/Throttle"},
+	keepsReplaced:       {"Replace/Key", "Replace/Named", "Replace/Race", "Unique/InCall"},
+	leavesFollowers:     {"Replace/Dependents"},
+	replacesAnything:    {"Replace/Held"},
 	toleratesUnknown:    {"Graph/Unknown"},
 	forgetsDepth:        {"Graph/Depth"},
 	forgetsInherited:    {"Graph/Priority"},
@@ -376,8 +390,9 @@ func TestPlantedBugs(t *testing.T) {
 var beyondModel = []bug{
 	borrowsMemory, lendsLeases, lendsPolicies, lendsFailures, lendsBytes, lendsMaps, lendsLists, // the model does not write to what it was given
 	trimsPayload, keysOutlive, answersLate, losesUpdates, pagesByOffset, worksClosed, closesOnce, acceptsAnyQueue,
-	forgetsSequence, // takes hundreds of them
-	forgetsBackoffs, // stories have no custom backoffs
+	replacesAnything, // stories replace by key only, where Collide has refused already
+	forgetsSequence,  // takes hundreds of them
+	forgetsBackoffs,  // stories have no custom backoffs
 	acceptsAnyDoc, borrowsDoc, acceptsAnyPool, lastWins,
 	halfChanges, changesBlindly, insertsBlindly, docsAnyway, // stories do not change documents and jobs together
 	spawnsAnyway, spawnsAgain, orphanless, losesChildren, // nor do they spawn

@@ -295,7 +295,8 @@ func replaceSpawned(e *env) {
 func replaceRace(e *env) {
 	const rounds = 40
 	e.open()
-	for range rounds {
+	won := make(map[bool]int) // by whether the claim came first
+	for round := range rounds {
 		old := e.spec(unique("k", gq.WhileLive, gq.Existing))
 		e.fresh("the job", old)
 		successors := e.specs(2, unique("k", gq.WhileLive, gq.Replace), delayed(time.Hour))
@@ -305,25 +306,27 @@ func replaceRace(e *env) {
 			refused [2]error
 			failed  [3]error
 		)
-		begin := make(chan struct{})
-		for i := range successors {
-			wait.Go(func() {
-				<-begin
-				answers, err := e.s.Insert(e.Context(), []store.Group{store.One(successors[i])})
-				if failed[i] = err; err == nil {
-					refused[i] = answers[0].Err
-				}
-			})
-		}
-		wait.Go(func() {
-			<-begin
-			answers, err := e.s.Claim(e.Context(), []store.Claim{claimOf(1)})
-			if failed[2] = err; err == nil {
-				claimed, failed[2] = answers[0].Jobs, answers[0].Err
+		insert := func(i int) {
+			answers, err := e.s.Insert(e.Context(), []store.Group{store.One(successors[i])})
+			if failed[i] = err; err == nil {
+				refused[i] = answers[0].Err
 			}
-		})
-		close(begin)
+		}
+		calls := []func(){
+			func() { insert(0) },
+			func() {
+				answers, err := e.s.Claim(e.Context(), []store.Claim{claimOf(1)})
+				if failed[2] = err; err == nil {
+					claimed, failed[2] = answers[0].Jobs, answers[0].Err
+				}
+			},
+			func() { insert(1) },
+		}
+		for i := range calls { // the last goroutine usually runs first
+			wait.Go(calls[(i+round)%len(calls)])
+		}
 		wait.Wait()
+		won[len(claimed) > 0]++
 		for _, err := range failed {
 			e.check("a call of the race", err)
 		}
@@ -356,6 +359,7 @@ func replaceRace(e *env) {
 			e.cancel(last)
 		}
 	}
+	e.Logf("the claim came first in %d of %d rounds", won[true], rounds)
 	if live := e.counts()["q"].Live(); live != 0 {
 		e.Errorf("%d jobs are left, want none", live)
 	}
