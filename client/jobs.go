@@ -33,7 +33,7 @@ const (
 // whether that job has the same content.
 func (c *Client) Submit(ctx context.Context, s gq.Spec) (gq.SubmitResult, error) {
 	s, drawn := c.keyed(s)
-	m, err := invoke(ctx, c, safeIf(s.Key.Name != ""), c.jobs.Submit, &pb.SubmitRequest{Spec: wire.ProtoSpec(&s)})
+	m, err := invoke(ctx, c, safeIf(repeatable(&s)), c.jobs.Submit, &pb.SubmitRequest{Spec: wire.ProtoSpec(&s)})
 	if err != nil {
 		if faults := errs.FaultsOf(err); faults != nil && wire.RequestOf(err) == "" {
 			err = fmt.Errorf("submit %.80q: %w", s.Type, err)
@@ -50,12 +50,16 @@ func (c *Client) Submit(ctx context.Context, s gq.Spec) (gq.SubmitResult, error)
 // keyed gives a submission a random key if Options.GenerateKeys is set. No other call has that
 // key, so a job with it was stored by this call.
 func (c *Client) keyed(s gq.Spec) (_ gq.Spec, drawn bool) {
-	if !c.options.GenerateKeys || s.Key != (gq.IdempotencyKey{}) || s.Policy != (gq.Policy{}) && s.Policy.IdempotencyWindow == 0 {
+	if !c.options.GenerateKeys || s.Key != (gq.IdempotencyKey{}) || !s.Unique.IsZero() || s.Policy != (gq.Policy{}) && s.Policy.IdempotencyWindow == 0 {
 		return s, false
 	}
 	s.Key.Name = "client-" + rand.Text()
 	return s, true
 }
+
+// repeatable reports whether a submission can be sent again if its outcome is unknown. That of a
+// unique job cannot: the job may have lost its key, or would collide with itself.
+func repeatable(s *gq.Spec) bool { return s.Key.Name != "" && s.Unique.IsZero() }
 
 // Enqueue submits a job and returns only its id. If the idempotency key belongs to a job with
 // different content, it returns the id of that job and [gq.ErrKeyReused].
@@ -105,7 +109,7 @@ func (c *Client) SubmitBatch(ctx context.Context, specs []gq.Spec) ([]gq.SubmitR
 			}
 		}
 		messages, at, size = append(messages, m), append(at, i), size+n
-		keyless = keyless || s.Key.Name == ""
+		keyless = keyless || !repeatable(&s)
 	}
 	if err := flush(); err != nil {
 		return nil, err
@@ -159,7 +163,7 @@ func (c *Client) SubmitGraph(ctx context.Context, drafts []gq.GraphJob) ([]gq.Su
 	request := &pb.SubmitGraphRequest{Drafts: make([]*pb.Draft, len(drafts))}
 	for i, d := range drafts {
 		d.Spec, drawn[i] = c.keyed(d.Spec)
-		keys = keys && d.Spec.Key.Name != ""
+		keys = keys && repeatable(&d.Spec)
 		request.Drafts[i] = wire.ProtoDraft(&d)
 	}
 	m, err := invoke(ctx, c, safeIf(keys), c.jobs.SubmitGraph, request)

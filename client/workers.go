@@ -89,7 +89,7 @@ func (c *Client) Heartbeat(ctx context.Context, beats []gq.Heartbeat) ([]gq.Leas
 	safe := repeat
 	for i := range beats {
 		for k := range beats[i].Spawn {
-			safe = safe && safeIf(beats[i].Spawn[k].Key.Name != "")
+			safe = safe && safeIf(repeatable(&beats[i].Spawn[k]))
 		}
 	}
 	return inParts(beats, wire.ProtoBeat, func(m *pb.Beat) int { return len(m.GetCheckpoint()) + spawnBytes(m.GetSpawn()) },

@@ -178,7 +178,8 @@ func (e *Engine) UpdateMetadata(ctx context.Context, id gq.JobID, p gq.MetadataP
 
 // Replay submits a finished job again, as a new job with ReplayOf set. The new job has the
 // payload, the policy and the current metadata of the old one, but no idempotency key, no
-// dependencies and no delay. The old job does not change.
+// dependencies and no delay. The old job does not change. The replay of a unique job is unique
+// too: it takes the key over, or is refused with [gq.ErrNotUnique] if another job holds it.
 func (e *Engine) Replay(ctx context.Context, id gq.JobID) (gq.SubmitResult, error) {
 	job, err := e.Get(ctx, id, gq.WithPayload)
 	if err != nil {
@@ -189,7 +190,13 @@ func (e *Engine) Replay(ctx context.Context, id gq.JobID) (gq.SubmitResult, erro
 	}
 	again := job.Spec
 	again.ID, again.ReplayOf = gq.JobID{}, id
-	again.Key, again.DependsOn, again.RunAt, again.Delay = gq.IdempotencyKey{}, nil, time.Time{}, 0
+	again.Replaces, again.DependsOn, again.RunAt, again.Delay = gq.JobID{}, nil, time.Time{}, 0
+	if again.Unique.OnCollision == gq.Debounced { // which needs a delay
+		again.Unique.OnCollision = gq.Existing
+	}
+	if again.Unique.IsZero() || len(again.Unique.Fields) > 0 {
+		again.Key = gq.IdempotencyKey{} // of fields it is computed again
+	}
 	again.Metadata = job.Metadata
 	again.Metadata.Tags = maps.Clone(job.Metadata.Tags)
 	out, err := e.submit(ctx, again, e.fill)

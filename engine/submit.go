@@ -19,11 +19,11 @@ import (
 // Submit stores a job. It fills in defaults: the policy of the queue, and the rest as in
 // [gq.Spec.WithDefaults]. It assigns the id and rejects a spec that has one.
 //
-// If the idempotency key is already used, Submit returns the existing job, and Same reports
-// whether that job has the same content. A key without a fingerprint gets the fingerprint of
-// the whole spec.
+// If another job holds the key, Submit returns that job, and Same reports whether it has the
+// same content; a unique job can do something else ([gq.OnCollision]). A key without a
+// fingerprint gets the fingerprint of the whole spec.
 //
-// Errors: [gq.ErrInvalid] with every fault, [gq.ErrQueueFull], [gq.ErrDiskFull],
+// Errors: [gq.ErrInvalid] with every fault, [gq.ErrNotUnique], [gq.ErrQueueFull], [gq.ErrDiskFull],
 // [gq.ErrTimeout].
 func (e *Engine) Submit(ctx context.Context, s gq.Spec) (gq.SubmitResult, error) {
 	return e.submit(ctx, s, e.accept)
@@ -49,7 +49,7 @@ func (e *Engine) submit(ctx context.Context, s gq.Spec, complete completion) (gq
 // insert stores one job. If a claim waits for it, the store may serve the claim in the same
 // commit. The caller may leave meanwhile; the claim still gets its job.
 func (e *Engine) insert(ctx context.Context, job gq.Spec) (store.Inserted, error) {
-	group := store.Group{Jobs: []gq.Spec{job}, Mint: e.random.mint()}
+	group := store.Group{Jobs: []gq.Spec{job}, Mint: e.random.mint(), Authorize: authorizing(ctx)}
 	call := func() (store.Inserted, error) {
 		placed, err := e.store.Insert(ctx, []store.Group{group})
 		if err != nil {
@@ -103,8 +103,15 @@ func (e *Engine) answer(typ string, in *store.Inserted) (gq.SubmitResult, error)
 }
 
 func refused(typ string, err error) (gq.SubmitResult, error) {
-	err = fmt.Errorf("submit %.80q: %w", typ, err)
+	err = refusedError(typ, err)
 	return gq.SubmitResult{Err: err}, err
+}
+
+func refusedError(typ string, err error) error {
+	if refused, ok := unwrapRefusal(err); ok {
+		return refused
+	}
+	return fmt.Errorf("submit %.80q: %w", typ, err)
 }
 
 // Enqueue submits a job and returns only its id. If the idempotency key belongs to a job with
@@ -143,7 +150,7 @@ func (e *Engine) submitBatch(ctx context.Context, into store.Transaction, specs 
 			out[i].Err = fmt.Errorf("submit %.80q: %w", specs[i].Type, err)
 			continue
 		}
-		groups = append(groups, store.Group{Jobs: jobs[i : i+1 : i+1], Mint: e.random.mint()})
+		groups = append(groups, store.Group{Jobs: jobs[i : i+1 : i+1], Mint: e.random.mint(), Authorize: authorizing(ctx)})
 		at = append(at, i)
 	}
 	if len(groups) == 0 {
@@ -155,7 +162,7 @@ func (e *Engine) submitBatch(ctx context.Context, into store.Transaction, specs 
 	}
 	for k, i := range at {
 		if placed[k].Err != nil {
-			out[i].Err = fmt.Errorf("submit %.80q: %w", specs[i].Type, placed[k].Err)
+			out[i].Err = refusedError(specs[i].Type, placed[k].Err)
 			continue
 		}
 		out[i] = submitted(placed[k].Jobs[0])
@@ -184,9 +191,9 @@ func (e *Engine) submitGraph(ctx context.Context, into store.Transaction, drafts
 	if err != nil {
 		return nil, err
 	}
-	placed, err := into.Insert(ctx, []store.Group{{Jobs: jobs, Mint: e.random.mint()}})
+	placed, err := into.Insert(ctx, []store.Group{{Jobs: jobs, Mint: e.random.mint(), Authorize: authorizing(ctx)}})
 	if err == nil {
-		err = placed[0].Err
+		err, _ = unwrapRefusal(placed[0].Err)
 	}
 	if err != nil {
 		return nil, err
@@ -263,6 +270,10 @@ type completion func(ctx context.Context, s gq.Spec, needs []gq.Dependency) (gq.
 // replays was checked at the first submission.
 func (e *Engine) accept(ctx context.Context, s gq.Spec, needs []gq.Dependency) (gq.Spec, error) {
 	job, err := e.fill(ctx, s, needs)
+	if !s.Replaces.IsZero() && (err == nil || errs.KindOf(err) == gq.KindInvalid) {
+		fault := gq.Fault{Field: "replaces", Problem: "is assigned by the queue; edit the waiting job, or submit a unique job that replaces it"}
+		err = &gq.InvalidError{Faults: append([]gq.Fault{fault}, errs.FaultsOf(err)...)}
+	}
 	if err != nil {
 		return job, err
 	}
@@ -300,6 +311,7 @@ func (e *Engine) fill(ctx context.Context, s gq.Spec, needs []gq.Dependency) (gq
 	chosen := !s.ID.IsZero()
 	s.ID = gq.JobID{}
 	s = s.WithDefaults()
+	unnamed := e.nameUnique(&s)
 	if s.Key.Name != "" && s.Key.Fingerprint == 0 {
 		s.Key.Fingerprint = fingerprint(s, overrides.Over(given), needs)
 	}
@@ -312,15 +324,36 @@ func (e *Engine) fill(ctx context.Context, s gq.Spec, needs []gq.Dependency) (gq
 		}
 	}
 	s.ID = e.random.jobID()
-	faults := e.unregistered("policy", &s.Policy)
+	faults := append(unnamed, e.unregistered("policy", &s.Policy)...)
 	if chosen {
 		faults = append(faults, gq.Fault{Field: "id", Problem: "is assigned by the queue"})
 	}
 	if len(faults) > 0 {
 		most := gq.Limits{PayloadBytes: gq.MaxPayloadBytes, ResultBytes: 1, CheckpointBytes: 1}
-		return s, &gq.InvalidError{Faults: append(faults, errs.FaultsOf(machine.CheckSpec(&s, most))...)}
+		for _, f := range errs.FaultsOf(machine.CheckSpec(&s, most)) {
+			if len(unnamed) == 0 || f.Field != "unique" { // it has no key for want of its fields
+				faults = append(faults, f)
+			}
+		}
+		return s, &gq.InvalidError{Faults: faults}
 	}
 	return s, nil
+}
+
+// nameUnique gives a job that is unique by fields of its payload its key, or returns the faults.
+func (e *Engine) nameUnique(s *gq.Spec) []gq.Fault {
+	if len(s.Unique.Fields) == 0 {
+		return nil
+	}
+	name, err := machine.UniqueName(s)
+	if err != nil {
+		return errs.FaultsOf(err)
+	}
+	s.Key.Name = name
+	if s.Key.Scope == "" {
+		s.Key.Scope = s.Type
+	}
+	return nil
 }
 
 // unregistered returns a fault if a policy names a custom backoff that is not registered. Such

@@ -77,6 +77,9 @@ func CheckSchedule(s *gq.Schedule, l gq.Limits) error {
 	if t.Key != (gq.IdempotencyKey{}) {
 		f.add("template.idempotency_key", "is made of the schedule and its slot")
 	}
+	if !t.Unique.IsZero() {
+		f.add("template.unique", "each slot's job has a key of its own, so it cannot be unique by another one")
+	}
 	if !t.RunAt.IsZero() {
 		f.add("template.run_at", "is the slot")
 	}

@@ -394,8 +394,8 @@ type Update struct {
 	Ref
 
 	// Authorize, if there is one, is asked with the job's queue before Apply. Its error
-	// is the answer, without the state of the job, and nothing changes. Like Apply it
-	// must be pure. A store asks it through [Update.Authorized].
+	// is the answer, without the state of the job, and nothing changes. It is also asked
+	// about jobs that children replace or postpone. Like Apply it must be pure. A store asks it through [Update.Authorized].
 	Authorize func(queue string) error
 
 	Apply      Apply

@@ -65,7 +65,10 @@ func (s screen) job(j *gq.Job) {
 		[2]string{"correlation", clean(j.Metadata.CorrelationID)},
 		[2]string{"callback", clean(j.Metadata.CallbackURL)},
 		[2]string{"key", clean(j.Spec.Key.Name)},
+		[2]string{"unique", uniqueText(&j.Spec.Unique)},
 		[2]string{"replay of", idText(j.Spec.ReplayOf)},
+		[2]string{"replaces", idText(j.Spec.Replaces)},
+		[2]string{"replaced by", idText(st.ReplacedBy)},
 		[2]string{"payload", preview(j.Spec.Payload.Data, j.Spec.Payload.ContentType)},
 		[2]string{"result", preview(j.Result, "")},
 		[2]string{"checkpoint", preview(j.Checkpoint, "")},
@@ -134,6 +137,24 @@ func tagsText(tags map[string]string) string {
 	return strings.Join(parts, ", ")
 }
 
+// uniqueText describes the rule of a unique job.
+func uniqueText(u *gq.UniqueRule) string {
+	if u.IsZero() {
+		return ""
+	}
+	text := "while " + u.While.String()
+	switch u.While {
+	case gq.UntilDone:
+		text = "until done"
+	case gq.ForPeriod:
+		text = "for " + u.Period.String()
+	}
+	if len(u.Fields) > 0 {
+		text += ", by " + clean(strings.Join(u.Fields, ", "))
+	}
+	return text + ", on collision " + u.OnCollision.String()
+}
+
 func idText(id gq.JobID) string {
 	if id.IsZero() {
 		return ""
@@ -168,7 +189,7 @@ func (s screen) timeline(events []gq.Event) {
 		if e.Reason != "" {
 			notes = append(notes, e.Reason)
 		}
-		if !e.Until.IsZero() && (e.Type == gq.EventRetrying || e.Type == gq.EventDelayed) {
+		if !e.Until.IsZero() && (e.Type == gq.EventRetrying || e.Type == gq.EventDelayed || e.Type == gq.EventUpdated) {
 			notes = append(notes, "until "+e.Until.UTC().Format(time.RFC3339))
 		}
 		rows[i] = []cell{

@@ -163,7 +163,7 @@ func TestSubmitting(t *testing.T) {
 	// A repeated key finds the job.
 	first := d.submit("a", "--key", "k")
 	again := d.gq("submit", "a", "--key", "k")
-	if strings.TrimSpace(again.stdout) != first || again.status != 0 || !strings.Contains(again.stderr, "the key was taken") {
+	if strings.TrimSpace(again.stdout) != first || again.status != 0 || !strings.Contains(again.stderr, "another job holds the key") {
 		t.Errorf("%+v", again)
 	}
 	d.stdin = "\x00\xffraw"

@@ -38,6 +38,7 @@ type specFlags struct {
 	preset               string
 	maxAttempts          int
 	timeout, ttl         time.Duration
+	unique               uniqueFlags
 }
 
 // add adds the flags for any job, and those that only a single job can have.
@@ -50,6 +51,7 @@ func (f *specFlags) add(flags *pflag.FlagSet, single bool) {
 		flags.DurationVar(&f.delay, "delay", 0, "earliest start, from now")
 		flags.StringVar(&f.at, "at", "", "earliest start, such as 2030-01-31T12:00:00Z")
 		flags.StringVar(&f.key, "key", "", "idempotency key: repeating the submission returns the first job")
+		f.unique.add(flags)
 		flags.StringSliceVar(&f.after, "after", nil, "ids of jobs that must complete first")
 	}
 	flags.StringArrayVar(&f.tags, "tag", nil, "a label, as name=value; may be repeated")
@@ -99,6 +101,8 @@ func (f *specFlags) spec(p process, typ string) (s gq.Spec, err error) {
 	s.Metadata.Tags, more = readTags(f.tags)
 	faults = append(faults, more...)
 	faults = append(faults, errs.FaultsOf(f.override(&s))...)
+	s.Unique, more = f.unique.rule()
+	faults = append(faults, more...)
 	if len(faults) > 0 {
 		return s, &gq.InvalidError{Faults: faults}
 	}
@@ -179,7 +183,8 @@ is printed.
 
 If no server is reachable, for example during a restart, the command says so and
 retries for --retry-for. Retries never submit the job twice: without --key the
-command uses a random idempotency key.
+command uses a random idempotency key. A unique job is not retried if its outcome
+is unknown.
 
 With --wait the command waits until the job has ended and exits with its outcome.
 
@@ -188,6 +193,8 @@ With --wait the command waits until the job has ended and exits with its outcome
   gq submit report --payload @report.json --queue reports --priority HIGH
   tar c dir | gq submit archive --payload - --content-type application/x-tar
   gq submit invoice --key invoice-4711 --delay 10m --tag customer=7
+  gq submit report --key nightly --unique waiting --on-collision replace
+  gq submit sync --payload '{"customer":7}' --unique-by customer --on-collision debounce --delay 1m
   gq submit second --after $(gq submit first) --wait`,
 		Args: oneArgument("the type of the job"),
 	}
@@ -227,7 +234,7 @@ func (r *remote) submit(ctx context.Context, q queue, f *specFlags, typ string, 
 		return err
 	}
 	if submitted.Existing && !r.json { // JSON output says so itself
-		note := "the key was taken: this is the job that has it"
+		note := "another job holds the key: this is that job"
 		if !submitted.Same {
 			note += ", and it was submitted with other content"
 		}
@@ -253,6 +260,7 @@ func (r *remote) submit(ctx context.Context, q queue, f *specFlags, typ string, 
 var flagOf = map[string]string{
 	"run_at": "at", "idempotency_key": "key", "tags": "tag", "callback_url": "callback", "correlation_id": "correlation-id",
 	"cost_units": "cost", "limit_key": "limit-key", "fair_key": "fair-key", "content_type": "content-type", "depends_on": "after",
+	"unique.while": "unique", "unique.on_collision": "on-collision", "unique.period": "unique-for", "unique.fields": "unique-by",
 	"policy.max_attempts": "max-attempts", "policy.execution_timeout": "execution-timeout", "policy.lease_ttl": "lease-ttl",
 }
 

@@ -2,10 +2,12 @@ package access
 
 import (
 	"context"
+	"errors"
 	"maps"
 	"slices"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/engine"
 )
 
 // Submit needs submit on the queue of the job.
@@ -14,15 +16,52 @@ func (g *Guard) Submit(ctx context.Context, s gq.Spec) (gq.SubmitResult, error) 
 	if err != nil {
 		return gq.SubmitResult{}, err
 	}
-	out, err := g.engine.Submit(ctx, s)
-	if err != nil || c.MayEverywhere(Submit|Read) {
+	out, err := g.engine.Submit(c.submitting(ctx), s)
+	if c.MayEverywhere(Submit | Read) {
 		return out, err
+	}
+	if err != nil {
+		err = c.concealHolder(ctx, err)
+		return gq.SubmitResult{Err: err}, err
 	}
 	seen, err := c.conceal(ctx, []gq.SubmitResult{out})
 	if err != nil {
 		return gq.SubmitResult{}, err
 	}
 	return seen[0], seen[0].Err
+}
+
+// submitting returns a context in which a unique job replaces or postpones only jobs of queues
+// that the caller may submit to.
+func (c *caller) submitting(ctx context.Context) context.Context {
+	if c.MayEverywhere(Submit) {
+		return ctx
+	}
+	return engine.WithAuthorize(ctx, func(queue string) error {
+		if c.May(Submit, queue) {
+			return nil
+		}
+		return errForeignKey
+	})
+}
+
+// errForeignKey says as little as possible about a job of a foreign queue.
+const errForeignKey takenError = "a job of another queue has the key"
+
+// concealHolder removes the holder of a key from an error if it is a job of a foreign queue.
+func (c *caller) concealHolder(ctx context.Context, err error) error {
+	u, ok := errors.AsType[*gq.UniqueError](err)
+	if !ok {
+		return err
+	}
+	foreign, failed := c.foreign(ctx, Submit|Read, []gq.JobID{u.Job})
+	if failed != nil {
+		return failed
+	}
+	if foreign[u.Job] {
+		return errForeignKey
+	}
+	return err
 }
 
 func (g *Guard) submits(ctx context.Context, specs ...gq.Spec) (*caller, error) {
@@ -44,6 +83,9 @@ func (c *caller) conceal(ctx context.Context, answers []gq.SubmitResult) ([]gq.S
 		return answers, nil
 	}
 	for i := range answers {
+		if answers[i].Err != nil {
+			answers[i].Err = c.concealHolder(ctx, answers[i].Err)
+		}
 		if !answers[i].Existing {
 			continue
 		}
@@ -52,7 +94,7 @@ func (c *caller) conceal(ctx context.Context, answers []gq.SubmitResult) ([]gq.S
 			return nil, err
 		}
 		if foreign[answers[i].ID()] {
-			answers[i] = gq.SubmitResult{Err: takenError("a job of another queue has the idempotency key")}
+			answers[i] = gq.SubmitResult{Err: errForeignKey}
 		}
 	}
 	return answers, nil
@@ -78,7 +120,7 @@ func (g *Guard) SubmitBatch(ctx context.Context, specs []gq.Spec) ([]gq.SubmitRe
 		return nil, err
 	}
 	return batch(judged, specs, func(err error) gq.SubmitResult { return gq.SubmitResult{Err: err} }, func(allowed []gq.Spec) ([]gq.SubmitResult, error) {
-		out, err := g.engine.SubmitBatch(ctx, allowed)
+		out, err := g.engine.SubmitBatch(c.submitting(ctx), allowed)
 		if err != nil {
 			return nil, err
 		}
@@ -125,9 +167,9 @@ func (g *Guard) SubmitGraph(ctx context.Context, drafts []gq.GraphJob) ([]gq.Sub
 	if err != nil {
 		return nil, err
 	}
-	out, err := g.engine.SubmitGraph(ctx, drafts)
+	out, err := g.engine.SubmitGraph(c.submitting(ctx), drafts)
 	if err != nil {
-		return nil, err
+		return nil, c.concealHolder(ctx, err)
 	}
 	return c.conceal(ctx, out)
 }

@@ -114,6 +114,9 @@ func ProtoProblem(err error, request string) *pb.Problem {
 	case errs.KindOf(err) == gq.KindInternal: // the context ended
 		p.Kind, p.Code = gq.KindTimeout.String(), gq.ErrTimeout.Code
 	}
+	if u, ok := errors.AsType[*gq.UniqueError](err); ok {
+		p.JobId, p.JobStatus = protoID(u.Job), pb.Status(u.Status)
+	}
 	size := 0
 	for _, f := range errs.FaultsOf(err) {
 		if size += len(f.Field) + len(f.Problem); size > maxFaultsText && len(p.Faults) > 0 {
@@ -145,6 +148,8 @@ func causeOf(p *pb.Problem) error {
 		return e
 	}
 	switch e, known := sentinels[p.GetCode()]; {
+	case known && e == gq.ErrNotUnique:
+		return uniqueCause(p)
 	case known:
 		return e
 	case p.GetCode() == unreachable.Code:

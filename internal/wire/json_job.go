@@ -64,6 +64,9 @@ type Job struct {
 	MaxFee           int64             `json:"max_fee,omitzero"`
 	Attributes       map[string]string `json:"attributes,omitempty"`
 	ReplayOf         gq.JobID          `json:"replay_of,omitzero" doc:"The finished job that this one repeats."`
+	Unique           *Unique           `json:"unique,omitempty"`
+	Replaces         gq.JobID          `json:"replaces,omitzero" doc:"The waiting job whose place this one took."`
+	ReplacedBy       gq.JobID          `json:"replaced_by,omitzero" doc:"The job that took its place."`
 	Policy           *Policy           `json:"policy,omitempty" doc:"Its preset, and what differs from that; what is absent is as in the preset."`
 
 	Sequence         uint64          `json:"sequence,omitzero" doc:"Order of submission."`
@@ -134,6 +137,7 @@ func JobOf(j *gq.Job) Job {
 	out.CostUnits, out.Requires, out.LimitKey, out.FairKey = s.CostUnits, s.Requires, s.LimitKey, s.FairKey
 	out.Requester, out.Tier, out.MaxFee = s.Requester, s.Tier, s.MaxFee
 	out.Attributes, out.ReplayOf = s.Attributes, s.ReplayOf
+	out.Unique, out.Replaces = uniqueOf(&s.Unique), s.Replaces
 
 	m := &j.Metadata
 	if m.Priority.Valid() {
@@ -154,7 +158,7 @@ func StateOf(s *gq.State) Job {
 		CreatedAt: utc(s.CreatedAt), UpdatedAt: utc(s.UpdatedAt), RunAt: utc(s.RunAt), ScheduledAt: utc(s.ScheduledAt),
 		FirstStartedAt: utc(s.FirstStartedAt), StartedAt: utc(s.StartedAt), CompletedAt: utc(s.CompletedAt),
 		LeaseVersion: uint64(s.Version),
-		Progress:     s.Progress, Note: s.Note, Reason: s.Reason,
+		Progress:     s.Progress, Note: s.Note, Reason: s.Reason, ReplacedBy: s.ReplacedBy,
 		CancelRequested: s.Cancellation.Requested(),
 		Sequence:        s.Sequence, Faults: s.Faults, Losses: s.Losses, Waits: s.Waits,
 		ResultBytes: s.ResultBytes, CheckpointBytes: s.CheckpointBytes, Checkpoints: s.Checkpoints,
@@ -206,8 +210,8 @@ func failureOf(f *gq.Failure) *Failure {
 // Submitted is the response to a submission.
 type Submitted struct {
 	Job
-	Existing bool `json:"existing,omitzero" doc:"The idempotency key was taken, and this is the job that has it."`
-	Same     bool `json:"same,omitzero" doc:"That one was submitted with the same content."`
+	Existing bool `json:"existing,omitzero" doc:"Another job holds the key, and this is that job."`
+	Same     bool `json:"same,omitzero" doc:"That one was submitted with the same content, or the submission is unique and accepts any."`
 }
 
 // BatchAnswer is the result for one job of a batch: the job, or why it was rejected.

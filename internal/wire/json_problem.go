@@ -12,13 +12,14 @@ import (
 
 // Problem is an error response over HTTP: RFC 9457 with a stable code.
 type Problem struct { //nolint:errname // that is what RFC 9457 calls it
-	Type      string  `json:"type" doc:"A name for this kind of problem." example:"urn:gopherqueue:problem:not_found"`
-	Title     string  `json:"title" example:"Not Found"`
-	Status    int     `json:"status" example:"404"`
-	Detail    string  `json:"detail,omitzero" doc:"What happened, for people."`
-	Code      string  `json:"code" doc:"Stable, for programs." example:"not_found"`
-	Faults    []Fault `json:"faults,omitempty" doc:"Everything that is wrong with an invalid request."`
-	RequestID string  `json:"request_id,omitzero" doc:"Under which the server's log has more."`
+	Type      string   `json:"type" doc:"A name for this kind of problem." example:"urn:gopherqueue:problem:not_found"`
+	Title     string   `json:"title" example:"Not Found"`
+	Status    int      `json:"status" example:"404"`
+	Detail    string   `json:"detail,omitzero" doc:"What happened, for people."`
+	Code      string   `json:"code" doc:"Stable, for programs." example:"not_found"`
+	Faults    []Fault  `json:"faults,omitempty" doc:"Everything that is wrong with an invalid request."`
+	Job       gq.JobID `json:"job,omitzero" doc:"The job that holds the key, with the code not_unique."`
+	RequestID string   `json:"request_id,omitzero" doc:"Under which the server's log has more."`
 }
 
 // Fault is one fault in a request.
@@ -72,6 +73,9 @@ func ProblemOf(err error, requestID string) *Problem {
 		return p
 	}
 	p.Detail = err.Error()
+	if u, ok := errors.AsType[*gq.UniqueError](err); ok {
+		p.Job = u.Job
+	}
 	for _, f := range errs.FaultsOf(err) {
 		p.Faults = append(p.Faults, Fault(f))
 	}

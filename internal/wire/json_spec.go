@@ -25,6 +25,7 @@ type Spec struct {
 	Policy           *Policy           `json:"policy,omitempty" doc:"What differs from the queue's policy."`
 	IdempotencyKey   string            `json:"idempotency_key,omitzero" doc:"A second submission with the same one finds the first job. Up to 256 characters."`
 	IdempotencyScope string            `json:"idempotency_scope,omitzero" doc:"What the key is unique within; the type."`
+	Unique           *Unique           `json:"unique,omitempty" doc:"Makes it the only job with its key, or with the values of some fields."`
 	RunAt            time.Time         `json:"run_at,omitzero" doc:"Not before this instant."`
 	Delay            *Duration         `json:"delay,omitempty" doc:"Not before this long after submission."`
 	DependsOn        []Dependency      `json:"depends_on,omitempty" doc:"Jobs that must end first."`
@@ -71,6 +72,9 @@ func (s *Spec) Domain(queuePolicy func(queue string) (gq.Policy, error)) (gq.Spe
 		Metadata: gq.Metadata{
 			Priority: gq.Priority(s.Priority), Tags: s.Tags, CorrelationID: s.CorrelationID, CallbackURL: s.CallbackURL,
 		},
+	}
+	if s.Unique != nil {
+		out.Unique = s.Unique.domain()
 	}
 	for _, d := range s.DependsOn {
 		out.DependsOn = append(out.DependsOn, d.domain())

@@ -50,6 +50,7 @@ func fillSpec(out *pb.Spec, metadata *pb.Metadata, s *gq.Spec) *pb.Spec {
 	out.MaxFee = s.MaxFee
 	out.Attributes = s.Attributes
 	out.ReplayOf = protoID(s.ReplayOf)
+	out.Unique, out.Replaces = protoUnique(&s.Unique), protoID(s.Replaces)
 	if m := &s.Metadata; !emptyMetadata(m) {
 		if metadata == nil {
 			metadata = new(pb.Metadata)
@@ -91,6 +92,8 @@ func (r *protoReader) spec(at string, m *pb.Spec, base gq.Policy) gq.Spec {
 		MaxFee:     m.GetMaxFee(),
 		Attributes: m.GetAttributes(),
 		ReplayOf:   r.id(at, "replay_of", m.GetReplayOf()),
+		Unique:     r.unique(at+"unique.", m.GetUnique()),
+		Replaces:   r.id(at, "replaces", m.GetReplaces()),
 		Metadata:   r.metadata(at, m.GetMetadata()),
 	}
 	if p := m.GetPolicy(); p != nil {
@@ -265,6 +268,7 @@ func fillState(out *pb.State, lease *pb.Lease, s *gq.State, beside *gq.Policy) *
 	out.ResultBytes = int64(s.ResultBytes)
 	out.CheckpointBytes = int64(s.CheckpointBytes)
 	out.Checkpoints = int64(s.Checkpoints)
+	out.ReplacedBy = protoID(s.ReplacedBy)
 	if s.Lease != nil {
 		if lease == nil {
 			lease = new(pb.Lease)
@@ -348,6 +352,7 @@ func (r *protoReader) state(at string, m *pb.State) gq.State {
 		ResultBytes:     r.int(at, "result_bytes", m.GetResultBytes()),
 		CheckpointBytes: r.int(at, "checkpoint_bytes", m.GetCheckpointBytes()),
 		Checkpoints:     r.int(at, "checkpoints", m.GetCheckpoints()),
+		ReplacedBy:      r.id(at, "replaced_by", m.GetReplacedBy()),
 	}
 	if l := m.GetLease(); l != nil {
 		s.Lease = r.lease(at+"lease.", l)

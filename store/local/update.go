@@ -142,7 +142,7 @@ func (tx *txn) update(u *store.Update, out *store.Updated, hasRoom bool) {
 
 // updateAndSpawn changes a job and adds its children, or does neither.
 func (tx *txn) updateAndSpawn(u *store.Update, b spawner, h header, events []gq.Event) store.Updated {
-	children := store.Group{Jobs: u.Spawn}
+	children := store.Group{Jobs: u.Spawn, Authorize: u.Authorize}
 	p, err := tx.checkInsert(children, make([]store.Placed, len(u.Spawn)), &b)
 	if err != nil {
 		return store.Updated{State: *b.old, Err: fmt.Errorf("update: spawn: %w", err)}

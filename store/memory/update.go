@@ -69,7 +69,7 @@ func (s *Store) update(j *job, u *store.Update, now time.Time) store.Updated {
 		return store.Updated{State: before, Err: err}
 	}
 	s.replace(j, next) // the children see it in its new state
-	spawned, err := s.spawn(u.Spawn, now)
+	spawned, err := s.spawn(u, now)
 	if err != nil {
 		s.replace(j, before)
 		return store.Updated{State: before, Err: err}
@@ -80,14 +80,14 @@ func (s *Store) update(j *job, u *store.Update, now time.Time) store.Updated {
 }
 
 // spawn adds the children of an update.
-func (s *Store) spawn(specs []gq.Spec, now time.Time) ([]store.Placed, error) {
-	if len(specs) == 0 {
+func (s *Store) spawn(u *store.Update, now time.Time) ([]store.Placed, error) {
+	if len(u.Spawn) == 0 {
 		return nil, nil
 	}
-	if err := store.CheckSpawn(specs, s.config.Limits); err != nil {
+	if err := store.CheckSpawn(u.Spawn, s.config.Limits); err != nil {
 		return nil, err
 	}
-	placed, err := s.insert(store.Group{Jobs: specs}, now)
+	placed, err := s.insert(store.Group{Jobs: u.Spawn, Authorize: u.Authorize}, now)
 	if err != nil {
 		return nil, fmt.Errorf("spawn: %w", err)
 	}

@@ -163,7 +163,7 @@ func (p *plan) mint(g store.Group) store.Group {
 			}
 		}
 	}
-	return store.Group{Jobs: jobs, Mint: true}
+	return store.Group{Jobs: jobs, Mint: true, Authorize: g.Authorize}
 }
 
 // alone is the graph of one job without dependencies, whose spec has been checked.

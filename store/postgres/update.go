@@ -322,7 +322,7 @@ func (tx *txn) update(ctx context.Context, u *store.Update, seq int64, c *change
 	if err := tx.turned(ctx, r, &next, c.rows); err != nil {
 		return store.Updated{}, err
 	}
-	placed, err := c.spawn(r, next, store.Group{Jobs: u.Spawn, Mint: u.Mint})
+	placed, err := c.spawn(r, next, store.Group{Jobs: u.Spawn, Mint: u.Mint, Authorize: u.Authorize})
 	if err != nil {
 		return no(old, err)
 	}

@@ -669,6 +669,121 @@ func (Category) EnumDescriptor() ([]byte, []int) {
 	return file_gopherqueue_v1_job_proto_rawDescGZIP(), []int{10}
 }
 
+// While says how long a unique job holds its key.
+type While int32
+
+const (
+	While_WHILE_UNSPECIFIED While = 0 // PERIOD with a period, WAITING with DEBOUNCE, otherwise LIVE
+	While_WHILE_WAITING     While = 1 // until it is claimed or ends
+	While_WHILE_LIVE        While = 2 // until it ends
+	While_WHILE_DONE        While = 3 // until it completed or was cancelled, or its replay takes the key
+	While_WHILE_PERIOD      While = 4 // for the period, from its submission
+)
+
+// Enum value maps for While.
+var (
+	While_name = map[int32]string{
+		0: "WHILE_UNSPECIFIED",
+		1: "WHILE_WAITING",
+		2: "WHILE_LIVE",
+		3: "WHILE_DONE",
+		4: "WHILE_PERIOD",
+	}
+	While_value = map[string]int32{
+		"WHILE_UNSPECIFIED": 0,
+		"WHILE_WAITING":     1,
+		"WHILE_LIVE":        2,
+		"WHILE_DONE":        3,
+		"WHILE_PERIOD":      4,
+	}
+)
+
+func (x While) Enum() *While {
+	p := new(While)
+	*p = x
+	return p
+}
+
+func (x While) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (While) Descriptor() protoreflect.EnumDescriptor {
+	return file_gopherqueue_v1_job_proto_enumTypes[11].Descriptor()
+}
+
+func (While) Type() protoreflect.EnumType {
+	return &file_gopherqueue_v1_job_proto_enumTypes[11]
+}
+
+func (x While) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use While.Descriptor instead.
+func (While) EnumDescriptor() ([]byte, []int) {
+	return file_gopherqueue_v1_job_proto_rawDescGZIP(), []int{11}
+}
+
+// OnCollision says what a submission does if another job holds its key.
+type OnCollision int32
+
+const (
+	OnCollision_ON_COLLISION_UNSPECIFIED OnCollision = 0 // EXISTING
+	OnCollision_ON_COLLISION_EXISTING    OnCollision = 1 // return that job
+	OnCollision_ON_COLLISION_REFUSE      OnCollision = 2 // fail with the code not_unique
+	OnCollision_ON_COLLISION_REPLACE     OnCollision = 3 // cancel that job if it waits, and take its place
+	OnCollision_ON_COLLISION_DEBOUNCE    OnCollision = 4 // postpone that job if it waits to now plus the delay, and return it
+	OnCollision_ON_COLLISION_THROTTLE    OnCollision = 5 // wait until its period ends; return it if it waits for that itself
+)
+
+// Enum value maps for OnCollision.
+var (
+	OnCollision_name = map[int32]string{
+		0: "ON_COLLISION_UNSPECIFIED",
+		1: "ON_COLLISION_EXISTING",
+		2: "ON_COLLISION_REFUSE",
+		3: "ON_COLLISION_REPLACE",
+		4: "ON_COLLISION_DEBOUNCE",
+		5: "ON_COLLISION_THROTTLE",
+	}
+	OnCollision_value = map[string]int32{
+		"ON_COLLISION_UNSPECIFIED": 0,
+		"ON_COLLISION_EXISTING":    1,
+		"ON_COLLISION_REFUSE":      2,
+		"ON_COLLISION_REPLACE":     3,
+		"ON_COLLISION_DEBOUNCE":    4,
+		"ON_COLLISION_THROTTLE":    5,
+	}
+)
+
+func (x OnCollision) Enum() *OnCollision {
+	p := new(OnCollision)
+	*p = x
+	return p
+}
+
+func (x OnCollision) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (OnCollision) Descriptor() protoreflect.EnumDescriptor {
+	return file_gopherqueue_v1_job_proto_enumTypes[12].Descriptor()
+}
+
+func (OnCollision) Type() protoreflect.EnumType {
+	return &file_gopherqueue_v1_job_proto_enumTypes[12]
+}
+
+func (x OnCollision) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use OnCollision.Descriptor instead.
+func (OnCollision) EnumDescriptor() ([]byte, []int) {
+	return file_gopherqueue_v1_job_proto_rawDescGZIP(), []int{12}
+}
+
 // Job is everything there is to know about one job.
 type Job struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -781,8 +896,9 @@ type State struct {
 	Reason            string                 `protobuf:"bytes,28,opt,name=reason,proto3" json:"reason,omitempty"` // why it ended where it did, if not by its handler
 	ResultBytes       int64                  `protobuf:"varint,29,opt,name=result_bytes,json=resultBytes,proto3" json:"result_bytes,omitempty"`
 	CheckpointBytes   int64                  `protobuf:"varint,30,opt,name=checkpoint_bytes,json=checkpointBytes,proto3" json:"checkpoint_bytes,omitempty"`
-	Checkpoints       int64                  `protobuf:"varint,31,opt,name=checkpoints,proto3" json:"checkpoints,omitempty"` // saved so far
-	Policy            *Policy                `protobuf:"bytes,32,opt,name=policy,proto3" json:"policy,omitempty"`            // absent where it is the spec's beside; without a spec that is PRESET_JOBMODEL
+	Checkpoints       int64                  `protobuf:"varint,31,opt,name=checkpoints,proto3" json:"checkpoints,omitempty"`                // saved so far
+	Policy            *Policy                `protobuf:"bytes,32,opt,name=policy,proto3" json:"policy,omitempty"`                           // absent where it is the spec's beside; without a spec that is PRESET_JOBMODEL
+	ReplacedBy        string                 `protobuf:"bytes,60,opt,name=replaced_by,json=replacedBy,proto3" json:"replaced_by,omitempty"` // the job that took its place
 	unknownFields     protoimpl.UnknownFields
 	sizeCache         protoimpl.SizeCache
 }
@@ -1041,6 +1157,13 @@ func (x *State) GetPolicy() *Policy {
 	return nil
 }
 
+func (x *State) GetReplacedBy() string {
+	if x != nil {
+		return x.ReplacedBy
+	}
+	return ""
+}
+
 // Spec is what was asked for.
 type Spec struct {
 	state                  protoimpl.MessageState `protogen:"open.v1"`
@@ -1066,6 +1189,8 @@ type Spec struct {
 	Attributes             map[string]string      `protobuf:"bytes,20,rep,name=attributes,proto3" json:"attributes,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	ReplayOf               string                 `protobuf:"bytes,21,opt,name=replay_of,json=replayOf,proto3" json:"replay_of,omitempty"` // the finished job this one repeats
 	Metadata               *Metadata              `protobuf:"bytes,22,opt,name=metadata,proto3" json:"metadata,omitempty"`                 // in a Job absent is NORMAL and nothing else
+	Unique                 *UniqueRule            `protobuf:"bytes,60,opt,name=unique,proto3" json:"unique,omitempty"`                     // absent is not unique
+	Replaces               string                 `protobuf:"bytes,61,opt,name=replaces,proto3" json:"replaces,omitempty"`                 // the waiting job this one replaced; assigned by the server
 	unknownFields          protoimpl.UnknownFields
 	sizeCache              protoimpl.SizeCache
 }
@@ -1254,6 +1379,89 @@ func (x *Spec) GetMetadata() *Metadata {
 	return nil
 }
 
+func (x *Spec) GetUnique() *UniqueRule {
+	if x != nil {
+		return x.Unique
+	}
+	return nil
+}
+
+func (x *Spec) GetReplaces() string {
+	if x != nil {
+		return x.Replaces
+	}
+	return ""
+}
+
+// UniqueRule makes a job the only one with its key.
+type UniqueRule struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	While         While                  `protobuf:"varint,1,opt,name=while,proto3,enum=gopherqueue.v1.While" json:"while,omitempty"`
+	OnCollision   OnCollision            `protobuf:"varint,2,opt,name=on_collision,json=onCollision,proto3,enum=gopherqueue.v1.OnCollision" json:"on_collision,omitempty"`
+	Period        *durationpb.Duration   `protobuf:"bytes,3,opt,name=period,proto3" json:"period,omitempty"` // of WHILE_PERIOD
+	Fields        []string               `protobuf:"bytes,4,rep,name=fields,proto3" json:"fields,omitempty"` // of the JSON payload, instead of a key
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *UniqueRule) Reset() {
+	*x = UniqueRule{}
+	mi := &file_gopherqueue_v1_job_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *UniqueRule) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*UniqueRule) ProtoMessage() {}
+
+func (x *UniqueRule) ProtoReflect() protoreflect.Message {
+	mi := &file_gopherqueue_v1_job_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use UniqueRule.ProtoReflect.Descriptor instead.
+func (*UniqueRule) Descriptor() ([]byte, []int) {
+	return file_gopherqueue_v1_job_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *UniqueRule) GetWhile() While {
+	if x != nil {
+		return x.While
+	}
+	return While_WHILE_UNSPECIFIED
+}
+
+func (x *UniqueRule) GetOnCollision() OnCollision {
+	if x != nil {
+		return x.OnCollision
+	}
+	return OnCollision_ON_COLLISION_UNSPECIFIED
+}
+
+func (x *UniqueRule) GetPeriod() *durationpb.Duration {
+	if x != nil {
+		return x.Period
+	}
+	return nil
+}
+
+func (x *UniqueRule) GetFields() []string {
+	if x != nil {
+		return x.Fields
+	}
+	return nil
+}
+
 // Metadata can be changed while a job is live.
 type Metadata struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -1267,7 +1475,7 @@ type Metadata struct {
 
 func (x *Metadata) Reset() {
 	*x = Metadata{}
-	mi := &file_gopherqueue_v1_job_proto_msgTypes[3]
+	mi := &file_gopherqueue_v1_job_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1279,7 +1487,7 @@ func (x *Metadata) String() string {
 func (*Metadata) ProtoMessage() {}
 
 func (x *Metadata) ProtoReflect() protoreflect.Message {
-	mi := &file_gopherqueue_v1_job_proto_msgTypes[3]
+	mi := &file_gopherqueue_v1_job_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1292,7 +1500,7 @@ func (x *Metadata) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Metadata.ProtoReflect.Descriptor instead.
 func (*Metadata) Descriptor() ([]byte, []int) {
-	return file_gopherqueue_v1_job_proto_rawDescGZIP(), []int{3}
+	return file_gopherqueue_v1_job_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *Metadata) GetPriority() Priority {
@@ -1334,7 +1542,7 @@ type Dependency struct {
 
 func (x *Dependency) Reset() {
 	*x = Dependency{}
-	mi := &file_gopherqueue_v1_job_proto_msgTypes[4]
+	mi := &file_gopherqueue_v1_job_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1346,7 +1554,7 @@ func (x *Dependency) String() string {
 func (*Dependency) ProtoMessage() {}
 
 func (x *Dependency) ProtoReflect() protoreflect.Message {
-	mi := &file_gopherqueue_v1_job_proto_msgTypes[4]
+	mi := &file_gopherqueue_v1_job_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1359,7 +1567,7 @@ func (x *Dependency) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Dependency.ProtoReflect.Descriptor instead.
 func (*Dependency) Descriptor() ([]byte, []int) {
-	return file_gopherqueue_v1_job_proto_rawDescGZIP(), []int{4}
+	return file_gopherqueue_v1_job_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *Dependency) GetKind() DependencyKind {
@@ -1407,7 +1615,7 @@ type Policy struct {
 
 func (x *Policy) Reset() {
 	*x = Policy{}
-	mi := &file_gopherqueue_v1_job_proto_msgTypes[5]
+	mi := &file_gopherqueue_v1_job_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1419,7 +1627,7 @@ func (x *Policy) String() string {
 func (*Policy) ProtoMessage() {}
 
 func (x *Policy) ProtoReflect() protoreflect.Message {
-	mi := &file_gopherqueue_v1_job_proto_msgTypes[5]
+	mi := &file_gopherqueue_v1_job_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1432,7 +1640,7 @@ func (x *Policy) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Policy.ProtoReflect.Descriptor instead.
 func (*Policy) Descriptor() ([]byte, []int) {
-	return file_gopherqueue_v1_job_proto_rawDescGZIP(), []int{5}
+	return file_gopherqueue_v1_job_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *Policy) GetPreset() Preset {
@@ -1590,7 +1798,7 @@ type Backoff struct {
 
 func (x *Backoff) Reset() {
 	*x = Backoff{}
-	mi := &file_gopherqueue_v1_job_proto_msgTypes[6]
+	mi := &file_gopherqueue_v1_job_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1602,7 +1810,7 @@ func (x *Backoff) String() string {
 func (*Backoff) ProtoMessage() {}
 
 func (x *Backoff) ProtoReflect() protoreflect.Message {
-	mi := &file_gopherqueue_v1_job_proto_msgTypes[6]
+	mi := &file_gopherqueue_v1_job_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1615,7 +1823,7 @@ func (x *Backoff) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Backoff.ProtoReflect.Descriptor instead.
 func (*Backoff) Descriptor() ([]byte, []int) {
-	return file_gopherqueue_v1_job_proto_rawDescGZIP(), []int{6}
+	return file_gopherqueue_v1_job_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Backoff) GetStrategy() Strategy {
@@ -1682,7 +1890,7 @@ type Lease struct {
 
 func (x *Lease) Reset() {
 	*x = Lease{}
-	mi := &file_gopherqueue_v1_job_proto_msgTypes[7]
+	mi := &file_gopherqueue_v1_job_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1694,7 +1902,7 @@ func (x *Lease) String() string {
 func (*Lease) ProtoMessage() {}
 
 func (x *Lease) ProtoReflect() protoreflect.Message {
-	mi := &file_gopherqueue_v1_job_proto_msgTypes[7]
+	mi := &file_gopherqueue_v1_job_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1707,7 +1915,7 @@ func (x *Lease) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Lease.ProtoReflect.Descriptor instead.
 func (*Lease) Descriptor() ([]byte, []int) {
-	return file_gopherqueue_v1_job_proto_rawDescGZIP(), []int{7}
+	return file_gopherqueue_v1_job_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Lease) GetId() string {
@@ -1807,7 +2015,7 @@ type LeaseRef struct {
 
 func (x *LeaseRef) Reset() {
 	*x = LeaseRef{}
-	mi := &file_gopherqueue_v1_job_proto_msgTypes[8]
+	mi := &file_gopherqueue_v1_job_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1819,7 +2027,7 @@ func (x *LeaseRef) String() string {
 func (*LeaseRef) ProtoMessage() {}
 
 func (x *LeaseRef) ProtoReflect() protoreflect.Message {
-	mi := &file_gopherqueue_v1_job_proto_msgTypes[8]
+	mi := &file_gopherqueue_v1_job_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1832,7 +2040,7 @@ func (x *LeaseRef) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LeaseRef.ProtoReflect.Descriptor instead.
 func (*LeaseRef) Descriptor() ([]byte, []int) {
-	return file_gopherqueue_v1_job_proto_rawDescGZIP(), []int{8}
+	return file_gopherqueue_v1_job_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *LeaseRef) GetId() string {
@@ -1869,7 +2077,7 @@ type Failure struct {
 
 func (x *Failure) Reset() {
 	*x = Failure{}
-	mi := &file_gopherqueue_v1_job_proto_msgTypes[9]
+	mi := &file_gopherqueue_v1_job_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1881,7 +2089,7 @@ func (x *Failure) String() string {
 func (*Failure) ProtoMessage() {}
 
 func (x *Failure) ProtoReflect() protoreflect.Message {
-	mi := &file_gopherqueue_v1_job_proto_msgTypes[9]
+	mi := &file_gopherqueue_v1_job_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1894,7 +2102,7 @@ func (x *Failure) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Failure.ProtoReflect.Descriptor instead.
 func (*Failure) Descriptor() ([]byte, []int) {
-	return file_gopherqueue_v1_job_proto_rawDescGZIP(), []int{9}
+	return file_gopherqueue_v1_job_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Failure) GetCategory() Category {
@@ -1938,7 +2146,7 @@ type Cancellation struct {
 
 func (x *Cancellation) Reset() {
 	*x = Cancellation{}
-	mi := &file_gopherqueue_v1_job_proto_msgTypes[10]
+	mi := &file_gopherqueue_v1_job_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1950,7 +2158,7 @@ func (x *Cancellation) String() string {
 func (*Cancellation) ProtoMessage() {}
 
 func (x *Cancellation) ProtoReflect() protoreflect.Message {
-	mi := &file_gopherqueue_v1_job_proto_msgTypes[10]
+	mi := &file_gopherqueue_v1_job_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1963,7 +2171,7 @@ func (x *Cancellation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Cancellation.ProtoReflect.Descriptor instead.
 func (*Cancellation) Descriptor() ([]byte, []int) {
-	return file_gopherqueue_v1_job_proto_rawDescGZIP(), []int{10}
+	return file_gopherqueue_v1_job_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Cancellation) GetRequestedAtNs() int64 {
@@ -1998,18 +2206,20 @@ func (x *Cancellation) GetReason() string {
 // call.
 type Problem struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Code          string                 `protobuf:"bytes,1,opt,name=code,proto3" json:"code,omitempty"`                            // stable
-	Kind          string                 `protobuf:"bytes,2,opt,name=kind,proto3" json:"kind,omitempty"`                            // internal, invalid, not_found, conflict, stale_lease, duplicate, exhausted, unavailable, timeout, denied
-	Message       string                 `protobuf:"bytes,3,opt,name=message,proto3" json:"message,omitempty"`                      // in the detail of a status it is that of the status
-	Faults        []*Fault               `protobuf:"bytes,4,rep,name=faults,proto3" json:"faults,omitempty"`                        // everything that is wrong with an invalid request
-	RequestId     string                 `protobuf:"bytes,5,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"` // under which the server's log knows the call
+	Code          string                 `protobuf:"bytes,1,opt,name=code,proto3" json:"code,omitempty"`                                                         // stable
+	Kind          string                 `protobuf:"bytes,2,opt,name=kind,proto3" json:"kind,omitempty"`                                                         // internal, invalid, not_found, conflict, stale_lease, duplicate, exhausted, unavailable, timeout, denied
+	Message       string                 `protobuf:"bytes,3,opt,name=message,proto3" json:"message,omitempty"`                                                   // in the detail of a status it is that of the status
+	Faults        []*Fault               `protobuf:"bytes,4,rep,name=faults,proto3" json:"faults,omitempty"`                                                     // everything that is wrong with an invalid request
+	RequestId     string                 `protobuf:"bytes,5,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`                              // under which the server's log knows the call
+	JobId         string                 `protobuf:"bytes,60,opt,name=job_id,json=jobId,proto3" json:"job_id,omitempty"`                                         // the job that holds the key, with the code not_unique
+	JobStatus     Status                 `protobuf:"varint,61,opt,name=job_status,json=jobStatus,proto3,enum=gopherqueue.v1.Status" json:"job_status,omitempty"` // of that job
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Problem) Reset() {
 	*x = Problem{}
-	mi := &file_gopherqueue_v1_job_proto_msgTypes[11]
+	mi := &file_gopherqueue_v1_job_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2021,7 +2231,7 @@ func (x *Problem) String() string {
 func (*Problem) ProtoMessage() {}
 
 func (x *Problem) ProtoReflect() protoreflect.Message {
-	mi := &file_gopherqueue_v1_job_proto_msgTypes[11]
+	mi := &file_gopherqueue_v1_job_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2034,7 +2244,7 @@ func (x *Problem) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Problem.ProtoReflect.Descriptor instead.
 func (*Problem) Descriptor() ([]byte, []int) {
-	return file_gopherqueue_v1_job_proto_rawDescGZIP(), []int{11}
+	return file_gopherqueue_v1_job_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Problem) GetCode() string {
@@ -2072,6 +2282,20 @@ func (x *Problem) GetRequestId() string {
 	return ""
 }
 
+func (x *Problem) GetJobId() string {
+	if x != nil {
+		return x.JobId
+	}
+	return ""
+}
+
+func (x *Problem) GetJobStatus() Status {
+	if x != nil {
+		return x.JobStatus
+	}
+	return Status_STATUS_UNSPECIFIED
+}
+
 // Fault is one thing that is wrong with a request.
 type Fault struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -2083,7 +2307,7 @@ type Fault struct {
 
 func (x *Fault) Reset() {
 	*x = Fault{}
-	mi := &file_gopherqueue_v1_job_proto_msgTypes[12]
+	mi := &file_gopherqueue_v1_job_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2095,7 +2319,7 @@ func (x *Fault) String() string {
 func (*Fault) ProtoMessage() {}
 
 func (x *Fault) ProtoReflect() protoreflect.Message {
-	mi := &file_gopherqueue_v1_job_proto_msgTypes[12]
+	mi := &file_gopherqueue_v1_job_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2108,7 +2332,7 @@ func (x *Fault) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Fault.ProtoReflect.Descriptor instead.
 func (*Fault) Descriptor() ([]byte, []int) {
-	return file_gopherqueue_v1_job_proto_rawDescGZIP(), []int{12}
+	return file_gopherqueue_v1_job_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Fault) GetField() string {
@@ -2139,7 +2363,7 @@ const file_gopherqueue_v1_job_proto_rawDesc = "" +
 	"checkpoint\x18\x05 \x01(\fH\x01R\n" +
 	"checkpoint\x88\x01\x01B\t\n" +
 	"\a_resultB\r\n" +
-	"\v_checkpoint\"\xf8\b\n" +
+	"\v_checkpoint\"\x99\t\n" +
 	"\x05State\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12.\n" +
 	"\x06status\x18\x02 \x01(\x0e2\x16.gopherqueue.v1.StatusR\x06status\x12.\n" +
@@ -2173,7 +2397,9 @@ const file_gopherqueue_v1_job_proto_rawDesc = "" +
 	"\fresult_bytes\x18\x1d \x01(\x03R\vresultBytes\x12)\n" +
 	"\x10checkpoint_bytes\x18\x1e \x01(\x03R\x0fcheckpointBytes\x12 \n" +
 	"\vcheckpoints\x18\x1f \x01(\x03R\vcheckpoints\x12.\n" +
-	"\x06policy\x18  \x01(\v2\x16.gopherqueue.v1.PolicyR\x06policy\"\xf1\x06\n" +
+	"\x06policy\x18  \x01(\v2\x16.gopherqueue.v1.PolicyR\x06policy\x12\x1f\n" +
+	"\vreplaced_by\x18< \x01(\tR\n" +
+	"replacedBy\"\xc1\a\n" +
 	"\x04Spec\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x14\n" +
 	"\x05queue\x18\x02 \x01(\tR\x05queue\x12\x12\n" +
@@ -2201,10 +2427,18 @@ const file_gopherqueue_v1_job_proto_rawDesc = "" +
 	"attributes\x18\x14 \x03(\v2$.gopherqueue.v1.Spec.AttributesEntryR\n" +
 	"attributes\x12\x1b\n" +
 	"\treplay_of\x18\x15 \x01(\tR\breplayOf\x124\n" +
-	"\bmetadata\x18\x16 \x01(\v2\x18.gopherqueue.v1.MetadataR\bmetadata\x1a=\n" +
+	"\bmetadata\x18\x16 \x01(\v2\x18.gopherqueue.v1.MetadataR\bmetadata\x122\n" +
+	"\x06unique\x18< \x01(\v2\x1a.gopherqueue.v1.UniqueRuleR\x06unique\x12\x1a\n" +
+	"\breplaces\x18= \x01(\tR\breplaces\x1a=\n" +
 	"\x0fAttributesEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xfb\x01\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xc4\x01\n" +
+	"\n" +
+	"UniqueRule\x12+\n" +
+	"\x05while\x18\x01 \x01(\x0e2\x15.gopherqueue.v1.WhileR\x05while\x12>\n" +
+	"\fon_collision\x18\x02 \x01(\x0e2\x1b.gopherqueue.v1.OnCollisionR\vonCollision\x121\n" +
+	"\x06period\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\x06period\x12\x16\n" +
+	"\x06fields\x18\x04 \x03(\tR\x06fields\"\xfb\x01\n" +
 	"\bMetadata\x124\n" +
 	"\bpriority\x18\x01 \x01(\x0e2\x18.gopherqueue.v1.PriorityR\bpriority\x126\n" +
 	"\x04tags\x18\x02 \x03(\v2\".gopherqueue.v1.Metadata.TagsEntryR\x04tags\x12%\n" +
@@ -2301,14 +2535,17 @@ const file_gopherqueue_v1_job_proto_rawDesc = "" +
 	"\x0frequested_at_ns\x18\x01 \x01(\x10R\rrequestedAtNs\x12&\n" +
 	"\x0fdelivered_at_ns\x18\x02 \x01(\x10R\rdeliveredAtNs\x12$\n" +
 	"\x0ehonoured_at_ns\x18\x03 \x01(\x10R\fhonouredAtNs\x12\x16\n" +
-	"\x06reason\x18\x04 \x01(\tR\x06reason\"\x99\x01\n" +
+	"\x06reason\x18\x04 \x01(\tR\x06reason\"\xe7\x01\n" +
 	"\aProblem\x12\x12\n" +
 	"\x04code\x18\x01 \x01(\tR\x04code\x12\x12\n" +
 	"\x04kind\x18\x02 \x01(\tR\x04kind\x12\x18\n" +
 	"\amessage\x18\x03 \x01(\tR\amessage\x12-\n" +
 	"\x06faults\x18\x04 \x03(\v2\x15.gopherqueue.v1.FaultR\x06faults\x12\x1d\n" +
 	"\n" +
-	"request_id\x18\x05 \x01(\tR\trequestId\"7\n" +
+	"request_id\x18\x05 \x01(\tR\trequestId\x12\x15\n" +
+	"\x06job_id\x18< \x01(\tR\x05jobId\x125\n" +
+	"\n" +
+	"job_status\x18= \x01(\x0e2\x16.gopherqueue.v1.StatusR\tjobStatus\"7\n" +
 	"\x05Fault\x12\x14\n" +
 	"\x05field\x18\x01 \x01(\tR\x05field\x12\x18\n" +
 	"\aproblem\x18\x02 \x01(\tR\aproblem*\xf2\x01\n" +
@@ -2390,7 +2627,22 @@ const file_gopherqueue_v1_job_proto_rawDesc = "" +
 	"\x12CATEGORY_PERMANENT\x10\x02\x12\x14\n" +
 	"\x10CATEGORY_TIMEOUT\x10\x03\x12\x16\n" +
 	"\x12CATEGORY_CANCELLED\x10\x04\x12\x13\n" +
-	"\x0fCATEGORY_SYSTEM\x10\x05B<Z:github.com/gopherqueue/gq/api/gopherqueue/v1;gopherqueuev1b\x06proto3"
+	"\x0fCATEGORY_SYSTEM\x10\x05*c\n" +
+	"\x05While\x12\x15\n" +
+	"\x11WHILE_UNSPECIFIED\x10\x00\x12\x11\n" +
+	"\rWHILE_WAITING\x10\x01\x12\x0e\n" +
+	"\n" +
+	"WHILE_LIVE\x10\x02\x12\x0e\n" +
+	"\n" +
+	"WHILE_DONE\x10\x03\x12\x10\n" +
+	"\fWHILE_PERIOD\x10\x04*\xaf\x01\n" +
+	"\vOnCollision\x12\x1c\n" +
+	"\x18ON_COLLISION_UNSPECIFIED\x10\x00\x12\x19\n" +
+	"\x15ON_COLLISION_EXISTING\x10\x01\x12\x17\n" +
+	"\x13ON_COLLISION_REFUSE\x10\x02\x12\x18\n" +
+	"\x14ON_COLLISION_REPLACE\x10\x03\x12\x19\n" +
+	"\x15ON_COLLISION_DEBOUNCE\x10\x04\x12\x19\n" +
+	"\x15ON_COLLISION_THROTTLE\x10\x05B<Z:github.com/gopherqueue/gq/api/gopherqueue/v1;gopherqueuev1b\x06proto3"
 
 var (
 	file_gopherqueue_v1_job_proto_rawDescOnce sync.Once
@@ -2404,8 +2656,8 @@ func file_gopherqueue_v1_job_proto_rawDescGZIP() []byte {
 	return file_gopherqueue_v1_job_proto_rawDescData
 }
 
-var file_gopherqueue_v1_job_proto_enumTypes = make([]protoimpl.EnumInfo, 11)
-var file_gopherqueue_v1_job_proto_msgTypes = make([]protoimpl.MessageInfo, 15)
+var file_gopherqueue_v1_job_proto_enumTypes = make([]protoimpl.EnumInfo, 13)
+var file_gopherqueue_v1_job_proto_msgTypes = make([]protoimpl.MessageInfo, 16)
 var file_gopherqueue_v1_job_proto_goTypes = []any{
 	(Status)(0),                   // 0: gopherqueue.v1.Status
 	(Detail)(0),                   // 1: gopherqueue.v1.Detail
@@ -2418,68 +2670,76 @@ var file_gopherqueue_v1_job_proto_goTypes = []any{
 	(Jitter)(0),                   // 8: gopherqueue.v1.Jitter
 	(LeaseState)(0),               // 9: gopherqueue.v1.LeaseState
 	(Category)(0),                 // 10: gopherqueue.v1.Category
-	(*Job)(nil),                   // 11: gopherqueue.v1.Job
-	(*State)(nil),                 // 12: gopherqueue.v1.State
-	(*Spec)(nil),                  // 13: gopherqueue.v1.Spec
-	(*Metadata)(nil),              // 14: gopherqueue.v1.Metadata
-	(*Dependency)(nil),            // 15: gopherqueue.v1.Dependency
-	(*Policy)(nil),                // 16: gopherqueue.v1.Policy
-	(*Backoff)(nil),               // 17: gopherqueue.v1.Backoff
-	(*Lease)(nil),                 // 18: gopherqueue.v1.Lease
-	(*LeaseRef)(nil),              // 19: gopherqueue.v1.LeaseRef
-	(*Failure)(nil),               // 20: gopherqueue.v1.Failure
-	(*Cancellation)(nil),          // 21: gopherqueue.v1.Cancellation
-	(*Problem)(nil),               // 22: gopherqueue.v1.Problem
-	(*Fault)(nil),                 // 23: gopherqueue.v1.Fault
-	nil,                           // 24: gopherqueue.v1.Spec.AttributesEntry
-	nil,                           // 25: gopherqueue.v1.Metadata.TagsEntry
-	(*timestamppb.Timestamp)(nil), // 26: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),   // 27: google.protobuf.Duration
+	(While)(0),                    // 11: gopherqueue.v1.While
+	(OnCollision)(0),              // 12: gopherqueue.v1.OnCollision
+	(*Job)(nil),                   // 13: gopherqueue.v1.Job
+	(*State)(nil),                 // 14: gopherqueue.v1.State
+	(*Spec)(nil),                  // 15: gopherqueue.v1.Spec
+	(*UniqueRule)(nil),            // 16: gopherqueue.v1.UniqueRule
+	(*Metadata)(nil),              // 17: gopherqueue.v1.Metadata
+	(*Dependency)(nil),            // 18: gopherqueue.v1.Dependency
+	(*Policy)(nil),                // 19: gopherqueue.v1.Policy
+	(*Backoff)(nil),               // 20: gopherqueue.v1.Backoff
+	(*Lease)(nil),                 // 21: gopherqueue.v1.Lease
+	(*LeaseRef)(nil),              // 22: gopherqueue.v1.LeaseRef
+	(*Failure)(nil),               // 23: gopherqueue.v1.Failure
+	(*Cancellation)(nil),          // 24: gopherqueue.v1.Cancellation
+	(*Problem)(nil),               // 25: gopherqueue.v1.Problem
+	(*Fault)(nil),                 // 26: gopherqueue.v1.Fault
+	nil,                           // 27: gopherqueue.v1.Spec.AttributesEntry
+	nil,                           // 28: gopherqueue.v1.Metadata.TagsEntry
+	(*timestamppb.Timestamp)(nil), // 29: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),   // 30: google.protobuf.Duration
 }
 var file_gopherqueue_v1_job_proto_depIdxs = []int32{
-	12, // 0: gopherqueue.v1.Job.state:type_name -> gopherqueue.v1.State
-	13, // 1: gopherqueue.v1.Job.spec:type_name -> gopherqueue.v1.Spec
-	14, // 2: gopherqueue.v1.Job.metadata:type_name -> gopherqueue.v1.Metadata
+	14, // 0: gopherqueue.v1.Job.state:type_name -> gopherqueue.v1.State
+	15, // 1: gopherqueue.v1.Job.spec:type_name -> gopherqueue.v1.Spec
+	17, // 2: gopherqueue.v1.Job.metadata:type_name -> gopherqueue.v1.Metadata
 	0,  // 3: gopherqueue.v1.State.status:type_name -> gopherqueue.v1.Status
 	1,  // 4: gopherqueue.v1.State.detail:type_name -> gopherqueue.v1.Detail
 	2,  // 5: gopherqueue.v1.State.priority:type_name -> gopherqueue.v1.Priority
 	2,  // 6: gopherqueue.v1.State.inherited_priority:type_name -> gopherqueue.v1.Priority
-	18, // 7: gopherqueue.v1.State.lease:type_name -> gopherqueue.v1.Lease
-	20, // 8: gopherqueue.v1.State.failure:type_name -> gopherqueue.v1.Failure
-	21, // 9: gopherqueue.v1.State.cancellation:type_name -> gopherqueue.v1.Cancellation
-	16, // 10: gopherqueue.v1.State.policy:type_name -> gopherqueue.v1.Policy
-	16, // 11: gopherqueue.v1.Spec.policy:type_name -> gopherqueue.v1.Policy
-	26, // 12: gopherqueue.v1.Spec.run_at:type_name -> google.protobuf.Timestamp
-	27, // 13: gopherqueue.v1.Spec.delay:type_name -> google.protobuf.Duration
-	15, // 14: gopherqueue.v1.Spec.depends_on:type_name -> gopherqueue.v1.Dependency
-	24, // 15: gopherqueue.v1.Spec.attributes:type_name -> gopherqueue.v1.Spec.AttributesEntry
-	14, // 16: gopherqueue.v1.Spec.metadata:type_name -> gopherqueue.v1.Metadata
-	2,  // 17: gopherqueue.v1.Metadata.priority:type_name -> gopherqueue.v1.Priority
-	25, // 18: gopherqueue.v1.Metadata.tags:type_name -> gopherqueue.v1.Metadata.TagsEntry
-	3,  // 19: gopherqueue.v1.Dependency.kind:type_name -> gopherqueue.v1.DependencyKind
-	4,  // 20: gopherqueue.v1.Policy.preset:type_name -> gopherqueue.v1.Preset
-	17, // 21: gopherqueue.v1.Policy.backoff:type_name -> gopherqueue.v1.Backoff
-	5,  // 22: gopherqueue.v1.Policy.on_loss:type_name -> gopherqueue.v1.LossRule
-	27, // 23: gopherqueue.v1.Policy.lease_ttl:type_name -> google.protobuf.Duration
-	27, // 24: gopherqueue.v1.Policy.hold:type_name -> google.protobuf.Duration
-	6,  // 25: gopherqueue.v1.Policy.extend:type_name -> gopherqueue.v1.ExtendMode
-	27, // 26: gopherqueue.v1.Policy.execution_timeout:type_name -> google.protobuf.Duration
-	27, // 27: gopherqueue.v1.Policy.lifetime:type_name -> google.protobuf.Duration
-	27, // 28: gopherqueue.v1.Policy.run_lifetime:type_name -> google.protobuf.Duration
-	27, // 29: gopherqueue.v1.Policy.idempotency_window:type_name -> google.protobuf.Duration
-	7,  // 30: gopherqueue.v1.Backoff.strategy:type_name -> gopherqueue.v1.Strategy
-	27, // 31: gopherqueue.v1.Backoff.initial:type_name -> google.protobuf.Duration
-	27, // 32: gopherqueue.v1.Backoff.max:type_name -> google.protobuf.Duration
-	8,  // 33: gopherqueue.v1.Backoff.jitter:type_name -> gopherqueue.v1.Jitter
-	9,  // 34: gopherqueue.v1.Lease.state:type_name -> gopherqueue.v1.LeaseState
-	10, // 35: gopherqueue.v1.Failure.category:type_name -> gopherqueue.v1.Category
-	27, // 36: gopherqueue.v1.Failure.retry_after:type_name -> google.protobuf.Duration
-	23, // 37: gopherqueue.v1.Problem.faults:type_name -> gopherqueue.v1.Fault
-	38, // [38:38] is the sub-list for method output_type
-	38, // [38:38] is the sub-list for method input_type
-	38, // [38:38] is the sub-list for extension type_name
-	38, // [38:38] is the sub-list for extension extendee
-	0,  // [0:38] is the sub-list for field type_name
+	21, // 7: gopherqueue.v1.State.lease:type_name -> gopherqueue.v1.Lease
+	23, // 8: gopherqueue.v1.State.failure:type_name -> gopherqueue.v1.Failure
+	24, // 9: gopherqueue.v1.State.cancellation:type_name -> gopherqueue.v1.Cancellation
+	19, // 10: gopherqueue.v1.State.policy:type_name -> gopherqueue.v1.Policy
+	19, // 11: gopherqueue.v1.Spec.policy:type_name -> gopherqueue.v1.Policy
+	29, // 12: gopherqueue.v1.Spec.run_at:type_name -> google.protobuf.Timestamp
+	30, // 13: gopherqueue.v1.Spec.delay:type_name -> google.protobuf.Duration
+	18, // 14: gopherqueue.v1.Spec.depends_on:type_name -> gopherqueue.v1.Dependency
+	27, // 15: gopherqueue.v1.Spec.attributes:type_name -> gopherqueue.v1.Spec.AttributesEntry
+	17, // 16: gopherqueue.v1.Spec.metadata:type_name -> gopherqueue.v1.Metadata
+	16, // 17: gopherqueue.v1.Spec.unique:type_name -> gopherqueue.v1.UniqueRule
+	11, // 18: gopherqueue.v1.UniqueRule.while:type_name -> gopherqueue.v1.While
+	12, // 19: gopherqueue.v1.UniqueRule.on_collision:type_name -> gopherqueue.v1.OnCollision
+	30, // 20: gopherqueue.v1.UniqueRule.period:type_name -> google.protobuf.Duration
+	2,  // 21: gopherqueue.v1.Metadata.priority:type_name -> gopherqueue.v1.Priority
+	28, // 22: gopherqueue.v1.Metadata.tags:type_name -> gopherqueue.v1.Metadata.TagsEntry
+	3,  // 23: gopherqueue.v1.Dependency.kind:type_name -> gopherqueue.v1.DependencyKind
+	4,  // 24: gopherqueue.v1.Policy.preset:type_name -> gopherqueue.v1.Preset
+	20, // 25: gopherqueue.v1.Policy.backoff:type_name -> gopherqueue.v1.Backoff
+	5,  // 26: gopherqueue.v1.Policy.on_loss:type_name -> gopherqueue.v1.LossRule
+	30, // 27: gopherqueue.v1.Policy.lease_ttl:type_name -> google.protobuf.Duration
+	30, // 28: gopherqueue.v1.Policy.hold:type_name -> google.protobuf.Duration
+	6,  // 29: gopherqueue.v1.Policy.extend:type_name -> gopherqueue.v1.ExtendMode
+	30, // 30: gopherqueue.v1.Policy.execution_timeout:type_name -> google.protobuf.Duration
+	30, // 31: gopherqueue.v1.Policy.lifetime:type_name -> google.protobuf.Duration
+	30, // 32: gopherqueue.v1.Policy.run_lifetime:type_name -> google.protobuf.Duration
+	30, // 33: gopherqueue.v1.Policy.idempotency_window:type_name -> google.protobuf.Duration
+	7,  // 34: gopherqueue.v1.Backoff.strategy:type_name -> gopherqueue.v1.Strategy
+	30, // 35: gopherqueue.v1.Backoff.initial:type_name -> google.protobuf.Duration
+	30, // 36: gopherqueue.v1.Backoff.max:type_name -> google.protobuf.Duration
+	8,  // 37: gopherqueue.v1.Backoff.jitter:type_name -> gopherqueue.v1.Jitter
+	9,  // 38: gopherqueue.v1.Lease.state:type_name -> gopherqueue.v1.LeaseState
+	10, // 39: gopherqueue.v1.Failure.category:type_name -> gopherqueue.v1.Category
+	30, // 40: gopherqueue.v1.Failure.retry_after:type_name -> google.protobuf.Duration
+	26, // 41: gopherqueue.v1.Problem.faults:type_name -> gopherqueue.v1.Fault
+	0,  // 42: gopherqueue.v1.Problem.job_status:type_name -> gopherqueue.v1.Status
+	43, // [43:43] is the sub-list for method output_type
+	43, // [43:43] is the sub-list for method input_type
+	43, // [43:43] is the sub-list for extension type_name
+	43, // [43:43] is the sub-list for extension extendee
+	0,  // [0:43] is the sub-list for field type_name
 }
 
 func init() { file_gopherqueue_v1_job_proto_init() }
@@ -2488,15 +2748,15 @@ func file_gopherqueue_v1_job_proto_init() {
 		return
 	}
 	file_gopherqueue_v1_job_proto_msgTypes[0].OneofWrappers = []any{}
-	file_gopherqueue_v1_job_proto_msgTypes[5].OneofWrappers = []any{}
 	file_gopherqueue_v1_job_proto_msgTypes[6].OneofWrappers = []any{}
+	file_gopherqueue_v1_job_proto_msgTypes[7].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_gopherqueue_v1_job_proto_rawDesc), len(file_gopherqueue_v1_job_proto_rawDesc)),
-			NumEnums:      11,
-			NumMessages:   15,
+			NumEnums:      13,
+			NumMessages:   16,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
