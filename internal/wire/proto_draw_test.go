@@ -101,7 +101,7 @@ var drawState = rapid.Custom(func(r *rapid.T) gq.State {
 		ID: drawJobID.Draw(r, "id"), Sequence: rapid.Uint64().Draw(r, "sequence"), Turn: maybeOf(rapid.Uint64()).Draw(r, "turn"), Policy: &p,
 		Status: drawEnum(r, gq.StatusCancelled), Detail: drawEnum(r, gq.DetailAssigned), Own: drawEnum(r, gq.PriorityBulk), Inherited: drawEnum(r, gq.PriorityBulk),
 		AnyOpen: rapid.Bool().Draw(r, "any"), Version: gq.LeaseVersion(maybeOf(rapid.Uint64()).Draw(r, "version")),
-		Progress: rapid.Float64().Draw(r, "progress"), Note: maybeOf(drawText).Draw(r, "note"), Reason: maybeOf(drawText).Draw(r, "reason"),
+		Progress: rapid.Float64().Draw(r, "progress"), Note: maybeOf(drawText).Draw(r, "note"), Reason: maybeOf(drawText).Draw(r, "reason"), ReplacedBy: maybeOf(drawJobID).Draw(r, "replaced by"),
 	}
 	for _, n := range []*int{&s.Depth, &s.Waits, &s.Attempt, &s.Bound, &s.Faults, &s.Losses, &s.ResultBytes, &s.CheckpointBytes, &s.Checkpoints} {
 		*n = maybeOf(drawInt).Draw(r, "number")
@@ -146,6 +146,13 @@ var drawSpec = rapid.Custom(func(r *rapid.T) gq.Spec {
 		Requester: maybeOf(drawText).Draw(r, "requester"), Tier: maybeOf(drawText).Draw(r, "tier"), MaxFee: maybeOf(rapid.Int64()).Draw(r, "fee"),
 		Attributes: maybeOf(drawLabels).Draw(r, "attributes"), ReplayOf: maybeOf(drawJobID).Draw(r, "replay of"),
 		Metadata: drawMetadata.Draw(r, "metadata"),
+	}
+	s.Replaces = maybeOf(drawJobID).Draw(r, "replaces")
+	if rapid.Bool().Draw(r, "unique") {
+		s.Unique = gq.UniqueRule{
+			While: drawEnum(r, gq.ForPeriod), OnCollision: drawEnum(r, gq.Throttled),
+			Period: maybeOf(drawDuration).Draw(r, "period"), Fields: maybeOf(drawTexts).Draw(r, "fields"),
+		}
 	}
 	for range rapid.IntRange(0, 3).Draw(r, "dependencies") {
 		s.DependsOn = append(s.DependsOn, gq.Dependency{Kind: drawEnum(r, gq.DependencyFanIn), Job: drawJobID.Draw(r, "dependency")})
