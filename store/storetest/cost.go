@@ -1,0 +1,120 @@
+package storetest
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/machine"
+	"github.com/gopherqueue/gq/store"
+)
+
+// Cost compares the CPU time of jobs that a setting makes special with that of plain ones.
+type Cost struct {
+	Store   store.Store
+	CPU     func() time.Duration // of everything that works for the store, so far
+	Callers int                  // at the same time
+	Batch   int                  // jobs per call
+	Jobs    int                  // of each kind in each round
+	Rounds  int
+}
+
+// Unique submits, claims and completes plain jobs and unique ones in turns while other jobs
+// hold so many keys, and returns the CPU time of a job of each kind in the median round.
+func (c Cost) Unique(t testing.TB, keys int) (plain, unique time.Duration) {
+	t.Helper()
+	name, run := 0, rand.Text()
+	rule := func(s *gq.Spec) {
+		name++
+		s.Key = gq.IdempotencyKey{Scope: "cost", Name: fmt.Sprint(run, "-", name), Fingerprint: 1}
+		s.Unique = gq.UniqueRule{While: gq.WhileLive, OnCollision: gq.Refuse}
+	}
+	for left := keys; left > 0; left -= 500 {
+		groups := costJobs("others", min(left, 500), rule)
+		if err := insertAll(t.Context(), c.Store, groups); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var plains, uniques []time.Duration
+	for range c.Rounds {
+		plains = append(plains, c.cycle(t, func(*gq.Spec) {}))
+		uniques = append(uniques, c.cycle(t, rule))
+	}
+	slices.Sort(plains)
+	slices.Sort(uniques)
+	return plains[len(plains)/2], uniques[len(uniques)/2]
+}
+
+// cycle returns the CPU time of a job from submission to completion.
+func (c Cost) cycle(t testing.TB, change func(*gq.Spec)) time.Duration {
+	t.Helper()
+	groups := costJobs("cost", c.Jobs, change)
+	before := c.CPU()
+	var wait sync.WaitGroup
+	for i := range c.Callers {
+		mine := groups[i*len(groups)/c.Callers : (i+1)*len(groups)/c.Callers]
+		wait.Go(func() {
+			for part := range slices.Chunk(mine, c.Batch) {
+				if err := costStep(t.Context(), c.Store, part); err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	wait.Wait()
+	return (c.CPU() - before) / time.Duration(c.Jobs)
+}
+
+func costStep(ctx context.Context, s store.Store, groups []store.Group) error {
+	if err := insertAll(ctx, s, groups); err != nil {
+		return err
+	}
+	claimed, err := s.Claim(ctx, []store.Claim{{Filter: store.Filter{Queues: []string{"cost"}}, N: len(groups), Worker: "cost"}})
+	if err != nil || claimed[0].Err != nil {
+		return fmt.Errorf("claim: %w, %w", err, claimed[0].Err)
+	}
+	updates := make([]store.Update, len(claimed[0].Jobs))
+	for i, j := range claimed[0].Jobs {
+		updates[i] = store.Update{Ref: byLease(j.State.Lease.ID), Apply: completing(j.State.Lease.Ref(), nil), Settles: true}
+	}
+	updated, err := s.Update(ctx, updates)
+	for i := range updated {
+		if updated[i].Err != nil {
+			return updated[i].Err
+		}
+	}
+	return err
+}
+
+func insertAll(ctx context.Context, s store.Store, groups []store.Group) error {
+	inserted, err := s.Insert(ctx, groups)
+	for i := range inserted {
+		if inserted[i].Err != nil {
+			return inserted[i].Err
+		}
+	}
+	return err
+}
+
+func costJobs(queue string, n int, change func(*gq.Spec)) []store.Group {
+	groups := make([]store.Group, n)
+	payload := make([]byte, 100*n)
+	_, _ = rand.Read(payload) // never fails
+	for i := range groups {
+		var id [16]byte
+		_, _ = rand.Read(id[:])
+		s := gq.Spec{
+			ID: machine.NewJobID(id), Queue: queue, Type: "cost",
+			Payload: gq.Payload{Data: payload[100*i : 100*(i+1)], ContentType: gq.OctetStream},
+		}.WithDefaults()
+		change(&s)
+		groups[i] = store.Group{Jobs: []gq.Spec{s}, Mint: true}
+	}
+	return groups
+}
