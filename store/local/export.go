@@ -366,7 +366,7 @@ func (x *export) record(seq uint64, id gq.JobID) ([]byte, error) {
 // keyUntil returns when a job's idempotency key expires, zero if the job no longer has
 // it.
 func (x *export) keyUntil(spec *gq.Spec) (time.Time, error) {
-	raw, err := x.get(keyKey(spec.Key))
+	raw, err := x.get(keyKey(keyHash(&spec.Key)))
 	if errors.Is(err, gq.ErrNotFound) {
 		return time.Time{}, nil
 	}

@@ -3,13 +3,16 @@ package local
 import (
 	"encoding/binary"
 	"math"
+	"slices"
+
+	"github.com/cockroachdb/pebble/v2"
 
 	"github.com/gopherqueue/gq"
 )
 
-// idFilter remembers the ids of finished jobs in ten bits each, so that inserting a new
-// id rarely reads the disk. It may say "perhaps" for an id that was never used; then
-// the disk decides.
+// idFilter remembers ids, or hashes of keys, in ten bits each, so that inserting a new job
+// rarely reads the disk. It may say "perhaps" for an id that was never used; then the disk
+// decides.
 type idFilter struct {
 	blocks [][8]uint64 // a cache line each
 	count  int
@@ -17,13 +20,14 @@ type idFilter struct {
 }
 
 const (
-	filterLeast = 1 << 20 // smallest capacity: 1.3 MB
+	filterLeast = 1 << 20 // smallest capacity for finished jobs: 1.3 MB
+	keysLeast   = 1 << 14 // smallest capacity for keys, which many stores have none of
 	filterMost  = 1 << 26 // largest: 84 MB; with more finished jobs every insert reads the disk
 )
 
 // newFilter makes a filter with room to grow, or nil if it would be too large.
-func newFilter(ids int) *idFilter {
-	room := filterLeast
+func newFilter(ids, least int) *idFilter {
+	room := least
 	for room < 2*ids {
 		room *= 2
 	}
@@ -71,96 +75,162 @@ func mix(x uint64) uint64 {
 	return x ^ x>>33
 }
 
+// onDisk tells which records of a kind may be on disk: those of finished jobs by id, or keys by
+// hash. The writer owns it.
+type onDisk struct {
+	prefix   byte
+	least    int          // smallest capacity of a filter
+	filter   *idFilter    // nil while there is none
+	building *filterBuild // nil unless one is being built
+}
+
 // filterBuild is a filter that a background goroutine fills from disk.
 type filterBuild struct {
 	done chan *idFilter
 	stop chan struct{}
-	late []gq.JobID // finished since the build began
+	late []gq.JobID // added since the build began
 }
 
-// buildFilter starts to fill a filter with the ids of all finished jobs.
-func (s *Store) buildFilter() {
-	s.filter = nil
-	total := int64(0)
-	for _, q := range s.table.numbers[1:] {
-		for st := gq.StatusCompleted; st <= gq.StatusCancelled; st++ {
-			total += q.counts[st]
-		}
-	}
-	f := newFilter(int(min(total, math.MaxInt32)))
+// has reports false only for an id without a record on disk.
+func (d *onDisk) has(id gq.JobID) bool { return d.filter == nil || d.filter.has(id) }
+
+// build starts to fill a filter with the ids of all records. There are total of them; a
+// negative number is unknown.
+func (d *onDisk) build(s *Store, total int64) {
+	d.filter = nil
+	f := newFilter(int(min(max(total, 0), math.MaxInt32)), d.least)
 	if f == nil {
 		return
 	}
 	if total == 0 {
-		s.filter = f
+		d.filter = f
 		return
 	}
 	b := &filterBuild{done: make(chan *idFilter, 1), stop: make(chan struct{})}
-	s.building = b
+	d.building = b
 	snapshot := s.db.NewSnapshot()
 	s.background.Go(func() {
 		defer func() { _ = snapshot.Close() }() // nothing to do about an error
-		it, err := snapshot.NewIter(iterOptions(prefixID))
-		if err != nil {
-			return
-		}
-		defer func() { _ = it.Close() }() // it.Error reports errors below
-		for ok := it.First(); ok && len(it.Key()) == 17; ok = it.Next() {
-			f.add(gq.JobID(it.Key()[1:]))
-			if f.count%4096 == 0 {
-				select {
-				case <-b.stop:
-					return
-				default:
-				}
+		if total < 0 {
+			count := 0
+			if !b.scan(snapshot, d.prefix, func(gq.JobID) { count++ }) {
+				return
+			}
+			if f = newFilter(count, d.least); f == nil {
+				return
 			}
 		}
-		if it.Error() == nil {
+		if b.scan(snapshot, d.prefix, f.add) {
 			b.done <- f
 		}
 	})
 }
 
-// dropFilter removes the filter: from here on every insert reads the disk.
-func (s *Store) dropFilter() {
-	if s.building != nil {
-		close(s.building.stop)
+// scan visits the ids of all records and reports whether it reached the end.
+func (b *filterBuild) scan(snapshot *pebble.Snapshot, prefix byte, visit func(gq.JobID)) bool {
+	it, err := snapshot.NewIter(iterOptions(prefix))
+	if err != nil {
+		return false
 	}
-	s.filter, s.building = nil, nil
-}
-
-// noteFinished adds this commit's finished jobs to the filter in one go, so that their
-// cache misses overlap.
-func (tx *txn) noteFinished() {
-	s, finished := tx.s, tx.here().finished
-	late := func(b *filterBuild) {
-		for _, j := range finished {
-			b.late = append(b.late, j.id)
+	defer func() { _ = it.Close() }() // it.Error reports errors below
+	n := 0
+	for ok := it.First(); ok && len(it.Key()) == 17; ok = it.Next() {
+		visit(gq.JobID(it.Key()[1:]))
+		if n++; n%4096 == 0 {
+			select {
+			case <-b.stop:
+				return false
+			default:
+			}
 		}
 	}
-	if b := s.building; b != nil {
-		late(b)
+	return it.Error() == nil
+}
+
+// drop removes the filter: from here on every look-up reads the disk.
+func (d *onDisk) drop() {
+	d.stop()
+	d.filter, d.building = nil, nil
+}
+
+// stop ends a build.
+func (d *onDisk) stop() {
+	if d.building != nil {
+		close(d.building.stop)
+	}
+}
+
+// note adds the records of this commit in one go, so that their cache misses overlap. If the
+// filter is full it builds another one for a number of records that total returns.
+func (d *onDisk) note(tx *txn, added func(yield func(gq.JobID) bool), total func() int64) {
+	if b := d.building; b != nil {
+		b.late = slices.AppendSeq(b.late, added)
 		select {
-		case s.filter = <-b.done:
+		case d.filter = <-b.done:
 			for _, id := range b.late {
-				s.filter.add(id)
+				d.filter.add(id)
 			}
-			s.building = nil
+			d.building = nil
 		default:
 		}
 		return
 	}
-	if s.filter == nil {
+	if d.filter == nil {
 		return
 	}
-	for _, j := range finished {
-		s.filter.add(j.id)
+	for id := range added {
+		d.filter.add(id)
 	}
-	if s.filter.full() {
+	if d.filter.full() {
 		tx.awaitDisk()
-		s.buildFilter()
-		if s.building != nil { // jobs that end in this commit are not on disk yet
-			late(s.building)
+		d.build(tx.s, total())
+		if d.building != nil { // records of this commit are not on disk yet
+			d.building.late = slices.AppendSeq(d.building.late, added)
 		}
+	}
+}
+
+// buildFilters starts to fill the filters of finished jobs and of keys.
+func (s *Store) buildFilters() {
+	s.finished.build(s, s.countFinished())
+	keys := int64(-1)
+	if s.countFinished() == 0 && s.table.jobs.count == 0 {
+		keys = 0
+	}
+	s.keys.build(s, keys)
+}
+
+func (s *Store) dropFilters() {
+	s.finished.drop()
+	s.keys.drop()
+}
+
+func (s *Store) countFinished() (total int64) {
+	for _, q := range s.table.numbers[1:] {
+		for st := gq.StatusCompleted; st <= gq.StatusCancelled; st++ {
+			total += q.counts[st]
+		}
+	}
+	return total
+}
+
+// noteRecords adds this commit's finished jobs and keys to the filters.
+func (tx *txn) noteRecords() {
+	here := tx.here()
+	tx.s.finished.note(tx, func(yield func(gq.JobID) bool) {
+		for _, j := range here.finished {
+			if !yield(j.id) {
+				return
+			}
+		}
+	}, tx.s.countFinished)
+	if len(here.keys) > 0 || tx.s.keys.building != nil {
+		tx.s.keys.note(tx, func(yield func(gq.JobID) bool) {
+			for key := range here.keys {
+				if !yield(key) {
+					return
+				}
+			}
+		}, func() int64 { return -1 })
 	}
 }

@@ -63,7 +63,7 @@ func (s *Store) Import(ctx context.Context, h store.Head) (store.Import, error) 
 	var refused error
 	err := s.do(ctx, 1, func(tx *txn) {
 		if refused = tx.beginImport(h); refused == nil {
-			s.dropFilter() // it is rebuilt from disk at the end
+			s.dropFilters() // they are rebuilt from disk at the end
 		}
 	})
 	if err = errors.Join(err, refused); err != nil {
@@ -130,7 +130,7 @@ func (i *importing) Finish(ctx context.Context) error {
 		tx.remove(metaImport)
 		i.s.importing = nil
 		tx.awaitDisk()
-		i.s.buildFilter()
+		i.s.buildFilters()
 	})
 	if err != nil {
 		return fmt.Errorf("import into %s: %w", i.s.dir, err)
@@ -261,7 +261,7 @@ func (tx *txn) importJob(item *store.JobItem) (err error) {
 	if spec.Key.Name != "" {
 		h.flags |= flagKeyed
 		if !item.KeyUntil.IsZero() {
-			tx.set(keyKey(spec.Key), keyRecord{spec.ID, spec.Key.Fingerprint, spec.Unique.While, item.KeyUntil.UnixNano()}.encode())
+			tx.set(keyKey(keyHash(&spec.Key)), keyRecord{spec.ID, spec.Key.Fingerprint, spec.Unique.While, item.KeyUntil.UnixNano()}.encode())
 		}
 	}
 	if metadata, changed := item.ChangedMetadata(); changed {

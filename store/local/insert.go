@@ -265,7 +265,7 @@ func (tx *txn) find(id gq.JobID) (gq.State, error) {
 // unknown returns an error if an id was ever used.
 func (tx *txn) unknown(id gq.JobID) error {
 	taken := tx.t.jobs.get(id) != nil
-	if f := tx.s.filter; !taken && (f == nil || f.has(id)) {
+	if !taken && tx.s.finished.has(id) {
 		tx.awaitDisk()
 		var err error
 		if taken, err = tx.s.exists(idKey(id)); err != nil {
@@ -426,9 +426,10 @@ func (tx *txn) add(state *gq.State, spec *gq.Spec, encoded []byte, i int, f grou
 	if spec.Key.Name != "" {
 		h.flags |= flagKeyed
 		record := keyRecord{spec.ID, spec.Key.Fingerprint, spec.Unique.While, machine.KeyUntil(spec, submission.RunAt, tx.now).UnixNano()}
-		key := keyKey(spec.Key)
-		tx.here().keys[string(key)] = record
-		tx.set(key, record.encode())
+		hash := keyHash(&spec.Key)
+		tx.here().keys[hash] = record
+		tx.name = append(append(tx.name[:0], prefixKey), hash[:]...)
+		tx.set(tx.name, record.encode())
 	}
 	var deps []gq.Dependency
 	if f.deps != nil {

@@ -78,14 +78,14 @@ func edgeKey(parent, child uint64) []byte {
 	return binary.BigEndian.AppendUint64(numberKey(prefixEdge, parent), child)
 }
 
-// keyKey is the record key of an idempotency key. A hash keeps it short; 128 bits of
-// SHA-256 do not collide.
-func keyKey(k gq.IdempotencyKey) []byte {
-	h := sha256.New()
-	var size [8]byte
-	binary.BigEndian.PutUint64(size[:], uint64(len(k.Scope)))
-	h.Write(size[:])
-	h.Write([]byte(k.Scope))
-	h.Write([]byte(k.Name))
-	return append([]byte{prefixKey}, h.Sum(nil)[:16]...)
+// keyHash identifies a key. It has the size of an id; 128 bits of SHA-256 do not collide.
+func keyHash(k *gq.IdempotencyKey) gq.JobID {
+	b := make([]byte, 0, 128)
+	b = binary.BigEndian.AppendUint64(b, uint64(len(k.Scope)))
+	b = append(append(b, k.Scope...), k.Name...)
+	sum := sha256.Sum256(b)
+	return gq.JobID(sum[:16])
 }
+
+// keyKey is the record key of a key.
+func keyKey(hash gq.JobID) []byte { return append([]byte{prefixKey}, hash[:]...) }

@@ -74,9 +74,9 @@ type Store struct {
 	random    *rand.ChaCha8
 	specs     specs
 	opened    openedPool
-	readAhead uint64       // the last job whose spec was read ahead
-	filter    *idFilter    // nil while there is none
-	building  *filterBuild // nil unless one is being built
+	readAhead uint64 // the last job whose spec was read ahead
+	finished  onDisk // finished jobs
+	keys      onDisk
 	documents documents
 	onCommit  func([]byte)
 
@@ -198,7 +198,8 @@ func open(dir string, o Options) (_ *Store, err error) {
 		return nil, errors.Join(fmt.Errorf("open %s: %w", dir, err), s.closeFiles(false))
 	}
 	s.lastEvent.Store(s.table.lastEvent)
-	s.buildFilter()
+	s.finished, s.keys = onDisk{prefix: prefixID, least: filterLeast}, onDisk{prefix: prefixKey, least: keysLeast}
+	s.buildFilters()
 	s.idle <- struct{}{}
 	go s.write()
 	go s.commit()
@@ -215,9 +216,8 @@ func (s *Store) Close() error {
 		s.intake.mu.Unlock()
 		s.wakeUp()
 		<-s.stopped
-		if s.building != nil {
-			close(s.building.stop)
-		}
+		s.finished.stop()
+		s.keys.stop()
 		s.background.Wait()
 		closed := fmt.Errorf("%s: %w", s.dir, gq.ErrClosed)
 		s.failed.CompareAndSwap(nil, &closed)

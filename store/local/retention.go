@@ -278,7 +278,8 @@ func (tx *txn) dropKey(seq uint64, id gq.JobID) error {
 	if err != nil {
 		return err
 	}
-	key := keyKey(spec.Key)
+	hash := keyHash(&spec.Key)
+	key := keyKey(hash)
 	raw, err = tx.s.read(key)
 	if errors.Is(err, gq.ErrNotFound) {
 		return nil
@@ -289,7 +290,7 @@ func (tx *txn) dropKey(seq uint64, id gq.JobID) error {
 	if record, err := decodeKeyRecord(raw); err != nil || record.id != id {
 		return err
 	}
-	if newer, ok := tx.key(key); ok && newer.id != id {
+	if newer, ok := tx.key(hash); ok && newer.id != id {
 		return nil
 	}
 	tx.remove(key)

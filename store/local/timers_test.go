@@ -213,7 +213,7 @@ func TestIDFilter(t *testing.T) {
 		"random":  func(n uint64) gq.JobID { return idOf(mix(n), mix(n+1<<40)) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			f := newFilter(0)
+			f := newFilter(0, filterLeast)
 			for n := range uint64(filterLeast) {
 				if f.full() {
 					t.Fatalf("full with %d of %d ids", n, filterLeast)
@@ -262,7 +262,7 @@ func TestIDFilterRoom(t *testing.T) {
 		filterMost/2 + 1: 0, math.MaxInt32: 0,
 	} {
 		got := 0
-		if f := newFilter(ids); f != nil {
+		if f := newFilter(ids, filterLeast); f != nil {
 			got = f.room
 		}
 		if got != room {

@@ -41,9 +41,9 @@ type txn struct {
 // recent is what a commit did that cannot be read from disk until the commit is
 // durable.
 type recent struct {
-	number   uint64               // of the commit
-	finished []*job               // jobs that ended in it
-	keys     map[string]keyRecord // its new idempotency keys
+	number   uint64                 // of the commit
+	finished []*job                 // jobs that ended in it
+	keys     map[gq.JobID]keyRecord // its new keys by hash
 }
 
 // begin starts a commit at an instant that is not before the last one; see restamp. The
@@ -61,7 +61,7 @@ func (s *Store) begin() *txn {
 	tx.forget()
 	r := tx.spare
 	if tx.spare = nil; r == nil {
-		r = &recent{keys: map[string]keyRecord{}}
+		r = &recent{keys: map[gq.JobID]keyRecord{}}
 	}
 	r.number = s.applied
 	tx.recent = append(tx.recent, r)
@@ -115,10 +115,10 @@ func (tx *txn) forget() {
 // here returns what this commit did so far.
 func (tx *txn) here() *recent { return tx.recent[len(tx.recent)-1] }
 
-// key finds an idempotency key that may not be on disk yet.
-func (tx *txn) key(key []byte) (keyRecord, bool) {
+// key finds a key that may not be on disk yet.
+func (tx *txn) key(hash gq.JobID) (keyRecord, bool) {
 	for _, r := range slices.Backward(tx.recent) {
-		if record, ok := r.keys[string(key)]; ok {
+		if record, ok := r.keys[hash]; ok {
 			return record, true
 		}
 	}
@@ -148,7 +148,7 @@ func (tx *txn) sealIDs() {
 // seal adds what a commit writes once: its last events, the changed counts and paces
 // and, if it has no events, the time.
 func (tx *txn) seal() {
-	tx.noteFinished()
+	tx.noteRecords()
 	tx.sealIDs()
 	told := tx.events.count > 0
 	tx.sealEvents()

@@ -45,17 +45,18 @@ func (p *checkedGroup) resolve(id, to gq.JobID) {
 // known finds members whose key belongs to an existing job or to an earlier member, decides
 // about them, and rejects used ids.
 func (tx *txn) known(g store.Group, p *checkedGroup, b *spawner) error {
-	var first map[string]int // member by key
+	var first map[gq.JobID]int // member by hash of its key
 	for i := range g.Jobs {
 		spec := &g.Jobs[i]
 		replaces := spec.Replaces
 		if spec.Key.Name != "" {
-			if k, ok := first[string(keyKey(spec.Key))]; ok {
+			hash := keyHash(&spec.Key)
+			if k, ok := first[hash]; ok {
 				p.resolve(spec.ID, g.Jobs[k].ID)
 				p.placed[i] = store.Placed{Existing: true, Same: spec.Unique.While != 0 || g.Jobs[k].Key.Fingerprint == spec.Key.Fingerprint}
 				continue
 			}
-			holder, err := tx.collide(&g, p, i, b)
+			holder, err := tx.collide(&g, p, i, hash, b)
 			if err != nil {
 				return err
 			}
@@ -68,9 +69,9 @@ func (tx *txn) known(g store.Group, p *checkedGroup, b *spawner) error {
 			}
 			if len(g.Jobs) > 1 {
 				if first == nil {
-					first = map[string]int{}
+					first = map[gq.JobID]int{}
 				}
-				first[string(keyKey(spec.Key))] = i
+				first[hash] = i
 			}
 		}
 		if !replaces.IsZero() {
@@ -87,9 +88,9 @@ func (tx *txn) known(g store.Group, p *checkedGroup, b *spawner) error {
 
 // collide decides about a member whose key may be recorded for another job. It returns the
 // job that the member replaces, if it replaces one.
-func (tx *txn) collide(g *store.Group, p *checkedGroup, i int, b *spawner) (replaces gq.JobID, err error) {
+func (tx *txn) collide(g *store.Group, p *checkedGroup, i int, hash gq.JobID, b *spawner) (replaces gq.JobID, err error) {
 	spec := &g.Jobs[i]
-	record, err := tx.keyed(spec)
+	record, err := tx.keyed(hash)
 	if errors.Is(err, gq.ErrNotFound) || err == nil && record.expires <= tx.now.UnixNano() {
 		return replaces, nil
 	}
@@ -129,13 +130,15 @@ func (tx *txn) collide(g *store.Group, p *checkedGroup, i int, b *spawner) (repl
 	return replaces, nil
 }
 
-// keyed reads the record of a spec's key. The error is ErrNotFound if there is none.
-func (tx *txn) keyed(spec *gq.Spec) (keyRecord, error) {
-	key := keyKey(spec.Key)
-	if record, ok := tx.key(key); ok {
+// keyed reads the record of a key. The error is ErrNotFound if there is none.
+func (tx *txn) keyed(hash gq.JobID) (keyRecord, error) {
+	if record, ok := tx.key(hash); ok {
 		return record, nil
 	}
-	raw, err := tx.s.read(key)
+	if !tx.s.keys.has(hash) {
+		return keyRecord{}, gq.ErrNotFound
+	}
+	raw, err := tx.s.read(keyKey(hash))
 	if err != nil {
 		return keyRecord{}, err
 	}
