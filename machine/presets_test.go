@@ -33,7 +33,7 @@ func TestPresetsAreValid(t *testing.T) {
 }
 
 func TestPresetNames(t *testing.T) {
-	checkNames(t, enum.All[gq.Preset](), enum.Parse[gq.Preset], "jobmodel", "semantics", "scheduler", "matching-ai", "matching-quantum", "taskqueue")
+	checkNames(t, enum.All[gq.Preset](), enum.Parse[gq.Preset], "jobmodel", "semantics", "scheduler", "matching-ai", "matching-quantum", "taskqueue", "resilient")
 }
 
 func TestJobModelPreset(t *testing.T) {
