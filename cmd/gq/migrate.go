@@ -117,15 +117,20 @@ func newMigrateStatus(p process) *cobra.Command {
 }
 
 func newMigrateDump(p process) *cobra.Command {
-	return &cobra.Command{
+	c := &cobra.Command{
 		Use:     "dump",
 		Short:   "Print the SQL that creates the tables",
 		Long:    "Print the SQL that creates the tables in an empty database, to apply it with other\ntools.",
-		Example: "  gq migrate dump > schema.sql",
+		Example: "  gq migrate dump > schema.sql\n  gq migrate dump --schema billing > schema.sql",
 		Args:    cli.NoArguments,
-		RunE: func(*cobra.Command, []string) error {
-			_, err := io.WriteString(p.stdout, postgres.MigrateDump())
-			return err
-		},
 	}
+	schema := c.Flags().String("schema", postgres.DefaultSchema, "schema of the tables")
+	c.RunE = func(*cobra.Command, []string) error {
+		sql, err := postgres.MigrateDump(*schema)
+		if err == nil {
+			_, err = io.WriteString(p.stdout, sql)
+		}
+		return err
+	}
+	return c
 }

@@ -5,8 +5,9 @@
 //
 // The parameter gq_schema of the URL names the schema of the queue's tables, which is gq
 // otherwise: postgres://host/database?gq_schema=billing. Queues in different schemas of a database
-// share nothing. A program that already has a connection pool calls [Open] with it, or
-// [OpenSchema].
+// share nothing. A program that already has a connection pool calls [Open]:
+//
+//	client, err := postgres.Open(ctx, postgres.WithPool(pool), postgres.WithSchema("jobs"))
 package postgres
 
 import (
@@ -35,25 +36,47 @@ func open(ctx context.Context, url string, o gq.OpenOptions) (gq.Driver, error) 
 	return start(s, o)
 }
 
-// Open opens a queue in the database of a connection pool that the program has, with the
-// pool's settings: how it connects, authenticates and encrypts. The queue has up to 16
-// connections of its own; the pool stays the program's.
-func Open(ctx context.Context, pool *pgxpool.Pool, options ...gq.OpenOption) (*gq.Client, error) {
-	return OpenSchema(ctx, pool, postgres.DefaultSchema, options...)
+// Option is a setting of [Open].
+type Option func(*settings)
+
+type settings struct {
+	pool   *pgxpool.Pool
+	schema string
+	common gq.OpenOptions
 }
 
-// OpenSchema does what [Open] does, with the queue's tables in a schema of that name: up to 40
-// lower-case letters, digits and underscores.
-func OpenSchema(ctx context.Context, pool *pgxpool.Pool, schema string, options ...gq.OpenOption) (*gq.Client, error) {
-	var o gq.OpenOptions
+// WithPool makes the queue use the connections of a pool that the program has. The pool stays
+// the program's: closing the client leaves it open, and it must be open for as long as the
+// client is. The queue listens for notifications on one more connection, which it opens with
+// the pool's settings. The pool needs MaxConns of at least 2; a queue with connections of its
+// own has up to 16.
+func WithPool(pool *pgxpool.Pool) Option { return func(s *settings) { s.pool = pool } }
+
+// WithSchema puts the queue's tables into a schema of that name; otherwise it is gq. The schema
+// is created unless it exists. It may have any name that PostgreSQL allows, except public and
+// those that PostgreSQL reserves.
+func WithSchema(name string) Option { return func(s *settings) { s.schema = name } }
+
+// With adds options that all drivers have, such as [gq.Log].
+func With(options ...gq.OpenOption) Option {
+	return func(s *settings) {
+		for _, set := range options {
+			set(&s.common)
+		}
+	}
+}
+
+// Open opens a queue on the pool of [WithPool]. To open one by its URL call [gq.Open].
+func Open(ctx context.Context, options ...Option) (*gq.Client, error) {
+	var o settings
 	for _, set := range options {
 		set(&o)
 	}
-	s, err := postgres.OpenLike(ctx, pool, schema, configOf(o))
+	s, err := postgres.OpenPool(ctx, o.pool, o.schema, configOf(o.common))
 	if err != nil {
 		return nil, err
 	}
-	d, err := start(s, o)
+	d, err := start(s, o.common)
 	if err != nil {
 		return nil, err
 	}

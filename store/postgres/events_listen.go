@@ -133,12 +133,12 @@ func (h *notifier) listen() {
 // receive passes on notifications until the connection ends. It returns errLost if
 // notifications had been arriving.
 func (h *notifier) receive(ctx context.Context) error {
-	conn, err := pgx.ConnectConfig(ctx, h.s.pool.Config().ConnConfig)
+	conn, err := h.s.pool.connect(ctx)
 	if err != nil {
 		return err
 	}
 	defer conn.Close(context.WithoutCancel(ctx)) //nolint:errcheck // nothing was written
-	if _, err := conn.Exec(ctx, "LISTEN "+h.s.pool.dialect.channel()); err != nil {
+	if _, err := conn.Exec(ctx, "LISTEN "+pgx.Identifier{h.s.pool.dialect.channel()}.Sanitize()); err != nil {
 		return err
 	}
 	if err := h.probe(ctx, conn); err != nil {

@@ -101,7 +101,7 @@ const telling = `
 	) AS n ` + whereBelow
 
 // tellingFast is telling for new jobs whose numbers are not known yet. None is lower than
-// the first one, which insertedFast has left in gq.first after the time. In band 6, hi is
+// the first one, which insertedFast has left in gopherqueue.first after the time. In band 6, hi is
 // how long after that time the first job is due. If nothing was written it adds nothing.
 const tellingFast = `
 	INSERT INTO gq.early (queue, band, at)
@@ -113,7 +113,7 @@ const tellingFast = `
 		) AS l
 		CROSS JOIN (
 			SELECT split_part(first, ' ', 1)::bigint AS time, split_part(first, ' ', 2)::bigint AS seq
-			FROM (SELECT current_setting('gq.first', true) AS first) AS s
+			FROM (SELECT current_setting('gopherqueue.first', true) AS first) AS s
 			WHERE first <> ''
 		) AS n
 	) AS n ` + whereBelow

@@ -26,7 +26,7 @@ import (
 // be taken after the numbers, so its day must not be earlier than theirs.
 //
 // The final SELECT runs first: it sets lock_timeout, so that the inserts wait no longer
-// for a lock than other shared transactions do, and gq.first for tellingFast. If it returns
+// for a lock than other shared transactions do, and gopherqueue.first for tellingFast. If it returns
 // no row, nothing was written: a queue has limits, or a new day has begun.
 //
 // The first of the two statements is for jobs that differ in anything but what all jobs
@@ -70,7 +70,7 @@ func insertedFastOf(column string) string {
 	)
 	SELECT now, seqs, nextval('gq.segment_id')
 	FROM stamp
-	WHERE set_config('lock_timeout', '` + lockWait + `', true) IS NOT NULL AND set_config('gq.first', now || ' ' || seqs[1], true) IS NOT NULL`
+	WHERE set_config('lock_timeout', '` + lockWait + `', true) IS NOT NULL AND set_config('gopherqueue.first', now || ' ' || seqs[1], true) IS NOT NULL`
 }
 
 // unguarded is contained in the configuration of every queue that is not guarded.

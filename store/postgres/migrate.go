@@ -71,14 +71,18 @@ func MigrateStatus(ctx context.Context, url string) (l Layout, err error) {
 	return l, err
 }
 
-// MigrateDump returns the SQL that creates the layout of this program in the schema gq,
-// for applying it with other tools.
-func MigrateDump() string {
+// MigrateDump returns the SQL that creates the layout of this program in a schema, for
+// applying it with other tools. An empty schema means [DefaultSchema].
+func MigrateDump(schema string) (string, error) {
+	dialect, err := newDialect(schema)
+	if err != nil {
+		return "", fmt.Errorf("migrate: %w", err)
+	}
 	var b strings.Builder
 	for _, m := range migrations {
-		fmt.Fprintf(&b, "-- %s\n\n%s\n", m.name, m.sql)
+		fmt.Fprintf(&b, "-- %s\n\n%s\n", m.name, dialect.of(m.sql))
 	}
-	return b.String()
+	return b.String(), nil
 }
 
 func connected(ctx context.Context, url string, f func(connection) error) error {
@@ -136,9 +140,10 @@ func migrate(ctx context.Context, db beginner, steps []migration) (before Layout
 // layoutOf reads the layout. It refuses one that this program can neither use nor upgrade.
 func layoutOf(ctx context.Context, db querier, steps []migration) (Layout, error) {
 	l := Layout{Current: steps[len(steps)-1].to}
-	var schema, ours bool
-	err := db.QueryRow(ctx, "SELECT to_regnamespace('gq') IS NOT NULL, to_regclass('gq.migration') IS NOT NULL").Scan(&schema, &ours)
-	if err != nil || !schema {
+	var used, ours bool
+	err := db.QueryRow(ctx, `
+		SELECT EXISTS (SELECT FROM pg_class WHERE relnamespace = to_regnamespace('gq')), to_regclass('gq.migration') IS NOT NULL`).Scan(&used, &ours)
+	if err != nil || !used {
 		return l, err
 	}
 	if !ours {

@@ -64,14 +64,19 @@ func TestURLOfAPool(t *testing.T) {
 // TestMigrateDump applies the dump with another client.
 func TestMigrateDump(t *testing.T) {
 	url := pgtest.Database(t)
-	sql := postgres.MigrateDump()
-	if !strings.Contains(sql, "CREATE TABLE gq.held") {
-		t.Fatalf("%.200s", sql)
+	for schema, table := range map[string]string{"": "gq.held", awkward: `"jobs-2 ""x'$%d".held`} {
+		sql, err := postgres.MigrateDump(schema)
+		if err != nil || !strings.Contains(sql, "CREATE TABLE "+table+" ") {
+			t.Fatalf("%v: %.200s", err, sql)
+		}
+		execute(t, url, sql)
+		s := open(t, inSchema(url, schema), store.Config{})
+		defer s.Close()
+		mustInsert(t, s, newSpec("q"))
 	}
-	execute(t, url, sql)
-	s := open(t, url, store.Config{})
-	defer s.Close()
-	mustInsert(t, s, newSpec("q"))
+	if _, err := postgres.MigrateDump("public"); !errors.Is(err, gq.ErrInvalid) {
+		t.Errorf("a dump for the schema public: %v", err)
+	}
 }
 
 // TestMigrateStep adds an invented step. Several processes apply it at the same time; it

@@ -40,7 +40,7 @@ func completing(j gq.Job) store.Update {
 	}
 }
 
-func mustInsert(t *testing.T, s store.Store, specs ...gq.Spec) {
+func mustInsert(t testing.TB, s store.Store, specs ...gq.Spec) {
 	t.Helper()
 	answers, err := s.Insert(t.Context(), []store.Group{{Jobs: specs}})
 	if err == nil {

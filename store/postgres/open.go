@@ -33,26 +33,54 @@ func Open(ctx context.Context, url string, cfg store.Config) (*Store, error) {
 	return open(ctx, settings, dialect, cfg, strings.Contains(url, "default_query_exec_mode"))
 }
 
-// OpenLike opens a store with the settings of the application's pool for the database,
-// authentication, encryption and dialing. The store opens its own connections, because it
-// configures them differently. An empty schema means [DefaultSchema].
-func OpenLike(ctx context.Context, pool *pgxpool.Pool, schema string, cfg store.Config) (*Store, error) {
+// OpenPool opens a store on the application's pool, which stays open when the store is
+// closed. An empty schema means [DefaultSchema]. The store sets what it needs in each of
+// its transactions and leaves the connections as they were. It listens for notifications
+// on one more connection, which it opens with the pool's settings.
+func OpenPool(ctx context.Context, pool *pgxpool.Pool, schema string, cfg store.Config) (*Store, error) {
 	dialect, err := newDialect(schema)
+	if err == nil {
+		err = checkPool(pool)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("open postgres: %w", err)
 	}
-	settings := pool.Config()
-	settings.MaxConns = maxConnections
-	settings.BeforeAcquire, settings.PrepareConn, settings.AfterRelease = nil, nil, nil
-	return open(ctx, settings, dialect, cfg, false)
+	var pooled bool
+	err = pool.AcquireFunc(ctx, func(c *pgxpool.Conn) error {
+		pooled, err = isPooled(ctx, c.Conn())
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("open postgres: %w", err)
+	}
+	return start(ctx, database{Pool: pool, dialect: dialect, borrowed: true}, beginEach(!pooled), cfg)
 }
 
-// open opens a store. chosen means that the caller set the query execution mode.
-func open(ctx context.Context, settings *pgxpool.Config, dialect *dialect, cfg store.Config, chosen bool) (*Store, error) {
-	cfg, err := cfg.WithDefaults()
-	if err != nil {
-		return nil, fmt.Errorf("open postgres: %w", err)
+// checkPool refuses a pool on which a store cannot work.
+func checkPool(pool *pgxpool.Pool) error {
+	if pool == nil {
+		return &gq.InvalidError{Faults: []gq.Fault{{Field: "pool", Problem: "is missing; open a queue by its URL, or with a pool"}}}
 	}
+	var faults []gq.Fault
+	settings := pool.Config()
+	if settings.MaxConns < minConnections {
+		faults = append(faults, gq.Fault{Field: "pool", Problem: fmt.Sprintf("has %d connection; want MaxConns of at least %d", settings.MaxConns, minConnections)})
+	}
+	switch mode := settings.ConnConfig.DefaultQueryExecMode; mode {
+	case pgx.QueryExecModeExec, pgx.QueryExecModeSimpleProtocol:
+		faults = append(faults, gq.Fault{Field: "pool", Problem: fmt.Sprintf(
+			"executes queries in mode %q, which does not learn the types of parameters; want %q behind a pooler and %q otherwise",
+			mode, pgx.QueryExecModeCacheDescribe, pgx.QueryExecModeCacheStatement)})
+	}
+	if len(faults) > 0 {
+		return &gq.InvalidError{Faults: faults}
+	}
+	return nil
+}
+
+// open opens a store with connections of its own. chosen means that the caller set the
+// query execution mode.
+func open(ctx context.Context, settings *pgxpool.Config, dialect *dialect, cfg store.Config, chosen bool) (*Store, error) {
 	settings.MaxConns = max(settings.MaxConns, minConnections)
 	pooled, err := behindPooler(ctx, settings.ConnConfig)
 	if err != nil {
@@ -67,8 +95,17 @@ func open(ctx context.Context, settings *pgxpool.Config, dialect *dialect, cfg s
 	if err != nil {
 		return nil, fmt.Errorf("open postgres: %w", err)
 	}
-	pool := database{connections, dialect}
-	before, err := migrate(ctx, pool, migrations)
+	return start(ctx, database{Pool: connections, dialect: dialect}, begins, cfg)
+}
+
+// start creates or checks the tables and starts a store on a pool. If it fails, it closes
+// the pool.
+func start(ctx context.Context, pool database, begins begins, cfg store.Config) (*Store, error) {
+	cfg, err := cfg.WithDefaults()
+	var before Layout
+	if err == nil {
+		before, err = migrate(ctx, pool, migrations)
+	}
 	if err == nil && !cfg.Unfinished {
 		err = refuseUnfinished(ctx, pool)
 	}
@@ -80,7 +117,7 @@ func open(ctx context.Context, settings *pgxpool.Config, dialect *dialect, cfg s
 		ids, err = readIDKey(ctx, pool)
 	}
 	if err != nil {
-		pool.Close()
+		pool.close()
 		return nil, fmt.Errorf("open postgres: %w", err)
 	}
 	s := &Store{cfg: cfg, pool: pool, begins: begins, ids: ids}
@@ -112,7 +149,7 @@ func open(ctx context.Context, settings *pgxpool.Config, dialect *dialect, cfg s
 		err = s.startDay(ctx)
 	}
 	if err != nil {
-		pool.Close()
+		pool.close()
 		return nil, fmt.Errorf("open postgres: %w", err)
 	}
 	s.notifier.start(s)
@@ -145,8 +182,12 @@ func behindPooler(ctx context.Context, settings *pgx.ConnConfig) (bool, error) {
 		return false, err
 	}
 	defer conn.Close(context.WithoutCancel(ctx)) //nolint:errcheck // nothing was written
+	return isPooled(ctx, conn)
+}
+
+func isPooled(ctx context.Context, conn *pgx.Conn) (bool, error) {
 	var process uint32
-	err = conn.QueryRow(ctx, "SELECT pg_backend_pid()", pgx.QueryExecModeExec).Scan(&process)
+	err := conn.QueryRow(ctx, "SELECT pg_backend_pid()", pgx.QueryExecModeExec).Scan(&process)
 	return process != conn.PgConn().PID(), err
 }
 
@@ -170,7 +211,7 @@ func (s *Store) Close() error {
 		return nil
 	}
 	s.closed = true
-	defer s.pool.Close()
+	defer s.pool.close()
 	s.under.Wait()
 	s.notifier.stop()
 	// Read-only calls have also returned the time, and the next process must not return

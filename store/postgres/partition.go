@@ -219,7 +219,7 @@ func (s *Store) quiet(ctx context.Context) bool {
 	defer cancel()
 	var tables, first []string
 	for _, of := range partitioned {
-		tables = append(tables, s.pool.dialect.name()+"."+of)
+		tables = append(tables, s.pool.dialect.of("gq."+of))
 	}
 	for seen := false; ; seen = true {
 		rows, err := s.pool.Query(ctx, `

@@ -8,6 +8,8 @@ import (
 	"regexp"
 	"strings"
 	"sync"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -22,8 +24,8 @@ const DefaultSchema = "gq"
 // schemaParameter is the URL parameter that names the schema.
 const schemaParameter = "gq_schema"
 
-// schemaNames matches names that never need quotes.
-var schemaNames = regexp.MustCompile(`^[a-z_][a-z0-9_]{0,39}$`)
+// maxSchemaName is how many bytes of a name PostgreSQL keeps.
+const maxSchemaName = 63
 
 // dialect rewrites the statements of this package, which name the schema gq, for another
 // schema. The nil dialect is for the schema gq and changes nothing.
@@ -31,21 +33,34 @@ var schemaNames = regexp.MustCompile(`^[a-z_][a-z0-9_]{0,39}$`)
 // Setting search_path would be simpler, but behind a pooler every transaction may run on
 // another connection.
 type dialect struct {
-	schema string
-	known  sync.Map // rewritten statements by the original
+	schema     string
+	identifier string   // the schema in quotes
+	literal    string   // the same within a string literal
+	known      sync.Map // rewritten statements by the original
 }
 
-// newDialect returns the dialect of a schema. It refuses names that are not plain
-// identifiers or are reserved by PostgreSQL.
+// newDialect returns the dialect of a schema. Any name will do that PostgreSQL keeps as it
+// is and that is not one of its own schemas.
 func newDialect(schema string) (*dialect, error) {
+	refuse := func(why string) (*dialect, error) {
+		return nil, &gq.InvalidError{Faults: []gq.Fault{{Field: "schema", Problem: fmt.Sprintf("%.80q %s", schema, why)}}}
+	}
 	switch {
 	case schema == "" || schema == DefaultSchema:
 		return nil, nil
-	case !schemaNames.MatchString(schema) || strings.HasPrefix(schema, "pg_") || schema == "public" || schema == "information_schema":
-		return nil, gq.ErrInvalid.Errorf(
-			"schema %.64q: want up to 40 lower-case letters, digits and underscores that begin with no digit, and no schema of PostgreSQL's own", schema)
+	case len(schema) > maxSchemaName:
+		return refuse(fmt.Sprintf("has %d bytes; PostgreSQL keeps up to %d", len(schema), maxSchemaName))
+	case !utf8.ValidString(schema) || strings.ContainsFunc(schema, unicode.IsControl):
+		return refuse("is not text without control characters")
+	case dollarQuote.MatchString(schema):
+		return refuse("has two dollar signs, which quote the bodies of functions")
+	case strings.HasPrefix(schema, "pg_") || schema == "information_schema":
+		return refuse("is reserved by PostgreSQL")
+	case schema == "public":
+		return refuse("is where applications keep their own tables; choose a schema for the queue alone")
 	}
-	return &dialect{schema: schema}, nil
+	identifier := pgx.Identifier{schema}.Sanitize()
+	return &dialect{schema: schema, identifier: identifier, literal: strings.ReplaceAll(identifier, "'", "''")}, nil
 }
 
 // cutSchema removes the schema from a URL, since PostgreSQL does not know the parameter.
@@ -66,20 +81,27 @@ func cutSchema(address string) (rest string, d *dialect, err error) {
 	return u.String(), d, nil
 }
 
-func (d *dialect) name() string {
+// defaultChannel is the notification channel of the schema gq.
+const defaultChannel = "gq_news"
+
+// channel is the notification channel of the nodes that use this schema. It has a hash of
+// the name, which may be as long as the name of a channel.
+func (d *dialect) channel() string {
 	if d == nil {
-		return DefaultSchema
+		return defaultChannel
 	}
-	return d.schema
+	h := fnv.New64a()
+	h.Write([]byte(d.schema)) //nolint:errcheck // a hash never fails
+	return fmt.Sprintf("%s_%016x", defaultChannel, h.Sum64())
 }
 
-// channel is the notification channel of the nodes that use this schema.
-func (d *dialect) channel() string { return d.name() + "_news" }
-
 var (
-	qualified = regexp.MustCompile(`\bgq\.`)
-	itself    = regexp.MustCompile(`(CREATE SCHEMA |to_regnamespace\(')gq\b`)
-	locking   = regexp.MustCompile(`(pg_(?:try_)?advisory_xact_lock(?:_shared)?\(\$\d+)`)
+	dollarQuote = regexp.MustCompile(`\$\w*\$`)
+
+	// A string literal that names something of the schema begins with its name.
+	qualified = regexp.MustCompile(`'?\bgq\.`)
+	itself    = regexp.MustCompile(`(CREATE SCHEMA IF NOT EXISTS |to_regnamespace\(')gq\b`)
+	locking   = regexp.MustCompile(`pg_(?:try_)?advisory_xact_lock(?:_shared)?\(\$\d+`)
 )
 
 // of rewrites a statement for this schema. Advisory locks belong to the whole database, so
@@ -91,11 +113,24 @@ func (d *dialect) of(sql string) string {
 	if known, ok := d.known.Load(sql); ok {
 		return known.(string)
 	}
-	text := qualified.ReplaceAllString(sql, d.schema+".")
-	text = itself.ReplaceAllString(text, "${1}"+d.schema)
+	text := qualified.ReplaceAllStringFunc(sql, func(found string) string {
+		if found[0] == '\'' {
+			return "'" + d.literal + "."
+		}
+		return d.identifier + "."
+	})
+	text = itself.ReplaceAllStringFunc(text, func(found string) string {
+		before := strings.TrimSuffix(found, DefaultSchema)
+		if strings.HasSuffix(before, "'") {
+			return before + d.literal
+		}
+		return before + d.identifier
+	})
+	text = strings.ReplaceAll(text, "'"+defaultChannel+"'", "'"+d.channel()+"'")
 	h := fnv.New32a()
 	h.Write([]byte(d.schema)) //nolint:errcheck // a hash never fails
-	text = locking.ReplaceAllString(text, fmt.Sprintf("${1} + %d", h.Sum32()&0x07ffff00))
+	class := fmt.Sprintf(" + %d", h.Sum32()&0x07ffff00)
+	text = locking.ReplaceAllStringFunc(text, func(found string) string { return found + class })
 	if len(sql) < maxKnownStatement {
 		d.known.Store(sql, text)
 		d.known.Store(text, text) // rewriting twice must not change it again
@@ -120,7 +155,25 @@ func (d *dialect) batch(b *pgx.Batch) *pgx.Batch {
 // database is a connection pool that rewrites statements for a schema.
 type database struct {
 	*pgxpool.Pool
-	dialect *dialect
+	dialect  *dialect
+	borrowed bool // the pool is the application's
+}
+
+func (p database) close() {
+	if !p.borrowed {
+		p.Pool.Close()
+	}
+}
+
+// connect opens a connection outside the pool, with the pool's settings.
+func (p database) connect(ctx context.Context) (*pgx.Conn, error) {
+	settings := p.Config()
+	if settings.BeforeConnect != nil { // for example for a password that changes
+		if err := settings.BeforeConnect(ctx, settings.ConnConfig); err != nil {
+			return nil, err
+		}
+	}
+	return pgx.ConnectConfig(ctx, settings.ConnConfig)
 }
 
 func (p database) Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error) {

@@ -22,7 +22,7 @@
 -- Other columns exist only if a query selects or orders by them. There are no foreign keys:
 -- each would lock the row of a job for every row that references it.
 
-CREATE SCHEMA gq;
+CREATE SCHEMA IF NOT EXISTS gq;
 
 CREATE TABLE gq.migration (
     version    integer     PRIMARY KEY,
@@ -424,12 +424,12 @@ DO $$
 DECLARE
     today bigint := (extract(epoch FROM clock_timestamp())::bigint / 86400) << 32;
 BEGIN
-    EXECUTE format('CREATE TABLE gq.done_0 PARTITION OF gq.done FOR VALUES FROM (MINVALUE) TO (%s) WITH (toast_tuple_target = 8160)', today);
-    EXECUTE format('CREATE TABLE gq.blob_0 PARTITION OF gq.blob FOR VALUES FROM (MINVALUE) TO (%s)', today);
-    EXECUTE format('CREATE TABLE gq.segment_0 PARTITION OF gq.segment FOR VALUES FROM (MINVALUE) TO (%s)', today);
-    EXECUTE format('CREATE TABLE gq.log_0 PARTITION OF gq.log FOR VALUES FROM (MINVALUE) TO (%s)', today);
-    EXECUTE format('CREATE TABLE gq.report_0 PARTITION OF gq.report FOR VALUES FROM (MINVALUE) TO (%s)', today);
-    EXECUTE format('CREATE TABLE gq.report_event_0 PARTITION OF gq.report_event FOR VALUES FROM (MINVALUE) TO (%s)', today);
+    EXECUTE $sql$CREATE TABLE gq.done_0 PARTITION OF gq.done FOR VALUES FROM (MINVALUE) TO ($sql$ || today || ') WITH (toast_tuple_target = 8160)';
+    EXECUTE $sql$CREATE TABLE gq.blob_0 PARTITION OF gq.blob FOR VALUES FROM (MINVALUE) TO ($sql$ || today || ')';
+    EXECUTE $sql$CREATE TABLE gq.segment_0 PARTITION OF gq.segment FOR VALUES FROM (MINVALUE) TO ($sql$ || today || ')';
+    EXECUTE $sql$CREATE TABLE gq.log_0 PARTITION OF gq.log FOR VALUES FROM (MINVALUE) TO ($sql$ || today || ')';
+    EXECUTE $sql$CREATE TABLE gq.report_0 PARTITION OF gq.report FOR VALUES FROM (MINVALUE) TO ($sql$ || today || ')';
+    EXECUTE $sql$CREATE TABLE gq.report_event_0 PARTITION OF gq.report_event FOR VALUES FROM (MINVALUE) TO ($sql$ || today || ')';
     INSERT INTO gq.partition (name, first, past) VALUES ('0', -9223372036854775808, today);
 END $$;
 

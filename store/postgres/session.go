@@ -56,35 +56,41 @@ func (b *begins) of(alone bool) string {
 	return b.shared
 }
 
-// configure sets up connections once. Behind a pooler, which may run a transaction on any
-// connection, the settings are part of BEGIN and end with the transaction.
+const (
+	beginRead  = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
+	beginWrite = "BEGIN ISOLATION LEVEL READ COMMITTED"
+)
+
+// beginEach returns begins for connections that keep no settings of ours: those of an
+// application, and those behind a pooler, which may run a transaction on any connection.
+// The settings are part of BEGIN and end with the transaction.
+func beginEach(piped bool) begins {
+	var set []string
+	for _, name := range slices.Sorted(maps.Keys(planning)) {
+		set = append(set, fmt.Sprintf("set_config('%s', '%s', true)", name, planning[name]))
+	}
+	local := "; SELECT " + strings.Join(set, ", ")
+	read, write := beginRead+local, beginWrite+local+";"+fmt.Sprintf(durable, true)
+	return begins{read: read, write: write, shared: write + sharedWait, single: read, piped: piped}
+}
+
+// configure sets up connections of our own once, unless they are behind a pooler.
 func configure(settings *pgxpool.Config, pooled bool) begins {
-	read, write := "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY", "BEGIN ISOLATION LEVEL READ COMMITTED"
 	if pooled {
-		var set []string
-		for _, name := range slices.Sorted(maps.Keys(planning)) {
-			set = append(set, fmt.Sprintf("set_config('%s', '%s', true)", name, planning[name]))
-		}
-		local := "; SELECT " + strings.Join(set, ", ")
-		read, write = read+local, write+local+";"+fmt.Sprintf(durable, true)
 		settings.AfterConnect = func(_ context.Context, conn *pgx.Conn) error {
 			registerIDs(conn.TypeMap())
 			return nil
 		}
-	} else {
-		maps.Copy(settings.ConnConfig.RuntimeParams, planning)
-		// This also applies to single statements without BEGIN.
-		settings.ConnConfig.RuntimeParams["default_transaction_isolation"] = "read committed"
-		settings.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
-			registerIDs(conn.TypeMap())
-			registerArrays(conn.TypeMap())
-			_, err := conn.Exec(ctx, fmt.Sprintf(durable, false))
-			return err
-		}
+		return beginEach(false)
 	}
-	b := begins{read: read, write: write, shared: write + sharedWait, piped: !pooled}
-	if pooled {
-		b.single = read
+	maps.Copy(settings.ConnConfig.RuntimeParams, planning)
+	// This also applies to single statements without BEGIN.
+	settings.ConnConfig.RuntimeParams["default_transaction_isolation"] = "read committed"
+	settings.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
+		registerIDs(conn.TypeMap())
+		registerArrays(conn.TypeMap())
+		_, err := conn.Exec(ctx, fmt.Sprintf(durable, false))
+		return err
 	}
-	return b
+	return begins{read: beginRead, write: beginWrite, shared: beginWrite + sharedWait, piped: true}
 }
