@@ -73,7 +73,7 @@ var arrows = []arrow{
 	{pkg: "client", imports: []string{".", "api/*", "internal/retry", "internal/wire", "internal/wake"}, tests: []string{"engine", "store", "store/local", "internal/faces/native", "internal/access", "internal/feed", "worker", "driver/remote"}},
 	{pkg: "gqtest", imports: []string{".", "store", "store/memory", "engine", "worker", "internal/wake"}},
 	{pkg: "driver/file", imports: []string{".", "engine", "store", "store/local", "internal/storeurl"}},
-	{pkg: "driver/postgres", imports: []string{".", "engine", "store", "store/postgres"}},
+	{pkg: "driver/postgres", imports: []string{".", "engine", "store", "store/postgres", "internal/wire"}}, // wire: the requests of gq.submit
 	{pkg: "driver/remote", imports: []string{".", "client"}},
 	{pkg: "api/taskqueueinternal/v1", imports: []string{"api/taskqueue/v1"}},
 	{pkg: "api/*"},

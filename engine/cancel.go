@@ -18,14 +18,17 @@ import (
 // [gq.State.Cancellation] has the times of these steps. Cancelling twice changes nothing. For
 // a job that finished otherwise the error is [gq.ErrIllegalMove].
 func (e *Engine) Cancel(ctx context.Context, id gq.JobID, reason string) (gq.State, error) {
-	updated, err := e.store.Update(ctx, authorizeUpdates(ctx, []store.Update{cancelling(id, reason)}))
-	if err == nil {
-		err = updated[0].Err
-	}
+	state, err := arrived(ctx, e, id, func(id gq.JobID) (gq.State, error) {
+		updated, err := e.store.Update(ctx, authorizeUpdates(ctx, []store.Update{cancelling(id, reason)}))
+		if err != nil {
+			return gq.State{}, err
+		}
+		return updated[0].State, updated[0].Err
+	})
 	if err != nil {
 		return gq.State{}, jobError("cancel", id, err)
 	}
-	return updated[0].State, nil
+	return state, nil
 }
 
 func cancelling(id gq.JobID, reason string) store.Update {

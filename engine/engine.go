@@ -64,6 +64,9 @@ type Options struct {
 	Preset    gq.Preset     // policy of queues that are not configured; 0 is [gq.PresetJobModel]
 	KeyWindow time.Duration // idempotency window of jobs that do not set their own; 0 is 24 h
 	Memory    time.Duration // how long a worker stays listed without claims or heartbeats; 0 is 1 min
+
+	// ReadRequest decodes submissions from SQL. Without it they stay in the inbox.
+	ReadRequest RequestReader
 }
 
 func (o Options) withDefaults() (Options, error) {
@@ -130,6 +133,9 @@ type Engine struct {
 	calendar calendar
 
 	delegates delegates
+
+	takingIn sync.Mutex // held while submissions are taken in
+	inbox    inboxCounts
 }
 
 // New creates an engine on top of a store. The caller closes the store.
@@ -172,8 +178,16 @@ func (e *Engine) UseCallbacks(c Callbacks) { e.delivery = c }
 func (e *Engine) Run(ctx context.Context) error {
 	news, ended := make(chan struct{}, 1), make(chan struct{}, 1)
 	idle := e.options.Sweep
+	serving, stopInbox := context.WithCancel(ctx)
+	takeIn, inboxEnded := e.startInbox(serving)
+	defer inboxEnded()
+	defer stopInbox()
 	if n, ok := e.store.(store.Notifier); ok {
 		stop := n.Notify(false, func(n store.News) {
+			if n.Inbox {
+				takeIn()
+				return
+			}
 			if n.Dependents {
 				wake.Up(ended)
 			}

@@ -15,17 +15,23 @@ import (
 
 // Get returns a job as of now.
 func (e *Engine) Get(ctx context.Context, id gq.JobID, parts gq.Parts) (gq.Job, error) {
-	found, err := e.store.Get(ctx, []store.Ref{{Job: id}}, parts)
-	if err == nil {
-		err = found[0].Err
-	}
-	if err == nil {
-		err = authorize(ctx, found[0].Spec.Queue)
-	}
+	job, err := arrived(ctx, e, id, func(id gq.JobID) (gq.Job, error) {
+		found, err := e.store.Get(ctx, []store.Ref{{Job: id}}, parts)
+		if err == nil {
+			err = found[0].Err
+		}
+		if err == nil {
+			err = authorize(ctx, found[0].Spec.Queue)
+		}
+		if err != nil {
+			return gq.Job{}, err
+		}
+		return found[0].Job, nil
+	})
 	if err != nil {
 		return gq.Job{}, jobError("get", id, err)
 	}
-	return found[0].Job, nil
+	return job, nil
 }
 
 // jobError returns the error of a call about a job. If the job does not exist or its state
@@ -34,7 +40,10 @@ func jobError(verb string, id gq.JobID, err error) error {
 	if refused, ok := unwrapRefusal(err); ok {
 		return refused
 	}
+	var submission *refusedSubmission
 	switch {
+	case errors.As(err, &submission):
+		return submission
 	case errors.Is(err, gq.ErrNotFound):
 		return gq.ErrNotFound.Errorf("job %s not found", id)
 	case errors.Is(err, gq.ErrIllegalMove):
@@ -110,7 +119,7 @@ func (e *Engine) Events(ctx context.Context, after uint64, limit int) ([]gq.Even
 
 // History returns all events of a job, oldest first.
 func (e *Engine) History(ctx context.Context, id gq.JobID) ([]gq.Event, error) {
-	events, err := e.store.History(ctx, id)
+	events, err := arrived(ctx, e, id, func(id gq.JobID) ([]gq.Event, error) { return e.store.History(ctx, id) })
 	if err == nil {
 		if len(events) > 0 {
 			err = authorize(ctx, events[0].Queue)

@@ -33,6 +33,7 @@ import (
 	"github.com/gopherqueue/gq/engine"
 	"github.com/gopherqueue/gq/internal/faces/native"
 	"github.com/gopherqueue/gq/internal/storeurl"
+	"github.com/gopherqueue/gq/internal/wire"
 	"github.com/gopherqueue/gq/server/config"
 )
 
@@ -88,7 +89,7 @@ func Open(ctx context.Context, cfg config.Config, o Options) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	e, err := engine.New(store, engine.Options{Log: o.Log, Preset: cfg.DefaultPreset, KeyWindow: cfg.Limits.KeyWindow})
+	e, err := engine.New(store, engine.Options{Log: o.Log, Preset: cfg.DefaultPreset, KeyWindow: cfg.Limits.KeyWindow, ReadRequest: wire.ReadRequest})
 	if err != nil {
 		return nil, errors.Join(err, store.Close())
 	}

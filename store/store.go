@@ -269,6 +269,9 @@ type News struct {
 	// something to do.
 	Dependents bool
 
+	// Inbox says that submissions wait to be taken in: see [Inbox].
+	Inbox bool
+
 	// Due is the earliest instant at which time alone changes a job that the commit
 	// wrote, or an earlier one; zero if there is none. It counts only if DueKnown is set.
 	Due      time.Time

@@ -19,6 +19,7 @@ import (
 
 	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/engine"
+	"github.com/gopherqueue/gq/internal/wire"
 	"github.com/gopherqueue/gq/store"
 	"github.com/gopherqueue/gq/store/postgres"
 )
@@ -88,7 +89,7 @@ func configOf(o gq.OpenOptions) store.Config {
 }
 
 func start(s *postgres.Store, o gq.OpenOptions) (gq.Driver, error) {
-	e, err := engine.Start(s, engine.Options{Log: o.Log, Preset: o.DefaultPreset})
+	e, err := engine.Start(s, engine.Options{Log: o.Log, Preset: o.DefaultPreset, ReadRequest: wire.ReadRequest})
 	if err != nil {
 		return nil, err
 	}
@@ -108,7 +109,9 @@ func (d driver) Within(tx any) (gq.Submitter, error) {
 		return d.In(d.store.Tx(tx)), nil
 	case *sql.Conn:
 		return d.In(d.store.SQL(tx)), nil
+	case postgres.SQLTx:
+		return d.In(d.store.InboxTx(tx)), nil
 	default:
-		return nil, gq.ErrInvalid.Errorf("a %T is no transaction that the queue can take part in; want a pgx.Tx, or the *sql.Conn on which a transaction of database/sql was begun", tx)
+		return nil, gq.ErrInvalid.Errorf("a %T is no transaction that the queue can take part in; want a pgx.Tx, a *sql.Tx or a type that wraps one, or the *sql.Conn on which a transaction of database/sql was begun", tx)
 	}
 }

@@ -101,6 +101,15 @@ func (s *Spec) Domain(queuePolicy func(queue string) (gq.Policy, error)) (gq.Spe
 	return out, nil
 }
 
+// ReadRequest decodes the body of a submission. It calls queuePolicy as [Spec.Domain] does.
+func ReadRequest(body []byte, queuePolicy func(queue string) (gq.Policy, error)) (gq.Spec, error) {
+	var s Spec
+	if err := DecodeJSON(body, &s); err != nil {
+		return gq.Spec{}, err
+	}
+	return s.Domain(queuePolicy)
+}
+
 func (s *Spec) payload() (p gq.Payload, err error) {
 	p.ContentType = s.ContentType
 	if p.Data, err = Contents("payload", s.Payload, s.PayloadBase64); err != nil {

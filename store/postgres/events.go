@@ -104,6 +104,11 @@ const unsequenced = `
 	SELECT event, EXISTS (SELECT FROM gq.segment WHERE seq IS NULL AND xid >= h.numbered)
 	FROM gq.head AS h`
 
+// unheard is unsequenced plus whether submissions wait in the inbox.
+const unheard = `
+	SELECT event, EXISTS (SELECT FROM gq.segment WHERE seq IS NULL AND xid >= h.numbered), EXISTS (SELECT FROM gq.inbox)
+	FROM gq.head AS h`
+
 // headLock must be held to write to gq.round. reached advances the persisted time to an
 // instant.
 const (

@@ -44,6 +44,7 @@ type notice struct {
 	Fresh  bool     `json:"u,omitempty"` // there may be events without numbers
 	Probe  bool     `json:"p,omitempty"` // a node has begun to listen
 	Here   bool     `json:"h,omitempty"` // a node listens, and nothing has changed
+	Inbox  bool     `json:"i,omitempty"` // there are submissions to take in; see gq.announce
 }
 
 const maxNotice = 7500
@@ -191,6 +192,10 @@ func (h *notifier) heard(payload string) {
 	if json.Unmarshal([]byte(payload), &n) != nil || n.Node == h.node {
 		return
 	}
+	if n.Inbox { // from an application
+		h.spread(store.News{Inbox: true, DueKnown: true})
+		return
+	}
 	if h.meet(n.Probe); n.Probe || n.Here {
 		return
 	}
@@ -238,10 +243,13 @@ func (h *notifier) poll(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, notifierWithin)
 	defer cancel()
 	var last int64
-	var waiting bool
-	err := h.s.pool.QueryRow(ctx, unsequenced).Scan(&last, &waiting)
+	var waiting, inbox bool
+	err := h.s.pool.QueryRow(ctx, unheard).Scan(&last, &waiting, &inbox)
 	if err != nil {
 		return
+	}
+	if inbox {
+		h.spread(store.News{Inbox: true, DueKnown: true})
 	}
 	if waiting {
 		if last, err = h.s.sequence(ctx); err != nil {

@@ -205,12 +205,15 @@ const closeWithin = 5 * time.Second
 
 // Close implements [store.Store].
 func (s *Store) Close() error {
+	s.closing.Lock()
+	defer s.closing.Unlock()
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.closed {
+	closed := s.closed
+	s.closed = true
+	s.mu.Unlock()
+	if closed {
 		return nil
 	}
-	s.closed = true
 	defer s.pool.close()
 	s.under.Wait()
 	s.notifier.stop()

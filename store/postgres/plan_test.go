@@ -73,6 +73,8 @@ var hot = []struct {
 	{"used pools", usedPools, "NULL, 1", []string{"delta_xid", "Index Scan using queue_pkey", "held_due", leaseFromFloor}},
 	{"starting use", startingUse, "'{q}', 1, true", []string{"delta_xid", "held_due", leaseFromFloor}},
 	{"anything fresh", unsequenced, "", []string{"segment_0_xid_idx"}},
+	{"anything unheard", unheard, "", []string{"segment_0_xid_idx", "inbox_pkey"}},
+	{"inbox", waitingLetters, "100", []string{"Index Scan using inbox_pkey"}},
 	{"fresh", fresh, "100", []string{"segment_0_xid_idx"}},
 	{"number", numbering, "100", []string{"segment_0_pkey", "segment_0_xid_idx"}},
 	{

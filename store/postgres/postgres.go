@@ -59,9 +59,10 @@ type Store struct {
 	registry  registry
 	works     sync.Pool // *workspace
 
-	mu     sync.RWMutex   // held for reading during every call
-	closed bool           // guarded by mu
-	under  sync.WaitGroup // goroutines of calls; they may outlive the call
+	mu      sync.RWMutex   // held for reading during every call
+	closed  bool           // guarded by mu
+	closing sync.Mutex     // held by Close
+	under   sync.WaitGroup // goroutines of calls; they may outlive the call
 
 	ids        *idKey
 	spares     chan int64   // segment ids that insertFast may use

@@ -167,6 +167,7 @@ func (tx *txn) expire(ctx context.Context, status gq.Status, limit int) (int, er
 			int16(status), h.ended, h.seq)
 	}
 	tx.more.Queue("DELETE FROM gq.foreign_id WHERE seq = ANY ($1)", seqs)
+	tx.more.Queue("DELETE FROM gq.duplicate WHERE seq = ANY ($1)", seqs)
 	tx.more.Queue("DELETE FROM gq.lease WHERE seq = ANY ($1)", seqs)
 	tx.more.Queue("DELETE FROM gq.idempotency WHERE seq = ANY ($1)", seqs)
 	return len(seqs), nil
@@ -253,7 +254,7 @@ func (s *Store) Purge(ctx context.Context, ids []gq.JobID) ([]error, error) {
 		}
 		tx.more.Queue(headLock, lockHead)
 		tx.more.Queue(reached, nanoseconds(tx.now))
-		for _, table := range []string{"foreign_id", "lease", "idempotency", "blob", "report"} {
+		for _, table := range []string{"foreign_id", "duplicate", "lease", "idempotency", "blob", "report"} {
 			tx.more.Queue("DELETE FROM gq."+table+" WHERE seq = ANY ($1)", gone)
 		}
 		tx.more.Queue("DELETE FROM gq.done WHERE seq = ANY ($1)", single)

@@ -172,6 +172,80 @@ CREATE TABLE gq.idempotency (
 
 CREATE INDEX idempotency_seq ON gq.idempotency (seq);
 
+-- The inbox
+
+-- Submissions of transactions that only write a row: those of a *sql.Tx and of gq.submit. A
+-- node takes them in after the commit: in one transaction it deletes the row and inserts the
+-- jobs, or moves the row to gq.refused. So the rules of a submission are not repeated here.
+CREATE TABLE gq.inbox (
+    place   bigint      GENERATED ALWAYS AS IDENTITY PRIMARY KEY, -- the order in which they are taken in
+    ids     uuid[]      NOT NULL,                                 -- of its jobs
+    written timestamptz NOT NULL DEFAULT clock_timestamp(),
+    jobs    bytea,                                                -- their specs, see inbox_write.go; or
+    request jsonb                                                 -- one job as the HTTP API has it
+) WITH (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_cost_delay = 1);
+
+-- Submissions that were refused, until an operator retries or discards them.
+CREATE TABLE gq.refused (
+    place   bigint      PRIMARY KEY, -- as in gq.inbox, and so are the next four
+    ids     uuid[]      NOT NULL,
+    written timestamptz NOT NULL,
+    jobs    bytea,
+    request jsonb,
+    at      timestamptz NOT NULL DEFAULT clock_timestamp(),
+    problem text        NOT NULL
+);
+
+-- Ids that submitters know of jobs that were not inserted, because an older job had the key.
+CREATE TABLE gq.duplicate (
+    id  uuid   PRIMARY KEY,
+    job uuid   NOT NULL, -- the older job
+    seq bigint NOT NULL  -- its number
+);
+
+CREATE INDEX duplicate_seq ON gq.duplicate (seq);
+
+-- Tells all nodes. PostgreSQL sends equal notifications of one transaction once.
+CREATE FUNCTION gq.announce() RETURNS trigger
+LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM pg_catalog.pg_notify('gq_news', '{"i":true}');
+    RETURN NULL;
+END $$;
+
+CREATE TRIGGER announce AFTER INSERT ON gq.inbox FOR EACH STATEMENT EXECUTE FUNCTION gq.announce();
+
+-- Submits a job from SQL and returns its id; the job exists once the transaction has committed
+-- and a node has taken it in. Options are further fields of a submission, as the HTTP API has
+-- them; the parameters override them. What is invalid is refused when it is taken in. A caller
+-- needs USAGE on the schema and EXECUTE on the function, and no right on any table. The names in
+-- the body are resolved here, so the caller's search_path does not matter.
+CREATE FUNCTION gq.submit(
+    type     text,
+    payload  jsonb       DEFAULT NULL,
+    queue    text        DEFAULT NULL,
+    delay    interval    DEFAULT NULL,
+    run_at   timestamptz DEFAULT NULL,
+    key      text        DEFAULT NULL,
+    priority text        DEFAULT NULL,
+    options  jsonb       DEFAULT '{}'
+) RETURNS uuid
+LANGUAGE sql VOLATILE SECURITY DEFINER
+BEGIN ATOMIC
+    INSERT INTO gq.inbox (ids, request)
+    VALUES (
+        ARRAY [gen_random_uuid()],
+        coalesce(options, '{}')
+            || CASE WHEN payload IS NULL THEN '{}' ELSE jsonb_build_object('payload', payload) END
+            || jsonb_strip_nulls(jsonb_build_object(
+                'type', type, 'queue', queue, 'delay', extract(epoch FROM delay) || 's', 'run_at', run_at,
+                'idempotency_key', key, 'priority', priority))
+    )
+    RETURNING ids[1];
+END;
+
+REVOKE EXECUTE ON FUNCTION gq.submit FROM PUBLIC;
+
 -- Dependencies
 
 -- A child that waits for a parent. A FAN_OUT dependency does not wait and has no row.

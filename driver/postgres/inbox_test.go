@@ -1,0 +1,275 @@
+package postgres_test
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	_ "github.com/jackc/pgx/v5/stdlib" // the driver "pgx"
+	_ "github.com/lib/pq"              // the driver "postgres"
+
+	"github.com/gopherqueue/gq"
+	driver "github.com/gopherqueue/gq/driver/postgres"
+	"github.com/gopherqueue/gq/internal/testing/pgtest"
+	"github.com/gopherqueue/gq/machine"
+)
+
+type email struct{ To string }
+
+var sendEmail = gq.NewKind[email, gq.None]("email.send", gq.InQueue("mail"))
+
+// database opens a client and a connection of the application to one database.
+func database(t *testing.T, driverName string, options ...driver.Option) (*gq.Client, *sql.DB) {
+	t.Helper()
+	url := pgtest.Database(t)
+	c, err := driver.Open(t.Context(), append(options, driver.WithPool(newPool(t, url)))...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	db, err := sql.Open(driverName, url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { db.Close() })
+	return c, db
+}
+
+func begin(t *testing.T, db *sql.DB) *sql.Tx {
+	t.Helper()
+	tx, err := db.BeginTx(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { tx.Rollback() })
+	return tx
+}
+
+func execSQL(t *testing.T, db *sql.DB, text string, args ...any) {
+	t.Helper()
+	if _, err := db.ExecContext(t.Context(), text, args...); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// wrapped is a transaction as other packages wrap it.
+type wrapped struct{ *sql.Tx }
+
+// TestSQLTx: a job submitted in a *sql.Tx has an id at once, exists for nobody before the commit
+// and for everybody after it, and can be claimed, cancelled and waited for.
+func TestSQLTx(t *testing.T) {
+	for _, name := range []string{"pgx", "postgres"} {
+		t.Run(name, func(t *testing.T) {
+			c, db := database(t, name, driver.WithSchema("jobs"))
+			tx := begin(t, db)
+			id, err := sendEmail.Submit(t.Context(), c.In(tx), email{To: "ada"}, gq.WithPriority(gq.PriorityHigh))
+			if err != nil || id.IsZero() {
+				t.Fatal(id, err)
+			}
+			if _, err := c.Get(t.Context(), id, 0); !errors.Is(err, gq.ErrNotFound) {
+				t.Errorf("before the commit: %v", err)
+			}
+			cancelled, err := sendEmail.Submit(t.Context(), c.In(&wrapped{tx}), email{To: "bob"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := tx.Commit(); err != nil {
+				t.Fatal(err)
+			}
+			if s, err := c.Cancel(t.Context(), cancelled, "not needed"); err != nil || s.Status != gq.StatusCancelled {
+				t.Errorf("cancelled after the commit: %+v, %v", s, err)
+			}
+			job, err := c.Get(t.Context(), id, gq.WithPayload)
+			if err != nil || string(job.Spec.Payload.Data) != `{"To":"ada"}` || job.Metadata.Priority != gq.PriorityHigh || job.Spec.Queue != "mail" {
+				t.Fatalf("after the commit: %+v, %v", job, err)
+			}
+			jobs, err := c.Claim(t.Context(), gq.ClaimRequest{Worker: "w", Queues: []string{"mail"}, N: 1, Wait: 10 * time.Second})
+			if err != nil || len(jobs) != 1 || jobs[0].State.ID != id {
+				t.Fatalf("claimed %+v, %v", jobs, err)
+			}
+			if _, err := c.Settle(t.Context(), []gq.Outcome{{Lease: jobs[0].State.Lease.Ref(), Verdict: gq.VerdictComplete}}); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := sendEmail.Wait(t.Context(), c, id); err != nil {
+				t.Error(err)
+			}
+
+			tx = begin(t, db)
+			gone, err := sendEmail.Submit(t.Context(), c.In(tx), email{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := tx.Rollback(); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := c.Get(t.Context(), gone, 0); !errors.Is(err, gq.ErrNotFound) {
+				t.Errorf("after a rollback: %v", err)
+			}
+		})
+	}
+}
+
+// TestSQLTxErrors: what can be decided at once is; completing cannot.
+func TestSQLTxErrors(t *testing.T) {
+	c, db := database(t, "postgres")
+	tx := begin(t, db)
+	var invalid *gq.InvalidError
+	if _, err := c.In(tx).Submit(t.Context(), gq.Spec{Queue: "no queue", Type: "t"}); !errors.As(err, &invalid) || invalid.Faults[0].Field != "queue" {
+		t.Errorf("an invalid queue: %v", err)
+	}
+	if _, err := c.In(tx).Complete(t.Context(), gq.LeaseRef{ID: "x", Version: 1}, nil); !errors.Is(err, gq.ErrInvalid) || !strings.Contains(err.Error(), "pgx.Tx") {
+		t.Errorf("completing: %v", err)
+	}
+	if _, err := c.In(db).Submit(t.Context(), gq.Spec{Type: "t"}); !errors.Is(err, gq.ErrInvalid) || !strings.Contains(err.Error(), "*sql.Tx") {
+		t.Errorf("a *sql.DB: %v", err)
+	}
+	graph, err := c.In(tx).SubmitGraph(t.Context(), []gq.GraphJob{
+		{Spec: gq.Spec{Type: "b"}, Ref: "b", Needs: []gq.Dependency{{Kind: gq.DependencyAfter, Ref: "a"}}},
+		{Spec: gq.Spec{Type: "a"}, Ref: "a"},
+	})
+	if err != nil {
+		t.Fatalf("the transaction goes on after refused submissions: %v", err)
+	}
+	if err := tx.Commit(); err != nil {
+		t.Fatal(err)
+	}
+	if job, err := c.Get(t.Context(), graph[0].ID(), 0); err != nil || job.State.Status != gq.StatusPending {
+		t.Errorf("the job that waits for the other: %+v, %v", job.State, err)
+	}
+}
+
+// TestSQLTxKeys: a key that another job has leads to that job, or to the refusal that says so.
+func TestSQLTxKeys(t *testing.T) {
+	c, db := database(t, "pgx")
+	submit := func(to string) gq.JobID {
+		t.Helper()
+		tx := begin(t, db)
+		id, err := sendEmail.Submit(t.Context(), c.In(tx), email{To: to}, gq.Key("welcome"))
+		if err == nil {
+			err = tx.Commit()
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		return id
+	}
+	first := submit("ada")
+	if job, err := c.Get(t.Context(), first, 0); err != nil || job.State.ID != first {
+		t.Fatal(job.State, err)
+	}
+	if again := submit("ada"); again != first {
+		if job, err := c.Get(t.Context(), again, 0); err != nil || job.State.ID != first {
+			t.Errorf("the same submission again is %+v, %v", job.State, err)
+		}
+		if events, err := c.History(t.Context(), again); err != nil || len(events) == 0 || events[0].Job != first {
+			t.Errorf("its history: %+v, %v", events, err)
+		}
+	}
+	if _, err := c.Get(t.Context(), submit("bob"), 0); !errors.Is(err, gq.ErrNotFound) || !strings.Contains(err.Error(), "refused") {
+		t.Errorf("another submission with the same key: %v", err)
+	}
+}
+
+// TestSubmitFromSQL: the function returns the id of the job, with all that a submission can have.
+func TestSubmitFromSQL(t *testing.T) {
+	for _, schema := range []string{"gq", `jobs-2 "x'$`} {
+		t.Run(schema, func(t *testing.T) {
+			c, db := database(t, "postgres", driver.WithSchema(schema))
+			function := `"` + strings.ReplaceAll(schema, `"`, `""`) + `".submit`
+			ask := func(args string) gq.JobID {
+				t.Helper()
+				var text string
+				if err := db.QueryRowContext(t.Context(), "SELECT "+function+"("+args+")").Scan(&text); err != nil {
+					t.Fatal(err)
+				}
+				id, err := machine.ParseJobID(text)
+				if err != nil {
+					t.Fatal(err)
+				}
+				return id
+			}
+			id := ask(`'email.send', '{"to": "ada", "cc": null}'::jsonb, queue => 'mail', delay => '90 minutes', key => 'k1', priority => 'HIGH',
+				options => '{"tags": {"a": "b"}, "policy": {"max_attempts": 7}, "queue": "overridden"}'`)
+			job, err := c.Get(t.Context(), id, gq.WithPayload)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if string(job.Spec.Payload.Data) != `{"cc": null, "to": "ada"}` || job.Spec.Queue != "mail" || job.Spec.Type != "email.send" || job.Spec.Key.Name != "k1" ||
+				job.Spec.Delay != 90*time.Minute || job.Metadata.Priority != gq.PriorityHigh || job.Metadata.Tags["a"] != "b" || job.Spec.Policy.MaxAttempts != 7 {
+				t.Errorf("%s %+v", job.Spec.Payload.Data, job.Spec)
+			}
+			if job, err := c.Get(t.Context(), ask(`'plain', priority => '3', run_at => now() + '1 hour'`), gq.WithPayload); err != nil ||
+				job.Spec.Queue != gq.DefaultQueue || string(job.Spec.Payload.Data) != "null" || time.Until(job.Spec.RunAt) < 50*time.Minute {
+				t.Errorf("%+v, %v", job.Spec, err)
+			}
+			for args, word := range map[string]string{
+				`''`:                                   "type",
+				`NULL`:                                 "type",
+				`'t', delay => '-1 hour'`:              "delay",
+				`'t', options => '{"nonsense": true}'`: "nonsense",
+				`'t', priority => 'SOMEWHAT'`:          "priority",
+				`'t', options => '[]'`:                 "body",
+			} {
+				if _, err := c.Get(t.Context(), ask(args), 0); !errors.Is(err, gq.ErrNotFound) || !strings.Contains(err.Error(), word) {
+					t.Errorf("submit(%s): %v, want a refusal because of %s", args, err, word)
+				}
+			}
+		})
+	}
+}
+
+// TestTriggerSubmits: a trigger on a table of the application submits as a role that may do
+// nothing else with the queue.
+func TestTriggerSubmits(t *testing.T) {
+	c, db := database(t, "pgx")
+	execSQL(t, db, `
+		CREATE ROLE only_submits;
+		GRANT USAGE ON SCHEMA gq TO only_submits;
+		GRANT EXECUTE ON FUNCTION gq.submit TO only_submits;
+		CREATE TABLE public.orders (id text PRIMARY KEY);
+		GRANT INSERT ON public.orders TO only_submits;
+		CREATE FUNCTION order_placed() RETURNS trigger LANGUAGE plpgsql AS $$
+		BEGIN
+			PERFORM gq.submit('order.mail', jsonb_build_object('order', NEW.id), queue => 'mail');
+			RETURN NEW;
+		END $$;
+		CREATE TRIGGER placed AFTER INSERT ON public.orders FOR EACH ROW EXECUTE FUNCTION order_placed()`)
+	t.Cleanup(func() {
+		db.ExecContext(context.Background(), "DROP OWNED BY only_submits; DROP ROLE only_submits") //nolint:errcheck // the database goes with it
+	})
+	tx := begin(t, db)
+	for _, text := range []string{"SET LOCAL ROLE only_submits", "INSERT INTO public.orders VALUES ('a-1'), ('a-2')"} {
+		if _, err := tx.ExecContext(t.Context(), text); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := tx.Commit(); err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for len(got) < 2 {
+		jobs, err := c.Claim(t.Context(), gq.ClaimRequest{Worker: "w", Queues: []string{"mail"}, N: 2, Wait: 20 * time.Second})
+		if err != nil || len(jobs) == 0 {
+			t.Fatalf("claimed %q, then %v", got, err)
+		}
+		for _, j := range jobs {
+			got = append(got, string(j.Spec.Payload.Data))
+		}
+	}
+	if want := []string{`{"order": "a-1"}`, `{"order": "a-2"}`}; !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	for _, text := range []string{"SELECT * FROM gq.inbox", "INSERT INTO gq.inbox (ids) VALUES ('{}')", "SELECT * FROM gq.ready", "DELETE FROM gq.refused"} {
+		tx := begin(t, db)
+		if _, err := tx.ExecContext(t.Context(), "SET LOCAL ROLE only_submits"); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := tx.ExecContext(t.Context(), text); err == nil || !strings.Contains(err.Error(), "permission denied") {
+			t.Errorf("%s: %v, want permission denied", text, err)
+		}
+	}
+}

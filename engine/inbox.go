@@ -1,0 +1,156 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/internal/wake"
+	"github.com/gopherqueue/gq/store"
+)
+
+// RequestReader decodes the request of a submission that SQL wrote. queuePolicy returns the
+// policy of a queue.
+type RequestReader func(request []byte, queuePolicy func(queue string) (gq.Policy, error)) (gq.Spec, error)
+
+// inboxBatch is how many submissions one commit takes in.
+const inboxBatch = 500
+
+// TakeIn takes in the submissions that wait in the inbox of the store, which are those that
+// applications wrote in their own transactions. It returns how many it took in or refused.
+// [Engine.Run] calls it when the store reports some.
+func (e *Engine) TakeIn(ctx context.Context) (store.TakenIn, error) {
+	var all store.TakenIn
+	inbox, ok := e.store.(store.Inbox)
+	for ok {
+		some, err := e.takeIn(ctx, inbox, nil)
+		all.Taken, all.Refused = all.Taken+some.Taken, all.Refused+some.Refused
+		if err != nil {
+			return all, fmt.Errorf("take in submissions: %w", err)
+		}
+		ok = some.Taken == inboxBatch
+	}
+	return all, nil
+}
+
+// takeIn takes in the submissions with these ids, or those that wait. One call at a time: each
+// holds a connection while it may need another one.
+func (e *Engine) takeIn(ctx context.Context, inbox store.Inbox, ids []gq.JobID) (store.TakenIn, error) {
+	e.takingIn.Lock()
+	defer e.takingIn.Unlock()
+	taken, err := inbox.TakeIn(ctx, ids, inboxBatch, e.readSubmission)
+	e.inbox.taken.Add(uint64(taken.Taken - taken.Refused))
+	e.inbox.refused.Add(uint64(taken.Refused))
+	return taken, err
+}
+
+// readSubmission returns the jobs of a submission. Those that a Go program wrote went through
+// accept before.
+func (e *Engine) readSubmission(ctx context.Context, s *store.Submission) (store.Group, error) {
+	if s.Request == nil {
+		return store.Group{Jobs: s.Jobs}, nil
+	}
+	if e.options.ReadRequest == nil {
+		return store.Group{}, errors.New("this engine has no reader for submissions from SQL")
+	}
+	spec, err := e.options.ReadRequest(s.Request, func(queue string) (gq.Policy, error) {
+		return e.queues.policy(ctx, e.store, queue)
+	})
+	if err != nil {
+		return store.Group{}, err
+	}
+	job, err := e.accept(ctx, spec, nil)
+	job.ID = s.IDs[0]
+	return store.Group{Jobs: []gq.Spec{job}}, err
+}
+
+// serveInbox takes in submissions whenever woken is, until the context ends.
+func (e *Engine) serveInbox(ctx context.Context, woken <-chan struct{}) {
+	retry := time.NewTimer(0)
+	defer retry.Stop()
+	for pause := e.options.Sweep; ; {
+		select {
+		case <-ctx.Done():
+			return
+		case <-woken:
+		case <-retry.C:
+		}
+		_, err := e.TakeIn(ctx)
+		if err == nil || ctx.Err() != nil {
+			pause = e.options.Sweep
+			continue
+		}
+		e.log.Warn("inbox", "error", err)
+		retry.Reset(pause)
+		pause = min(2*pause, time.Minute)
+	}
+}
+
+// startInbox serves the inbox of the store, if it has one, until the context ends. It returns
+// the function to call when submissions wait, and one that waits for the end.
+func (e *Engine) startInbox(ctx context.Context) (wakeUp, wait func()) {
+	if _, ok := e.store.(store.Inbox); !ok {
+		return func() {}, func() {}
+	}
+	woken, ended := make(chan struct{}, 1), make(chan struct{})
+	go func() {
+		defer close(ended)
+		e.serveInbox(ctx, woken)
+	}()
+	return func() { wake.Up(woken) }, func() { <-ended }
+}
+
+// submittedAs finds the job of an id that the store does not know, because the job waits in the
+// inbox or did until a moment ago. It takes the job in. A submission with the key of an older
+// job is that job.
+func (e *Engine) submittedAs(ctx context.Context, id gq.JobID) (gq.JobID, error) {
+	inbox, ok := e.store.(store.Inbox)
+	if !ok {
+		return id, gq.ErrNotFound
+	}
+	for {
+		where, err := inbox.Whereabouts(ctx, id)
+		switch {
+		case err != nil:
+			return id, err
+		case where.Problem != "":
+			return id, &refusedSubmission{id, where.Problem}
+		case !where.Waiting:
+			return where.Job, nil
+		}
+		if _, err := e.takeIn(ctx, inbox, []gq.JobID{id}); err != nil {
+			return id, err
+		}
+	}
+}
+
+// refusedSubmission is the [gq.ErrNotFound] of a job whose submission was refused.
+type refusedSubmission struct {
+	job     gq.JobID
+	problem string
+}
+
+func (r *refusedSubmission) Error() string {
+	return fmt.Sprintf("job %s does not exist: it was refused after its transaction had committed: %s", r.job, r.problem)
+}
+
+func (r *refusedSubmission) Unwrap() error { return gq.ErrNotFound }
+
+// arrived calls do with the id of a job, and again if the job had yet to be taken in.
+func arrived[T any](ctx context.Context, e *Engine, id gq.JobID, do func(id gq.JobID) (T, error)) (T, error) {
+	out, err := do(id)
+	if !errors.Is(err, gq.ErrNotFound) {
+		return out, err
+	}
+	job, err := e.submittedAs(ctx, id)
+	if err != nil {
+		return out, err
+	}
+	return do(job)
+}
+
+// inboxCounts are running totals of the submissions that an engine has taken in and refused.
+type inboxCounts struct{ taken, refused atomic.Uint64 }

@@ -1,0 +1,56 @@
+package store
+
+import (
+	"context"
+
+	"github.com/gopherqueue/gq"
+)
+
+// Inbox is an optional capability: submissions that an application wrote as plain rows,
+// in a transaction of its own, and that an engine takes in after the commit. [News.Inbox]
+// says that there are some.
+type Inbox interface {
+	// TakeIn inserts the jobs of up to limit waiting submissions, oldest first. Each
+	// leaves the inbox in the commit that inserts its jobs. Submissions that another
+	// call is taking in are left to that call. If ids are given, TakeIn takes in the
+	// submissions with any of these ids instead, and waits for other calls that have
+	// them.
+	//
+	// read turns a submission into the group to insert; it may be called more than once
+	// for each. The group keeps the ids of the submission. If read fails with
+	// [gq.KindInvalid], or the group cannot be inserted, or its only job has a key that
+	// belongs to another job with other content, then the submission is refused: it is
+	// kept, with the error. Any other error of read ends the call, and nothing changes.
+	TakeIn(ctx context.Context, ids []gq.JobID, limit int, read func(ctx context.Context, s *Submission) (Group, error)) (TakenIn, error)
+
+	// Whereabouts tells what has become of the submission of an id that no job has.
+	// The error is [gq.ErrNotFound] if there is no such submission.
+	Whereabouts(ctx context.Context, id gq.JobID) (Whereabouts, error)
+
+	// Refused counts submissions and lists refused ones, as [gq.Driver] describes.
+	Refused(ctx context.Context, cursor string, limit int) (gq.Inbox, error)
+	// RetryRefused makes refused submissions wait again, DiscardRefused deletes them.
+	// Both return how many there were.
+	RetryRefused(ctx context.Context, which gq.RefusedSelection) (int, error)
+	DiscardRefused(ctx context.Context, which gq.RefusedSelection) (int, error)
+}
+
+// Submission is one entry of an [Inbox].
+type Submission struct {
+	IDs     []gq.JobID // of its jobs, as their submitter knows them
+	Jobs    []gq.Spec  // with all defaults, if a Go program wrote them
+	Request []byte     // otherwise: one job in the JSON form of the HTTP API
+}
+
+// TakenIn counts the submissions that a call of TakeIn has removed from the inbox.
+type TakenIn struct {
+	Taken   int // all of them
+	Refused int // of these
+}
+
+// Whereabouts is what has become of a submission.
+type Whereabouts struct {
+	Waiting bool     // it waits, or is being taken in
+	Problem string   // why it was refused
+	Job     gq.JobID // otherwise: the job that it has become, or the older one that has its key
+}

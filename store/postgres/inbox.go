@@ -1,0 +1,278 @@
+package postgres
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/internal/errs"
+	"github.com/gopherqueue/gq/store"
+	"github.com/gopherqueue/gq/store/codec"
+)
+
+var _ store.Inbox = (*Store)(nil)
+
+// letter is a row of gq.inbox or gq.refused.
+type letter struct {
+	place int64
+	store.Submission
+	unreadable error // why Jobs could not be decoded
+}
+
+const letterColumns = "place, ids, jobs, request::text"
+
+// waitingLetters locks the oldest submissions that no other transaction has, and
+// lettersByID those with the ids $1.
+const (
+	waitingLetters = "SELECT " + letterColumns + " FROM gq.inbox ORDER BY place LIMIT $1 FOR UPDATE SKIP LOCKED"
+	lettersByID    = "SELECT " + letterColumns + " FROM gq.inbox WHERE ids && $1::uuid[] ORDER BY place FOR UPDATE"
+	letterAt       = "SELECT " + letterColumns + " FROM gq.inbox WHERE place = $1 FOR UPDATE SKIP LOCKED"
+)
+
+func parseLetter(row pgx.CollectableRow) (l letter, err error) {
+	var jobs []byte
+	var request *string
+	var ids [][16]byte
+	if err := row.Scan(&l.place, &ids, &jobs, &request); err != nil {
+		return l, err
+	}
+	for _, id := range ids {
+		l.IDs = append(l.IDs, id)
+	}
+	if request != nil {
+		l.Request = []byte(*request)
+		return l, nil
+	}
+	l.Jobs, l.unreadable = decodeSpecs(jobs)
+	return l, nil
+}
+
+// TakeIn implements [store.Inbox].
+func (s *Store) TakeIn(ctx context.Context, ids []gq.JobID, limit int, read readLetter) (out store.TakenIn, err error) {
+	sql, argument := waitingLetters, any(max(limit, 1))
+	if len(ids) > 0 {
+		raw := make([][16]byte, len(ids))
+		for i, id := range ids {
+			raw[i] = id
+		}
+		sql, argument = lettersByID, raw
+	}
+	out, err = s.takeIn(ctx, read, "", sql, argument)
+	if culprit := (*pgconn.PgError)(nil); err == nil || lost(err) || uncertain(err) || ctx.Err() != nil || !errors.As(err, &culprit) {
+		return out, err
+	}
+	// The server refuses to write one of them. The others must not wait for it.
+	places, err := collect[int64](s.pool.Query(ctx, "SELECT place FROM gq.inbox ORDER BY place LIMIT $1", limit))
+	if err != nil {
+		return store.TakenIn{}, fmt.Errorf("take in: %w", err)
+	}
+	out = store.TakenIn{}
+	for _, place := range places {
+		one, err := s.takeIn(ctx, read, "", letterAt, place)
+		if culprit := (*pgconn.PgError)(nil); errors.As(err, &culprit) && !lost(err) && !uncertain(err) {
+			one, err = s.takeIn(ctx, read, culprit.Message+" (SQLSTATE "+culprit.Code+")", letterAt, place)
+		}
+		if err != nil {
+			return out, err
+		}
+		out.Taken, out.Refused = out.Taken+one.Taken, out.Refused+one.Refused
+	}
+	return out, nil
+}
+
+type readLetter = func(ctx context.Context, s *store.Submission) (store.Group, error)
+
+// takeIn takes in the submissions that a statement selects and locks. If there is a
+// problem it refuses them instead.
+func (s *Store) takeIn(ctx context.Context, read readLetter, problem, sql string, argument any) (out store.TakenIn, err error) {
+	// read calls the store, so this call must not hold s.mu: Close could come in between.
+	if err := s.enter(); err != nil {
+		return out, fmt.Errorf("take in: %w", err)
+	}
+	s.under.Add(1)
+	s.leave()
+	defer s.under.Done()
+	err = s.transact(ctx, "take in", s.begins.write, func(tx *txn) error {
+		out = store.TakenIn{}
+		rows, err := tx.Query(ctx, sql, argument)
+		if err != nil {
+			return err
+		}
+		letters, err := pgx.CollectRows(rows, parseLetter)
+		if err != nil || len(letters) == 0 {
+			return err
+		}
+		out.Taken = len(letters)
+		out.Refused, err = tx.takeIn(ctx, letters, read, problem)
+		return err
+	})
+	if err != nil {
+		return store.TakenIn{}, err
+	}
+	return out, nil
+}
+
+func (tx *txn) takeIn(ctx context.Context, letters []letter, read readLetter, problem string) (refused int, err error) {
+	var f fates
+	var groups []store.Group
+	var of []*letter // of each group
+	for i := range letters {
+		l := &letters[i]
+		if problem != "" {
+			f.refuse(l, problem)
+			continue
+		}
+		group, err := tx.s.groupOf(ctx, l, read)
+		switch {
+		case err == nil:
+			groups, of = append(groups, group), append(of, l)
+		case errs.KindOf(err) == gq.KindInvalid:
+			f.refuse(l, err.Error())
+		default:
+			return 0, err
+		}
+	}
+	if len(groups) == 0 {
+		f.write(&tx.more)
+		return len(f.refused), tx.finish(ctx)
+	}
+	p, _, err := tx.prepare(ctx, groups, nil)
+	if err != nil {
+		return 0, err
+	}
+	for i := range groups {
+		f.decide(of[i], p.place(groups[i]))
+	}
+	f.write(&tx.more)
+	return len(f.refused), tx.add(ctx, p)
+}
+
+// groupOf reads and checks a submission.
+func (s *Store) groupOf(ctx context.Context, l *letter, read readLetter) (store.Group, error) {
+	if l.unreadable != nil {
+		return store.Group{}, gq.ErrInvalid.Errorf("%v", l.unreadable)
+	}
+	group, err := read(ctx, &l.Submission)
+	if err == nil {
+		err = s.checkGroup(group)
+	}
+	return group, err
+}
+
+// fates are what becomes of submissions, column by column.
+type fates struct {
+	gone     []int64 // places of those that have become jobs
+	refused  []int64 // places
+	problems []string
+
+	duplicates, older [][16]byte // ids of submissions, and of the jobs that have their keys
+	numbers           []int64    // of these jobs
+}
+
+func (f *fates) refuse(l *letter, problem string) {
+	f.refused, f.problems = append(f.refused, l.place), append(f.problems, printable(problem))
+}
+
+func (f *fates) decide(l *letter, in store.Inserted) {
+	if in.Err == nil && len(in.Jobs) == 1 {
+		in.Err = gq.SubmitResult{State: in.Jobs[0].State, Existing: in.Jobs[0].Existing, Same: in.Jobs[0].Same}.KeyReused()
+	}
+	if in.Err != nil {
+		f.refuse(l, in.Err.Error())
+		return
+	}
+	f.gone = append(f.gone, l.place)
+	for i, job := range in.Jobs {
+		if job.Existing && job.State.ID != l.IDs[i] {
+			f.duplicates, f.older, f.numbers = append(f.duplicates, l.IDs[i]), append(f.older, job.State.ID), append(f.numbers, int64(job.State.Sequence))
+		}
+	}
+}
+
+func (f *fates) write(batch *pgx.Batch) {
+	if len(f.gone) > 0 {
+		batch.Queue("DELETE FROM gq.inbox WHERE place = ANY ($1)", f.gone)
+	}
+	if len(f.refused) > 0 {
+		batch.Queue(`
+			WITH gone AS (
+				DELETE FROM gq.inbox AS i
+				USING unnest($1::bigint[], $2::text[]) AS n (place, problem)
+				WHERE i.place = n.place
+				RETURNING i.place, i.ids, i.written, i.jobs, i.request, n.problem
+			)
+			INSERT INTO gq.refused (place, ids, written, jobs, request, problem) SELECT * FROM gone`,
+			f.refused, f.problems)
+	}
+	if len(f.duplicates) > 0 {
+		batch.Queue(`
+			INSERT INTO gq.duplicate (id, job, seq) SELECT * FROM unnest($1::uuid[], $2::uuid[], $3::bigint[])
+			ON CONFLICT (id) DO NOTHING`,
+			f.duplicates, f.older, f.numbers)
+	}
+}
+
+// Whereabouts implements [store.Inbox].
+func (s *Store) Whereabouts(ctx context.Context, id gq.JobID) (w store.Whereabouts, err error) {
+	err = s.readOnce(ctx, "find submission", func(tx *txn) error {
+		var problem *string
+		var job *[16]byte
+		err := tx.QueryRow(ctx, whereabouts, [16]byte(id)).Scan(&w.Waiting, &problem, &job)
+		if errors.Is(err, pgx.ErrNoRows) {
+			return fmt.Errorf("submission %s: %w", id, gq.ErrNotFound)
+		}
+		if problem != nil {
+			w.Problem = *problem
+		}
+		if job != nil {
+			w.Job = *job
+		}
+		return err
+	})
+	return w, err
+}
+
+// whereabouts looks for a submission in one snapshot, so that it does not miss one that is
+// being taken in. Both tables without an index of ids are usually empty.
+const whereabouts = `
+	SELECT true, NULL::text, NULL::uuid FROM gq.inbox WHERE ids @> ARRAY [$1::uuid]
+	UNION ALL
+	SELECT false, NULL, job FROM gq.duplicate WHERE id = $1
+	UNION ALL
+	SELECT false, NULL, id FROM gq.foreign_id WHERE id = $1
+	UNION ALL
+	SELECT false, problem, NULL FROM gq.refused WHERE ids @> ARRAY [$1::uuid]
+	LIMIT 1`
+
+// encodeSpecs encodes the jobs of a submission: the length of each spec, then the spec.
+func encodeSpecs(specs []gq.Spec) ([]byte, error) {
+	var b []byte
+	for i := range specs {
+		one, err := codec.AppendSpec(&specs[i], nil)
+		if err != nil {
+			return nil, err
+		}
+		b = append(binary.AppendUvarint(b, uint64(len(one))), one...)
+	}
+	return b, nil
+}
+
+func decodeSpecs(b []byte) (specs []gq.Spec, err error) {
+	for len(b) > 0 {
+		size, n := binary.Uvarint(b)
+		if n <= 0 || size > uint64(len(b)-n) {
+			return nil, fmt.Errorf("the submission is broken: %w", gq.ErrCorrupt)
+		}
+		spec, err := codec.DecodeSpec(b[n : n+int(size)])
+		if err != nil {
+			return nil, err
+		}
+		specs, b = append(specs, spec), b[n+int(size):]
+	}
+	return specs, nil
+}

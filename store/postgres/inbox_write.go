@@ -1,0 +1,105 @@
+package postgres
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"strings"
+
+	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/store"
+)
+
+// SQLTx is a transaction of database/sql, with any driver for PostgreSQL: a *sql.Tx, or a
+// type of another package that wraps one, such as *sqlx.Tx or bun.Tx.
+type SQLTx interface {
+	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
+	Commit() error
+	Rollback() error
+}
+
+// InboxTx makes inserts write to the inbox in the application's transaction, one row for
+// each group. After the commit any node takes them in, and only then decides what depends
+// on other jobs: idempotency keys, dependencies and limits. So the answer to an insert has
+// only the ids of the jobs. Pass the result to an engine ([engine.Engine.In]).
+//
+// Updates are refused: whether a lease still holds its job must be decided in the
+// transaction, and InboxTx decides nothing.
+//
+// [engine.Engine.In]: https://pkg.go.dev/github.com/gopherqueue/gq/engine#Engine.In
+func (s *Store) InboxTx(tx SQLTx) store.Transaction { return inboxTransaction{s, tx} }
+
+type inboxTransaction struct {
+	s  *Store
+	tx SQLTx
+}
+
+// maxInboxRows is how many rows one statement writes; each has two parameters, of which a
+// statement may have 65,535.
+const maxInboxRows = 1000
+
+// Insert implements [store.Transaction].
+func (t inboxTransaction) Insert(ctx context.Context, groups []store.Group) ([]store.Inserted, error) {
+	if err := t.s.enter(); err != nil {
+		return nil, fmt.Errorf("insert: %w", err)
+	}
+	defer t.s.leave()
+	out, err := t.s.insertValid(groups, func(valid []store.Group) ([]store.Inserted, error) {
+		out := make([]store.Inserted, 0, len(valid))
+		for len(valid) > 0 {
+			n := min(len(valid), maxInboxRows)
+			if err := t.write(ctx, valid[:n]); err != nil {
+				return nil, err
+			}
+			for i := range valid[:n] {
+				out = append(out, store.Inserted{Jobs: knownByID(valid[i].Jobs)})
+			}
+			valid = valid[n:]
+		}
+		return out, nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("insert: %w", err)
+	}
+	return out, nil
+}
+
+// knownByID is the answer about jobs of which only the ids are known.
+func knownByID(jobs []gq.Spec) []store.Placed {
+	placed := make([]store.Placed, len(jobs))
+	for i := range jobs {
+		placed[i].State.ID = jobs[i].ID
+	}
+	return placed
+}
+
+// write writes one row for each group. Parameters are text and bytes, which every driver
+// can send.
+func (t inboxTransaction) write(ctx context.Context, groups []store.Group) error {
+	var sql strings.Builder
+	sql.WriteString("INSERT INTO gq.inbox (ids, jobs) VALUES ")
+	args := make([]any, 0, 2*len(groups))
+	for i := range groups {
+		if i > 0 {
+			sql.WriteString(", ")
+		}
+		fmt.Fprintf(&sql, "(($%d::text)::uuid[], $%d::bytea)", 2*i+1, 2*i+2)
+		ids := make([]string, len(groups[i].Jobs))
+		for k := range ids {
+			ids[k] = groups[i].Jobs[k].ID.String()
+		}
+		jobs, err := encodeSpecs(groups[i].Jobs)
+		if err != nil {
+			return err
+		}
+		args = append(args, "{"+strings.Join(ids, ",")+"}", jobs)
+	}
+	_, err := t.tx.ExecContext(ctx, t.s.pool.dialect.of(sql.String()), args...)
+	return err
+}
+
+// Update implements [store.Transaction].
+func (t inboxTransaction) Update(context.Context, []store.Update) ([]store.Updated, error) {
+	return nil, fmt.Errorf("update: %w", gq.ErrInvalid.Errorf(
+		"a transaction of database/sql can submit jobs, not change them; use a pgx.Tx, or with the driver of pgx the *sql.Conn on which the transaction was begun"))
+}
