@@ -9,8 +9,10 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/url"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -37,8 +39,9 @@ func BenchmarkRoundTrips(b *testing.B) {
 	})
 	for _, where := range places {
 		b.Run(where.name, func(b *testing.B) {
-			server := where.open(b).start(b, Options{Capacity: units(gq.MaxCapacity), ClaimHold: gq.MaxDuration / 10}.flags()...)
-			t := &benched{b, target{"http://" + server.address, server.command.Process.Pid}}
+			kept := where.open(b)
+			server := kept.start(b, Options{Capacity: units(gq.MaxCapacity), ClaimHold: gq.MaxDuration / 10}.flags()...)
+			t := &benched{b, target{"http://" + server.address, server.command.Process.Pid, kept.database()}}
 			t.submit("visuals", 1)
 			for _, n := range []int{0, *others} {
 				t.fill("others", n)
@@ -69,17 +72,21 @@ func measured(b *testing.B, to target, call func(i int) (path, body string), bef
 			for _, prepare := range before {
 				prepare(b.N)
 			}
-			before := to.cpu()
+			server, database := cpu(to.pid), childrenCPU(to.database)
 			roundTrips(b, to.url, many, call)
-			if used := to.cpu() - before; used > 0 {
-				b.ReportMetric(float64(used.Microseconds())/float64(b.N), "server-µs/call")
+			report := func(used time.Duration, unit string) {
+				if used > 0 {
+					b.ReportMetric(float64(used.Microseconds())/float64(b.N), unit)
+				}
 			}
+			report(cpu(to.pid)-server, "server-µs/call")
+			report(childrenCPU(to.database)-database, "database-µs/call")
 		})
 	}
 }
 
 // roundTrips makes b.N calls over many connections.
-func roundTrips(b *testing.B, url string, many int, call func(i int) (path, body string)) {
+func roundTrips(b *testing.B, base string, many int, call func(i int) (path, body string)) {
 	b.Helper()
 	transport := &http.Transport{MaxIdleConnsPerHost: many, MaxConnsPerHost: many}
 	defer transport.CloseIdleConnections()
@@ -96,7 +103,7 @@ func roundTrips(b *testing.B, url string, many int, call func(i int) (path, body
 					return
 				}
 				path, body := call(i)
-				if status, raw, err := send(b.Context(), client, url+path, body); err != nil || status != http.StatusOK {
+				if status, raw, err := send(b.Context(), client, base+path, body); err != nil || status != http.StatusOK {
 					done <- fmt.Errorf("%s: %d %s %w", path, status, raw, err)
 					return
 				}
@@ -113,12 +120,12 @@ func roundTrips(b *testing.B, url string, many int, call func(i int) (path, body
 }
 
 // send posts a body, or gets if there is none.
-func send(ctx context.Context, client *http.Client, url, body string) (status int, raw []byte, err error) {
+func send(ctx context.Context, client *http.Client, to, body string) (status int, raw []byte, err error) {
 	method := http.MethodPost
 	if body == "" {
 		method = http.MethodGet
 	}
-	r, err := http.NewRequestWithContext(ctx, method, url, strings.NewReader(body))
+	r, err := http.NewRequestWithContext(ctx, method, to, strings.NewReader(body))
 	if err != nil {
 		return 0, nil, err
 	}
@@ -134,25 +141,69 @@ func send(ctx context.Context, client *http.Client, url, body string) (status in
 
 // target is a server in another process.
 type target struct {
-	url string
-	pid int
+	url      string
+	pid      int
+	database int // the process that starts the database's processes; 0 for none
 }
 
-// cpu returns the CPU time that the process has used, which is independent of other load
-// on the machine. It is 0 if unknown.
-func (t target) cpu() time.Duration {
-	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", t.pid))
-	if err != nil {
+// database returns the process id of the PostgreSQL server; 0 if there is none.
+func (p place) database() int {
+	at, err := url.Parse(string(p))
+	if err != nil || at.Query().Get("host") == "" {
 		return 0
+	}
+	raw, _ := os.ReadFile(filepath.Join(at.Query().Get("host"), "data", "postmaster.pid"))
+	first, _, _ := strings.Cut(string(raw), "\n")
+	pid, _ := strconv.Atoi(first)
+	return pid
+}
+
+// cpu returns the CPU time that a process has used, which is independent of other load
+// on the machine. It is 0 if unknown.
+func cpu(pid int) time.Duration {
+	return stat(pid).cpu
+}
+
+// childrenCPU is cpu for the running children of a process and those that have ended.
+func childrenCPU(pid int) time.Duration {
+	if pid == 0 {
+		return 0
+	}
+	sum := stat(pid).ended
+	all, _ := filepath.Glob("/proc/[0-9]*")
+	for _, dir := range all {
+		child, _ := strconv.Atoi(filepath.Base(dir))
+		if s := stat(child); s.parent == pid {
+			sum += s.cpu
+		}
+	}
+	return sum
+}
+
+// process times as Linux shows them; zero elsewhere.
+type times struct {
+	parent     int
+	cpu, ended time.Duration // of the process, and of its children that have ended
+}
+
+func stat(pid int) (t times) {
+	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return t
 	}
 	_, rest, _ := strings.Cut(string(raw), ") ")
 	fields := strings.Fields(rest)
-	if len(fields) < 13 {
-		return 0
+	if len(fields) < 15 {
+		return t
 	}
-	user, _ := strconv.Atoi(fields[11])
-	system, _ := strconv.Atoi(fields[12])
-	return time.Duration(user+system) * 10 * time.Millisecond // Linux counts in hundredths of a second
+	number := func(i int) int {
+		n, _ := strconv.Atoi(fields[i])
+		return n
+	}
+	const tick = 10 * time.Millisecond // Linux counts in hundredths of a second
+	t.parent = number(1)
+	t.cpu, t.ended = time.Duration(number(11)+number(12))*tick, time.Duration(number(13)+number(14))*tick
+	return t
 }
 
 // benched is a server to measure.
@@ -239,7 +290,7 @@ func startEcho(b *testing.B) target {
 	if _, err := fmt.Fscanln(out, &address); err != nil {
 		b.Fatal(err)
 	}
-	return target{"http://" + address, c.Process.Pid}
+	return target{url: "http://" + address, pid: c.Process.Pid}
 }
 
 // serveEcho is the main function of that process.
