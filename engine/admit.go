@@ -122,16 +122,19 @@ func (e *Engine) Advance(ctx context.Context, id gq.JobID) (gq.State, error) {
 const catchUpSteps = 100
 
 // CatchUp applies due changes to all jobs, so that reads after it do not have to wait for the
-// next sweep. If nothing is due, it costs one read.
+// next sweep. If nothing is due, it costs one read, which concurrent calls share.
 func (e *Engine) CatchUp(ctx context.Context) error {
-	for range catchUpSteps {
-		var r SweepReport
-		if err := e.advance(ctx, &r); err != nil {
-			return fmt.Errorf("catch up: %w", err)
+	_, err := e.caught.do(ctx, func(ctx context.Context) (none struct{}, err error) {
+		for range catchUpSteps {
+			var r SweepReport
+			if err := e.advance(ctx, &r); err != nil || !r.More {
+				return none, err
+			}
 		}
-		if !r.More {
-			return nil
-		}
+		return none, nil
+	})
+	if err != nil {
+		return fmt.Errorf("catch up: %w", err)
 	}
 	return nil
 }

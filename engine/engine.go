@@ -131,6 +131,8 @@ type Engine struct {
 	watch    watch
 	workers  registry
 	calendar calendar
+	caught   shared[struct{}] // executions of CatchUp
+	tallies  sync.Map         // pool to *shared[*tally]
 
 	delegates delegates
 

@@ -52,15 +52,18 @@ func (e *Engine) Sample(ctx context.Context, pool string) error {
 }
 
 // Samples returns the samples from a time until now, oldest first. The first one can be older:
-// it has the levels at the beginning of the range.
+// it has the levels at the beginning of the range. Concurrent calls share what they read.
 func (e *Engine) Samples(ctx context.Context, pool string, from time.Time) ([]machine.Sample, error) {
+	known, _ := e.tallies.LoadOrStore(pool, new(shared[*tally]))
+	tallies := known.(*shared[*tally])
+	read := func(ctx context.Context) (*tally, error) { return e.tally(ctx, pool) }
 	for {
-		t, err := e.tally(ctx, pool)
+		t, err := tallies.do(ctx, read)
 		if err == nil && !t.complete { // too many events for one step
 			if err := e.Sample(ctx, pool); err != nil {
 				return nil, err
 			}
-			t, err = e.tally(ctx, pool)
+			t, err = tallies.do(ctx, read)
 		}
 		if err != nil {
 			return nil, fmt.Errorf("samples of pool %.80q: %w", pool, err)
