@@ -124,10 +124,14 @@ const catchUpSteps = 100
 // CatchUp applies due changes to all jobs, so that reads after it do not have to wait for the
 // next sweep. If nothing is due, it costs one read, which concurrent calls share.
 func (e *Engine) CatchUp(ctx context.Context) error {
+	find := e.store.Due
+	if l, ok := e.store.(store.LateLister); ok {
+		find = l.Late
+	}
 	_, err := e.caught.do(ctx, func(ctx context.Context) (none struct{}, err error) {
 		for range catchUpSteps {
 			var r SweepReport
-			if err := e.advance(ctx, &r); err != nil || !r.More {
+			if err := e.advance(ctx, find, &r); err != nil || !r.More {
 				return none, err
 			}
 		}

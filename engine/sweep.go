@@ -32,7 +32,7 @@ func (e *Engine) Sweep(ctx context.Context, now time.Time) (SweepReport, error) 
 // be wrong.
 func (e *Engine) sweep(ctx context.Context, now func() time.Time) (SweepReport, error) {
 	var r SweepReport
-	err := e.advance(ctx, &r)
+	err := e.advance(ctx, e.store.Due, &r)
 	err = errors.Join(err, e.release(ctx, &r), e.fire(ctx, now(), &r), e.collect(ctx, &r))
 	if err != nil {
 		return r, fmt.Errorf("sweep: %w", err)
@@ -40,9 +40,9 @@ func (e *Engine) sweep(ctx context.Context, now func() time.Time) (SweepReport, 
 	return r, nil
 }
 
-// advance applies the changes of jobs that are due: delays, retries, expiries.
-func (e *Engine) advance(ctx context.Context, r *SweepReport) error {
-	due, err := e.store.Due(ctx, e.options.Batch)
+// advance applies the changes of the jobs that find lists: delays, retries, expiries.
+func (e *Engine) advance(ctx context.Context, find func(context.Context, int) (store.Due, error), r *SweepReport) error {
+	due, err := find(ctx, e.options.Batch)
 	if err != nil {
 		return fmt.Errorf("find due jobs: %w", err)
 	}

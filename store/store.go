@@ -249,6 +249,14 @@ type Metrics struct {
 	DiskBytes uint64 // size on disk now; 0 if it has none
 }
 
+// LateLister is an optional capability of stores where finding the next change costs about as
+// much as finding the jobs that are due.
+type LateLister interface {
+	// Late is Due for callers that do not need Next. It is set only if more jobs than
+	// limit are due.
+	Late(ctx context.Context, limit int) (Due, error)
+}
+
 // Notifier is an optional capability: notification of changes without polling.
 // Notifications are hints: a store may send too many or, after a lost connection,
 // too few.

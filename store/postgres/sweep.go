@@ -62,12 +62,24 @@ func (s *Store) Now(ctx context.Context) (now time.Time, err error) {
 	return now, err
 }
 
+var _ store.LateLister = (*Store)(nil)
+
 // Due implements [store.Store].
-func (s *Store) Due(ctx context.Context, limit int) (due store.Due, err error) {
-	near, err := s.readDue(ctx, max(limit, 1), &due, false)
+func (s *Store) Due(ctx context.Context, limit int) (store.Due, error) {
+	return s.due(ctx, limit, true)
+}
+
+// Late implements [store.LateLister].
+func (s *Store) Late(ctx context.Context, limit int) (store.Due, error) {
+	return s.due(ctx, limit, false)
+}
+
+// due is Due, with or without the time of the next change.
+func (s *Store) due(ctx context.Context, limit int, next bool) (due store.Due, err error) {
+	near, err := s.readDue(ctx, max(limit, 1), &due, false, next)
 	if err == nil && !near {
 		if err = s.keepNear(ctx, due.Now); err == nil {
-			_, err = s.readDue(ctx, max(limit, 1), &due, true)
+			_, err = s.readDue(ctx, max(limit, 1), &due, true, next)
 		}
 	}
 	if err != nil {
@@ -76,9 +88,9 @@ func (s *Store) Due(ctx context.Context, limit int) (due store.Due, err error) {
 	return due, nil
 }
 
-// readDue is Due without the far jobs. It reports whether none of these may be due, and does
+// readDue is due without the far jobs. It reports whether none of these may be due, and does
 // nothing else if one may be, unless it is told that they are near.
-func (s *Store) readDue(ctx context.Context, limit int, due *store.Due, near bool) (_ bool, err error) {
+func (s *Store) readDue(ctx context.Context, limit int, due *store.Due, near, next bool) (_ bool, err error) {
 	err = s.readOnce(ctx, "due", func(tx *txn) error {
 		if err := tx.readClock(ctx); err != nil {
 			return err
@@ -98,11 +110,14 @@ func (s *Store) readDue(ctx context.Context, limit int, due *store.Due, near boo
 			due.Next = instant(late[len(due.Jobs)].due)
 			return nil
 		}
-		var next *int64
-		if err := tx.QueryRow(ctx, dueNext, nanoseconds(tx.now)).Scan(&next); err != nil || next == nil {
+		if !next {
+			return nil
+		}
+		var at *int64
+		if err := tx.QueryRow(ctx, dueNext, nanoseconds(tx.now)).Scan(&at); err != nil || at == nil {
 			return err
 		}
-		due.Next = instant(*next)
+		due.Next = instant(*at)
 		return nil
 	})
 	return near, err

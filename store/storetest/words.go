@@ -1,6 +1,7 @@
 package storetest
 
 import (
+	"slices"
 	"time"
 
 	"github.com/gopherqueue/gq"
@@ -206,6 +207,13 @@ func (e *env) due(limit int) store.Due {
 	}
 	if now := e.clock.Now(); due.Now.Before(now) {
 		e.Errorf("Due judged by %v, and the clock shows %v", due.Now, now)
+	}
+	if l, ok := e.store().(store.LateLister); ok {
+		late, err := l.Late(e.Context(), limit)
+		e.check("Late", err)
+		if !slices.Equal(late.Jobs, due.Jobs) {
+			e.Errorf("Late listed %v, and Due %v", late.Jobs, due.Jobs)
+		}
 	}
 	return due
 }
