@@ -142,6 +142,7 @@ var (
 func (d *jsonDecoder) value(text []byte, v reflect.Value, path string) {
 	t := v.Type()
 	switch {
+	case plain(text, t, v):
 	case t == reflect.TypeFor[json.RawMessage]():
 		v.SetBytes(slices.Clone(text))
 	case t.Kind() == reflect.Pointer:
@@ -163,6 +164,39 @@ func (d *jsonDecoder) value(text []byte, v reflect.Value, path string) {
 	default:
 		d.leaf(text, v, path)
 	}
+}
+
+var (
+	stringType = reflect.TypeFor[string]()
+	boolType   = reflect.TypeFor[bool]()
+	intType    = reflect.TypeFor[int]()
+	int64Type  = reflect.TypeFor[int64]()
+)
+
+// plain decodes the usual strings, booleans and integers, for which leaf takes several times
+// as long. It reports whether it did; leaf decodes the others and reports their faults.
+func plain(text []byte, t reflect.Type, v reflect.Value) bool {
+	switch t {
+	case stringType:
+		s, ok := plainString(text)
+		if ok {
+			v.SetString(s)
+		}
+		return ok
+	case boolType:
+		is := string(text) == "true"
+		if is || string(text) == "false" {
+			v.SetBool(is)
+			return true
+		}
+	case intType, int64Type:
+		n, err := strconv.ParseInt(string(text), 10, t.Bits())
+		if err == nil { // valid JSON that it accepts is an integer
+			v.SetInt(n)
+		}
+		return err == nil
+	}
+	return false
 }
 
 // leaf decodes a value without members or elements.
@@ -266,9 +300,13 @@ func (d *jsonDecoder) object(text []byte, v reflect.Value, path string) {
 		return
 	}
 	fields := fieldsOf(v.Type())
-	seen := make(map[string]bool, len(fields.names))
+	var few [32]bool
+	seen := few[:]
+	if len(fields.names) > len(few) {
+		seen = make([]bool, len(fields.names))
+	}
 	members(text, func(name string, value []byte) {
-		index, known := fields.index[name]
+		field, known := fields.index[name]
 		at := join(path, name)
 		switch {
 		case !known:
@@ -277,12 +315,12 @@ func (d *jsonDecoder) object(text []byte, v reflect.Value, path string) {
 				problem += "; did you mean " + near + "?"
 			}
 			d.fault(clip(at), "%s", problem)
-		case seen[name]:
+		case seen[field.place]:
 			d.fault(at, "is given twice")
 		default:
-			d.value(value, v.FieldByIndex(index), at)
+			seen[field.place] = true
+			d.value(value, v.FieldByIndex(field.index), at)
 		}
-		seen[name] = true
 	})
 }
 
@@ -309,7 +347,9 @@ func (d *jsonDecoder) array(text []byte, v reflect.Value, path string) {
 	out := reflect.MakeSlice(v.Type(), 0, 0)
 	elements(text, func(i int, value []byte) {
 		element := reflect.New(v.Type().Elem()).Elem()
-		d.value(value, element, fmt.Sprintf("%s[%d]", path, i))
+		if !plain(value, element.Type(), element) {
+			d.value(value, element, fmt.Sprintf("%s[%d]", path, i))
+		}
 		out = reflect.Append(out, element)
 	})
 	v.Set(out)
@@ -342,7 +382,12 @@ func (d *jsonDecoder) dictionary(text []byte, v reflect.Value, path string) {
 // fieldSet has the JSON names of a struct, including embedded structs.
 type fieldSet struct {
 	names []string
-	index map[string][]int
+	index map[string]field
+}
+
+type field struct {
+	place int // in names
+	index []int
 }
 
 var fieldSets sync.Map // reflect.Type to *fieldSet
@@ -351,14 +396,14 @@ func fieldsOf(t reflect.Type) *fieldSet {
 	if known, ok := fieldSets.Load(t); ok {
 		return known.(*fieldSet)
 	}
-	set := &fieldSet{index: map[string][]int{}}
+	set := &fieldSet{index: map[string]field{}}
 	for _, f := range reflect.VisibleFields(t) {
 		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
 		if f.Anonymous || !f.IsExported() || name == "" || name == "-" {
 			continue
 		}
+		set.index[name] = field{len(set.names), f.Index}
 		set.names = append(set.names, name)
-		set.index[name] = f.Index
 	}
 	fieldSets.Store(t, set)
 	return set

@@ -1,15 +1,28 @@
 package wire
 
-import "encoding/json"
+import (
+	"bytes"
+	"encoding/json"
+)
 
 // The functions below split JSON text that is known to be valid.
+
+// plainString returns the string that a JSON text is, unless it has escapes or is no string.
+func plainString(text []byte) (s string, ok bool) {
+	if len(text) < 2 || text[0] != '"' || bytes.IndexByte(text, '\\') >= 0 {
+		return "", false
+	}
+	return string(text[1 : len(text)-1]), true
+}
 
 // members calls f with every member of an object, in order.
 func members(text []byte, f func(name string, value []byte)) {
 	for i := skipSpace(text, 1); i < len(text) && text[i] == '"'; {
 		end := stringEnd(text, i)
-		var name string
-		_ = json.Unmarshal(text[i:end+1], &name) // known to be valid
+		name, plain := plainString(text[i : end+1])
+		if !plain {
+			_ = json.Unmarshal(text[i:end+1], &name) // known to be valid
+		}
 		i = skipSpace(text, end+1)               // the colon
 		i = skipSpace(text, i+1)
 		end = valueEnd(text, i)
