@@ -212,22 +212,22 @@ var (
 	newColumns     = slices.Concat(reportColumns[reportJob]{reportSeq}, specColumns, reportColumns[reportJob]{lastRun}, stateColumns)
 	changedColumns = slices.Concat(reportColumns[reportJob]{reportSeq, lastRun}, stateColumns)
 
-	newReports = `
+	newReports = newColumns.statementFor(`
 		INSERT INTO gq.report (` + newColumns.names() + `)
 		SELECT ` + newColumns.expressions() + `
-		FROM ` + newColumns.from() + `
-		ON CONFLICT (seq) DO NOTHING`
+		FROM %s
+		ON CONFLICT (seq) DO NOTHING`)
 	// last_run stays as it is if the job has not run under the new lease.
-	changedReports = `
+	changedReports = changedColumns.statementFor(`
 		UPDATE gq.report AS s
 		SET (last_run, ` + stateColumns.names() + `) = ROW(coalesce(` + lastRun.expression() + `, s.last_run), ` + stateColumns.expressions() + `)
-		FROM ` + changedColumns.from() + `
-		WHERE s.seq = ANY (ARRAY [n.seq])`
-	newReportEvents = `
+		FROM %s
+		WHERE s.seq = ANY (ARRAY [n.seq])`)
+	newReportEvents = eventColumns.statementFor(`
 		INSERT INTO gq.report_event (` + eventColumns.names() + `)
 		SELECT ` + eventColumns.expressions() + `
-		FROM ` + eventColumns.from() + `
-		ON CONFLICT (segment, place) DO NOTHING`
+		FROM %s
+		ON CONFLICT (segment, place) DO NOTHING`)
 	// submissions completes events that were written before their jobs.
 	submissions = `
 		UPDATE gq.report_event AS e
@@ -263,15 +263,9 @@ func (p *reports) write(batch *pgx.Batch, segment int64) {
 			events[i].Segment = segment
 		}
 	}
-	if len(fresh) > 0 {
-		batch.Queue(newReports, newColumns.arguments(fresh)...)
-	}
-	if len(changed) > 0 {
-		batch.Queue(changedReports, changedColumns.arguments(changed)...)
-	}
-	if len(events) > 0 {
-		batch.Queue(newReportEvents, eventColumns.arguments(events)...)
-	}
+	newReports.write(batch, fresh)
+	changedReports.write(batch, changed)
+	newReportEvents.write(batch, events)
 }
 
 // reportQueue writes the jobs and events of a queue that the views did not show before.

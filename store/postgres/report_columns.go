@@ -3,6 +3,8 @@ package postgres
 import (
 	"fmt"
 	"strings"
+
+	"github.com/jackc/pgx/v5"
 )
 
 // reportColumn is a column of gq.report or gq.report_event. Exactly one of number, text
@@ -14,6 +16,7 @@ type reportColumn[T any] struct {
 	text   func(*T) string
 	flag   func(*T) bool
 	null   bool   // a zero value is NULL
+	same   bool   // most transactions write one value to all rows
 	as     string // what is written, with the value for %s; "" for the value itself
 }
 
@@ -51,7 +54,7 @@ func (cs reportColumns[T]) expressions() string {
 }
 
 // from is the subquery n with the rows that arguments makes parameters of.
-func (cs reportColumns[T]) from() string {
+func (cs reportColumns[T]) from(alike bool) string {
 	all := make([]string, len(cs))
 	for i, c := range cs {
 		kind := "bigint"
@@ -60,15 +63,45 @@ func (cs reportColumns[T]) from() string {
 		} else if c.flag != nil {
 			kind = "boolean"
 		}
-		all[i] = fmt.Sprintf("unnest($%d::%s[]) AS %s", i+1, kind, c.name)
+		value := "unnest($%d::%s[]) AS %s"
+		if alike && c.same {
+			value = "$%d::%s AS %s"
+		}
+		all[i] = fmt.Sprintf(value, i+1, kind, c.name)
 	}
 	return "(SELECT " + strings.Join(all, ", ") + ") AS n"
 }
 
-func (cs reportColumns[T]) arguments(rows []*T) []any {
+// alike reports whether rows have equal values in the columns marked as same.
+func (cs reportColumns[T]) alike(rows []*T) bool {
+	for _, c := range cs {
+		if !c.same {
+			continue
+		}
+		for _, r := range rows[1:] {
+			switch {
+			case c.number != nil && c.number(r) != c.number(rows[0]),
+				c.text != nil && c.text(r) != c.text(rows[0]),
+				c.flag != nil && c.flag(r) != c.flag(rows[0]):
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// arguments returns an array for each column, or one value for the columns marked as same
+// if the rows are alike.
+func (cs reportColumns[T]) arguments(rows []*T, alike bool) []any {
 	args := make([]any, len(cs))
 	for i, c := range cs {
 		switch {
+		case alike && c.same && c.number != nil:
+			args[i] = c.number(rows[0])
+		case alike && c.same && c.text != nil:
+			args[i] = c.text(rows[0])
+		case alike && c.same:
+			args[i] = c.flag(rows[0])
 		case c.number != nil:
 			args[i] = mapped(rows, c.number)
 		case c.text != nil:
@@ -78,6 +111,29 @@ func (cs reportColumns[T]) arguments(rows []*T) []any {
 		}
 	}
 	return args
+}
+
+// reportStatement writes rows from arrays. alike is for rows that are alike: a value that is
+// sent once costs less than an array of equal ones.
+type reportStatement[T any] struct {
+	columns      reportColumns[T]
+	mixed, alike string
+}
+
+// statementFor makes both forms of a statement, which has %s for the rows.
+func (cs reportColumns[T]) statementFor(sql string) reportStatement[T] {
+	return reportStatement[T]{cs, fmt.Sprintf(sql, cs.from(false)), fmt.Sprintf(sql, cs.from(true))}
+}
+
+func (s *reportStatement[T]) write(batch *pgx.Batch, rows []*T) {
+	if len(rows) == 0 {
+		return
+	}
+	alike, sql := s.columns.alike(rows), s.mixed
+	if alike {
+		sql = s.alike
+	}
+	batch.Queue(sql, s.columns.arguments(rows, alike)...)
 }
 
 func mapped[T, V any](rows []*T, value func(*T) V) []V {
@@ -105,27 +161,27 @@ var (
 
 	// stateColumns change with the state of a job, and so does lastRun.
 	stateColumns = reportColumns[reportJob]{
-		{name: "status", number: func(r *reportJob) int64 { return int64(r.Status) }},
-		{name: "held", flag: func(r *reportJob) bool { return r.Held }},
-		{name: "scheduler_state", text: func(r *reportJob) string { return r.SchedulerState }},
-		{name: "matching_state", text: func(r *reportJob) string { return r.MatchingState }},
+		{name: "status", same: true, number: func(r *reportJob) int64 { return int64(r.Status) }},
+		{name: "held", same: true, flag: func(r *reportJob) bool { return r.Held }},
+		{name: "scheduler_state", same: true, text: func(r *reportJob) string { return r.SchedulerState }},
+		{name: "matching_state", same: true, text: func(r *reportJob) string { return r.MatchingState }},
 		{name: "priority", text: func(r *reportJob) string { return r.Priority }},
-		{name: "attempts", number: func(r *reportJob) int64 { return int64(r.Attempts) }},
-		{name: "faults", number: func(r *reportJob) int64 { return int64(r.Faults) }},
+		{name: "attempts", same: true, number: func(r *reportJob) int64 { return int64(r.Attempts) }},
+		{name: "faults", same: true, number: func(r *reportJob) int64 { return int64(r.Faults) }},
 		{name: "created", number: func(r *reportJob) int64 { return r.Created }},
-		{name: "started", null: true, number: func(r *reportJob) int64 { return r.Started }},
-		{name: "first_started", null: true, number: func(r *reportJob) int64 { return r.FirstStarted }},
-		{name: "completed", null: true, number: func(r *reportJob) int64 { return r.Completed }},
-		{name: "failure", null: true, text: func(r *reportJob) string { return r.Failure }},
-		{name: "failure_code", null: true, text: func(r *reportJob) string { return r.FailureCode }},
-		{name: "reason", null: true, text: func(r *reportJob) string { return r.Reason }},
-		{name: "lifetime", number: func(r *reportJob) int64 { return r.Lifetime }},
-		{name: "run_lifetime", number: func(r *reportJob) int64 { return r.RunLifetime }},
-		{name: "policy_ttl", number: func(r *reportJob) int64 { return r.LeaseTTL }},
-		{name: "renew_before", number: func(r *reportJob) int64 { return r.RenewBefore }},
+		{name: "started", same: true, null: true, number: func(r *reportJob) int64 { return r.Started }},
+		{name: "first_started", same: true, null: true, number: func(r *reportJob) int64 { return r.FirstStarted }},
+		{name: "completed", same: true, null: true, number: func(r *reportJob) int64 { return r.Completed }},
+		{name: "failure", same: true, null: true, text: func(r *reportJob) string { return r.Failure }},
+		{name: "failure_code", same: true, null: true, text: func(r *reportJob) string { return r.FailureCode }},
+		{name: "reason", same: true, null: true, text: func(r *reportJob) string { return r.Reason }},
+		{name: "lifetime", same: true, number: func(r *reportJob) int64 { return r.Lifetime }},
+		{name: "run_lifetime", same: true, number: func(r *reportJob) int64 { return r.RunLifetime }},
+		{name: "policy_ttl", same: true, number: func(r *reportJob) int64 { return r.LeaseTTL }},
+		{name: "renew_before", same: true, number: func(r *reportJob) int64 { return r.RenewBefore }},
 		{name: "claimed_by", null: true, text: func(r *reportJob) string { return r.ClaimedBy }},
 		{name: "lease", null: true, text: func(r *reportJob) string { return r.Lease }},
-		{name: "lease_state", null: true, text: func(r *reportJob) string { return r.LeaseState }},
+		{name: "lease_state", same: true, null: true, text: func(r *reportJob) string { return r.LeaseState }},
 		{name: "worker", null: true, text: func(r *reportJob) string { return r.Worker }},
 		{name: "granted", null: true, number: func(r *reportJob) int64 { return r.Granted }},
 		{name: "beat", null: true, number: func(r *reportJob) int64 { return r.Beat }},
@@ -135,25 +191,25 @@ var (
 	}
 
 	eventColumns = reportColumns[reportEvent]{
-		{name: "segment", number: func(e *reportEvent) int64 { return e.Segment }},
+		{name: "segment", same: true, number: func(e *reportEvent) int64 { return e.Segment }},
 		{name: "place", number: func(e *reportEvent) int64 { return int64(e.Place) }},
 		{name: "job", text: func(e *reportEvent) string { return e.Job }, as: "%s::uuid"},
 		{name: "queue", text: func(e *reportEvent) string { return e.Queue }},
 		{name: "type", text: func(e *reportEvent) string { return e.Type }},
-		{name: "final", flag: func(e *reportEvent) bool { return e.Final }},
+		{name: "final", same: true, flag: func(e *reportEvent) bool { return e.Final }},
 		{name: "scheduler_state", text: func(e *reportEvent) string { return e.SchedulerState }},
 		{name: "attempt", number: func(e *reportEvent) int64 { return int64(e.Attempt) }},
 		{name: "lease", text: func(e *reportEvent) string { return e.Lease }},
 		{name: "lease_state", null: true, text: func(e *reportEvent) string { return e.LeaseState }},
-		{name: "lease_end", null: true, text: func(e *reportEvent) string { return e.LeaseEnd }},
-		{name: "ends_run", flag: func(e *reportEvent) bool { return e.EndsRun }},
-		{name: "fault", flag: func(e *reportEvent) bool { return e.Fault }},
+		{name: "lease_end", same: true, null: true, text: func(e *reportEvent) string { return e.LeaseEnd }},
+		{name: "ends_run", same: true, flag: func(e *reportEvent) bool { return e.EndsRun }},
+		{name: "fault", same: true, flag: func(e *reportEvent) bool { return e.Fault }},
 		{name: "worker", text: func(e *reportEvent) string { return e.Worker }},
 		{name: "until", null: true, number: func(e *reportEvent) int64 { return e.Until }},
 		{name: "cost", number: func(e *reportEvent) int64 { return e.Cost }},
-		{name: "beat", null: true, number: func(e *reportEvent) int64 { return e.Beat }},
-		{name: "message", null: true, text: func(e *reportEvent) string { return e.Message }},
-		{name: "reason", null: true, text: func(e *reportEvent) string { return e.Reason }},
-		{name: "submitted", null: true, text: func(e *reportEvent) string { return e.Submitted }, as: "%s::jsonb"},
+		{name: "beat", same: true, null: true, number: func(e *reportEvent) int64 { return e.Beat }},
+		{name: "message", same: true, null: true, text: func(e *reportEvent) string { return e.Message }},
+		{name: "reason", same: true, null: true, text: func(e *reportEvent) string { return e.Reason }},
+		{name: "submitted", same: true, null: true, text: func(e *reportEvent) string { return e.Submitted }, as: "%s::jsonb"},
 	}
 )
