@@ -48,6 +48,9 @@ var arrows = []arrow{
 	{pkg: "internal/retry"},
 	{pkg: "internal/wake"},
 
+	// The form of a checkpoint that has recorded steps.
+	{pkg: "internal/steps", pure: true},
+
 	// The binary forms that stores keep.
 	{pkg: "store/codec", imports: []string{"."}, pure: true},
 
@@ -69,9 +72,9 @@ var arrows = []arrow{
 
 	// What users put into their own programs. The generated messages are data,
 	// not a layer.
-	{pkg: "worker", imports: []string{".", "classify", "internal/retry", "internal/wake"}, tests: []string{"engine", "store", "store/local"}},
+	{pkg: "worker", imports: []string{".", "classify", "internal/retry", "internal/steps", "internal/wake"}, tests: []string{"engine", "store", "store/local"}},
 	{pkg: "client", imports: []string{".", "api/*", "internal/retry", "internal/wire", "internal/wake"}, tests: []string{"engine", "store", "store/local", "internal/faces/native", "internal/access", "internal/feed", "worker", "driver/remote"}},
-	{pkg: "gqtest", imports: []string{".", "store", "store/memory", "engine", "worker", "internal/wake"}},
+	{pkg: "gqtest", imports: []string{".", "store", "store/memory", "engine", "worker", "internal/steps", "internal/wake"}},
 	{pkg: "driver/file", imports: []string{".", "engine", "store", "store/local", "internal/storeurl"}},
 	{pkg: "driver/postgres", imports: []string{".", "engine", "store", "store/postgres", "internal/wire"}}, // wire: the requests of gq.submit
 	{pkg: "driver/remote", imports: []string{".", "client"}},

@@ -118,7 +118,7 @@ func (q *Queue) runEach() (runs int) {
 	defer func() { q.running = false }()
 	q.store.forget()
 	for _, w := range q.workers {
-		ran, err := w.Step(context.Background())
+		ran, err := w.RunOne(context.Background())
 		if err != nil {
 			q.t.Fatalf("gqtest: worker %s: %v", w.Name(), err)
 		}

@@ -252,6 +252,18 @@ type ended struct {
 	over     time.Time
 	result   []byte
 	children []gq.Spec
+	noSlot   bool
+}
+
+// freeSlot gives back the slot of an execution that still runs.
+func (k *keeper) freeSlot(r *Run) {
+	k.mu.Lock()
+	held := r.index >= 0 && !r.noSlot
+	r.noSlot = r.noSlot || held
+	k.mu.Unlock()
+	if held {
+		k.worker.slots.give(r.fetcher, 1)
+	}
 }
 
 // remove stops watching an execution whose handler has returned. It reports false if the
@@ -263,7 +275,7 @@ func (k *keeper) remove(r *Run) (ended, bool) {
 		return ended{}, false
 	}
 	k.removeLocked(r)
-	return ended{r.cause, r.lost, r.over, r.result, r.children}, true
+	return ended{r.cause, r.lost, r.over, r.result, r.children, r.noSlot}, true
 }
 
 func (k *keeper) removeLocked(r *Run) {

@@ -99,6 +99,7 @@ type Job[T any] struct {
 // Registry registers handlers. [Worker] implements it.
 type Registry interface {
 	handle(typ, queue string, h Handler)
+	fault(field, problem string)
 }
 
 // Handle registers the handler of a kind of job. It ignores members of the payload that the

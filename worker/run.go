@@ -7,10 +7,12 @@ import (
 	"log/slog"
 	"math"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/internal/errs"
+	"github.com/gopherqueue/gq/internal/steps"
 )
 
 // Run is one execution of a job. Its methods are safe for concurrent use until the handler
@@ -28,6 +30,8 @@ type Run struct {
 
 	watch // guarded by worker.keeper.mu
 
+	steps   atomic.Pointer[recording]
+	noSlot  bool    // it gave its slot back; guarded by worker.keeper.mu
 	outcome outcome // owned by the settler once the handler has returned
 }
 
@@ -78,10 +82,21 @@ func (r *Run) Metadata() gq.Metadata { return r.job.Metadata }
 func (r *Run) CorrelationID() string { return r.job.Metadata.CorrelationID }
 
 // LastCheckpoint returns the checkpoint that an earlier execution saved; nil if there is none.
-func (r *Run) LastCheckpoint() []byte { return r.job.Checkpoint }
+// It does not contain the steps that [Step] has recorded.
+func (r *Run) LastCheckpoint() []byte {
+	c, err := steps.Parse(r.job.Checkpoint)
+	if err != nil {
+		return r.job.Checkpoint
+	}
+	return c.Own
+}
 
 // Failure returns the failure of the last failed execution; nil if none failed.
 func (r *Run) Failure() *gq.Failure { return r.job.State.Failure }
+
+// Context returns the context of this execution, which ends as the package documentation says.
+// A handler gets it as an argument; a handler of many jobs ([HandleMany]) asks each of them.
+func (r *Run) Context() context.Context { return &r.context }
 
 // Deadline returns the end of the execution timeout by this machine's clock; false if there
 // is no timeout.
@@ -155,7 +170,7 @@ func (r *Run) Checkpoint(ctx context.Context, data []byte) error {
 	if len(data) == 0 {
 		return &gq.InvalidError{Faults: []gq.Fault{{Field: "checkpoint", Problem: "is empty"}}}
 	}
-	_, err := r.report(ctx, gq.Heartbeat{Checkpoint: bytes.Clone(data)})
+	_, _, err := r.save(ctx, gq.Heartbeat{}, func(c *steps.Checkpoint) { c.Own = bytes.Clone(data) })
 	return err
 }
 
@@ -163,7 +178,14 @@ func (r *Run) Checkpoint(ctx context.Context, data []byte) error {
 // execution which children exist; it can be nil if the children have idempotency keys. Spawn
 // does not retry when the queue is unreachable; whether the children exist is then unknown.
 func (r *Run) Spawn(ctx context.Context, checkpoint []byte, children ...gq.Spec) ([]gq.SubmitResult, error) {
-	a, err := r.report(ctx, gq.Heartbeat{Checkpoint: bytes.Clone(checkpoint), Spawn: slices.Clone(children)})
+	b := gq.Heartbeat{Spawn: slices.Clone(children)}
+	var a gq.LeaseResult
+	var err error
+	if len(checkpoint) == 0 {
+		a, err = r.report(ctx, b)
+	} else {
+		a, _, err = r.save(ctx, b, func(c *steps.Checkpoint) { c.Own = bytes.Clone(checkpoint) })
+	}
 	if err == nil && len(a.Spawned) != len(children) {
 		err = fmt.Errorf("spawn from %s: the queue answered for %d of %d children", r.ID(), len(a.Spawned), len(children))
 	}

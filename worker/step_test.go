@@ -1,10 +1,11 @@
 package worker_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
-	"runtime"
-	"slices"
+	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -15,125 +16,175 @@ import (
 	"github.com/gopherqueue/gq/worker"
 )
 
-// stepping returns an engine and a worker that only steps.
-func stepping(t *testing.T) (*engine.Engine, *worker.Worker) {
-	t.Helper()
-	s, err := local.OpenMemory(local.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = s.Close() })
-	e, err := engine.New(s, engine.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return e, worker.New(e, worker.Config{Logger: discard()})
-}
+type receipt struct{ ID string }
 
-// Each step runs one job to its end before it returns, in the order of the queue.
-func TestStep(t *testing.T) {
+// onEngine runs a worker on a real engine until the job has ended, in a bubble.
+func onEngine(t *testing.T, limits gq.Limits, spec gq.Spec, h worker.Handler) (j gq.Job) {
+	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		e, w := stepping(t)
-		kind := gq.NewKind[int, int]("double")
-		var ran []int
-		worker.HandleResult(w, kind, func(_ context.Context, job *worker.Job[int]) (int, error) {
-			ran = append(ran, job.Args)
-			return 2 * job.Args, nil
-		})
-		ids, err := kind.SubmitMany(t.Context(), e, []int{3, 1, 2})
+		o := local.Options{}
+		o.Config.Limits = limits
+		s, err := local.OpenMemory(o)
 		if err != nil {
 			t.Fatal(err)
 		}
-		for i, id := range ids {
-			if found, err := w.Step(t.Context()); !found || err != nil {
-				t.Fatalf("step %d: %v, %v", i, found, err)
-			}
-			if j, err := e.Get(t.Context(), id, gq.WithResult); err != nil || j.State.Status != gq.StatusCompleted || len(j.Result) != 1 {
-				t.Errorf("after step %d job %d is %v with result %q: %v", i, i, j.State.Status, j.Result, err)
-			}
+		defer s.Close()
+		e, err := engine.New(s, engine.Options{})
+		if err != nil {
+			t.Fatal(err)
 		}
-		if found, err := w.Step(t.Context()); found || err != nil {
-			t.Errorf("a step without a job: %v, %v", found, err)
+		w := worker.New(e, worker.Config{Logger: discard()})
+		w.HandleFunc(spec.Type, h)
+		ctx, stop := context.WithCancel(t.Context())
+		ended := make(chan error, 2)
+		go func() { ended <- e.Run(ctx) }()
+		go func() { ended <- w.Run(ctx) }()
+		r, err := e.Submit(ctx, spec)
+		if err != nil {
+			t.Fatal(err)
 		}
-		if !slices.Equal(ran, []int{3, 1, 2}) {
-			t.Errorf("ran %v", ran)
+		if _, err = e.Wait(ctx, r.ID()); err != nil {
+			t.Fatal(err)
 		}
-	})
-}
-
-// A handler that runs longer than its lease keeps it, and a cancelled one is told.
-func TestStepRenews(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		e, w := stepping(t)
-		w.HandleFunc("slow", func(ctx context.Context, run *worker.Run) error {
-			if string(run.Payload().Data) == "1" {
-				time.Sleep(time.Hour)
-				return ctx.Err()
-			}
-			if _, err := e.Cancel(ctx, run.ID(), "enough"); err != nil {
+		if j, err = e.Get(ctx, r.ID(), gq.WithResult|gq.WithCheckpoint); err != nil {
+			t.Fatal(err)
+		}
+		stop()
+		for range 2 {
+			if err := <-ended; err != nil {
 				t.Error(err)
 			}
-			<-ctx.Done()
-			return context.Cause(ctx)
+		}
+	})
+	return j
+}
+
+// A retry goes on after the last recorded step, and the handler's own checkpoint is kept
+// beside the steps.
+func TestStepRunsOnce(t *testing.T) {
+	var charges, packs, attempts atomic.Int32
+	j := onEngine(t, gq.Limits{}, gq.Spec{Type: "order"}, func(ctx context.Context, run *worker.Run) error {
+		attempt := attempts.Add(1)
+		if got := string(run.LastCheckpoint()); attempt > 1 && got != "half" {
+			t.Errorf("attempt %d has checkpoint %q", attempt, got)
+		}
+		r, err := worker.Step(ctx, run, "charge", func(context.Context) (receipt, error) {
+			charges.Add(1)
+			return receipt{"r-1"}, nil
 		})
-		for _, payload := range []string{"2", "1", "1"} {
-			want := map[string]gq.Status{"1": gq.StatusCompleted, "2": gq.StatusCancelled}[payload]
-			spec := gq.Spec{Type: "slow", Payload: gq.Payload{Data: []byte(payload)}}
-			spec.Policy = gq.PresetJobModel.Policy()
-			spec.Policy.LeaseTTL, spec.Policy.ExecutionTimeout = time.Minute, 2*time.Hour
-			a, err := e.Submit(t.Context(), spec)
-			if err != nil {
-				t.Fatal(err)
+		if err != nil || r.ID != "r-1" {
+			t.Errorf("charge: %v, %v", r, err)
+		}
+		if attempt == 1 {
+			if err := run.Checkpoint(ctx, []byte("half")); err != nil {
+				t.Error(err)
 			}
-			if found, err := w.Step(t.Context()); !found || err != nil {
-				t.Fatalf("step: %v, %v", found, err)
+		}
+		if _, err := worker.Step(ctx, run, "pack", func(context.Context) ([]byte, error) {
+			if packs.Add(1) == 1 {
+				return nil, gq.Temporary(errors.New("no boxes"))
 			}
-			if j, err := e.Get(t.Context(), a.ID(), 0); err != nil || j.State.Status != want {
-				t.Errorf("%q ended %v, want %v: %v", payload, j.State.Status, want, err)
+			return nil, nil
+		}); err != nil {
+			return err
+		}
+		if attempt == 2 {
+			return gq.Temporary(errors.New("once more"))
+		}
+		return run.SetResult(r)
+	})
+	if j.State.Status != gq.StatusCompleted || string(j.Result) != `{"ID":"r-1"}` {
+		t.Errorf("%v with result %q: %+v", j.State.Status, j.Result, j.State.Failure)
+	}
+	if charges.Load() != 1 || packs.Load() != 2 || attempts.Load() != 3 {
+		t.Errorf("charged %d times, packed %d times in %d attempts", charges.Load(), packs.Load(), attempts.Load())
+	}
+}
+
+// Concurrent steps are all recorded, and one name runs once.
+func TestStepConcurrent(t *testing.T) {
+	var runs atomic.Int32
+	attempts := 0
+	j := onEngine(t, gq.Limits{}, gq.Spec{Type: "order"}, func(ctx context.Context, run *worker.Run) error {
+		attempts++
+		errs := make(chan error)
+		names := []string{"a", "b", "c", "a", "b", "c"}
+		for _, name := range names {
+			go func() {
+				got, err := worker.Step(ctx, run, name, func(context.Context) (string, error) {
+					runs.Add(1)
+					time.Sleep(time.Millisecond)
+					return name, nil
+				})
+				if err == nil && got != name {
+					err = errors.New("step " + name + " returned " + got)
+				}
+				errs <- err
+			}()
+		}
+		for range names {
+			if err := <-errs; err != nil {
+				return err
 			}
+		}
+		if attempts == 1 {
+			return gq.Temporary(errors.New("again"))
+		}
+		return nil
+	})
+	if j.State.Status != gq.StatusCompleted || runs.Load() != 3 {
+		t.Errorf("%v after %d runs: %+v", j.State.Status, runs.Load(), j.State.Failure)
+	}
+}
+
+// Steps that do not fit end the job with an error that names the limit.
+func TestStepTooLarge(t *testing.T) {
+	runs := 0
+	j := onEngine(t, gq.Limits{PayloadBytes: 100, ResultBytes: 100, CheckpointBytes: 100}, gq.Spec{Type: "order"}, func(ctx context.Context, run *worker.Run) error {
+		runs++
+		_, err := worker.Step(ctx, run, "large", func(context.Context) ([]byte, error) { return bytes.Repeat([]byte("x"), 100), nil })
+		return err
+	})
+	f := j.State.Failure
+	if f == nil || f.Code != "steps_too_large" || !strings.Contains(f.Message, "Limits.CheckpointBytes") || runs != 1 {
+		t.Errorf("%v after %d runs: %+v", j.State.Status, runs, f)
+	}
+}
+
+// A step whose result could not be recorded does not run again in the same execution.
+func TestStepRecordsLater(t *testing.T) {
+	bubble(t, func(f *fixture) {
+		runs := 0
+		f.mux.HandleFunc("order", func(ctx context.Context, run *worker.Run) error {
+			charge := func(context.Context) (int, error) { runs++; return 7, nil }
+			f.link.setCut("", gq.ErrUnavailable)
+			if _, err := worker.Step(ctx, run, "charge", charge); !errors.Is(err, gq.ErrUnavailable) {
+				t.Errorf("cut off: %v", err)
+			}
+			f.link.setCut("", nil)
+			got, err := worker.Step(ctx, run, "charge", charge)
+			if got != 7 {
+				t.Errorf("the step returned %d", got)
+			}
+			return err
+		})
+		f.run()
+		id := f.submit(gq.Spec{Type: "order"})
+		after(time.Second)
+		f.wantStatus(id, gq.StatusCompleted)
+		if runs != 1 {
+			t.Errorf("ran %d times", runs)
 		}
 	})
 }
 
-// A handler that exits the goroutine of the step, as t.FailNow does, has failed when the
-// goroutine ends.
-func TestStepExit(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		e, w := stepping(t)
-		w.HandleFunc("exit", func(context.Context, *worker.Run) error { runtime.Goexit(); return nil })
-		a, err := e.Submit(t.Context(), gq.Spec{Type: "exit"})
-		if err != nil {
-			t.Fatal(err)
-		}
-		done := make(chan struct{})
-		go func() {
-			defer close(done)
-			_, _ = w.Step(t.Context())
-			t.Error("the step returned")
-		}()
-		<-done
-		if j, err := e.Get(t.Context(), a.ID(), 0); err != nil || j.State.Failure == nil || j.State.Failure.Code != "goexit" {
-			t.Errorf("job %+v, %v", j.State, err)
-		}
+// A name that no record can have is refused before the step runs.
+func TestStepNames(t *testing.T) {
+	j := onEngine(t, gq.Limits{}, gq.Spec{Type: "order"}, func(ctx context.Context, run *worker.Run) error {
+		_, err := worker.Step(ctx, run, "", func(context.Context) (int, error) { t.Error("ran"); return 0, nil })
+		return err
 	})
-}
-
-// A worker that cannot start says so, and one that runs does not step.
-func TestStepRefused(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		_, w := stepping(t)
-		if _, err := w.Step(t.Context()); !errors.Is(err, gq.ErrInvalid) {
-			t.Errorf("a step without handlers: %v", err)
-		}
-		_, w = stepping(t)
-		w.HandleFunc("any", func(context.Context, *worker.Run) error { return nil })
-		w.Start(t.Context())
-		synctest.Wait()
-		if _, err := w.Step(t.Context()); err == nil {
-			t.Error("a running worker stepped")
-		}
-		if err := w.Stop(); err != nil {
-			t.Error(err)
-		}
-	})
+	if f := j.State.Failure; f == nil || f.Code != "invalid_step" || j.State.Status != gq.StatusFailed {
+		t.Errorf("%v: %+v", j.State.Status, f)
+	}
 }

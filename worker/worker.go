@@ -28,7 +28,7 @@ type Worker struct {
 
 	slots      *slots
 	pool       pool
-	launch     func(*Run) // starts a handler: pool.run, or execute in Step
+	launch     func(*Run) // starts a handler: pool.run, or execute in RunOne
 	keeper     keeper
 	settler    settler
 	reporter   reporter
@@ -37,6 +37,8 @@ type Worker struct {
 	calls      struct{ claims, heartbeats, settles atomic.Uint64 }
 
 	started    atomic.Bool
+	single     bool               // RunOne runs the jobs
+	stopping   chan struct{}      // closed when no more jobs are claimed
 	stop       context.CancelFunc // of Start
 	ended      chan error         // of Start
 	background sync.WaitGroup     // calls in flight
@@ -48,7 +50,7 @@ type Worker struct {
 // configuration and the registrations.
 func New(q Queue, c Config) *Worker {
 	c = c.withDefaults()
-	w := &Worker{queue: q, config: c, log: c.Logger}
+	w := &Worker{queue: q, config: c, log: c.Logger, stopping: make(chan struct{})}
 	w.pool.execute = w.execute
 	w.keeper = keeper{worker: w, wake: make(chan struct{}, 1)}
 	w.settler.worker, w.reporter.worker = w, w
@@ -122,6 +124,7 @@ func (w *Worker) Run(ctx context.Context) error {
 		}
 	}
 	fetchers.Wait()
+	close(w.stopping)
 
 	undelivered := w.settler.stats.undelivered.Load()
 	abandoned := w.drain()
@@ -280,7 +283,9 @@ func (w *Worker) finish(r *Run, err error) {
 		w.settler.add(w.life, r)
 	}
 	if ok {
-		w.slots.give(r.fetcher, 1)
+		if !e.noSlot {
+			w.slots.give(r.fetcher, 1)
+		}
 		w.keeper.leave()
 	}
 }

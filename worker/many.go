@@ -1,0 +1,207 @@
+package worker
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/gopherqueue/gq"
+)
+
+// Gather says when a handler of many jobs is called: when Size jobs are there, or when the
+// first of them has waited for Wait.
+type Gather struct {
+	Size int           // jobs of one call; 1 to 10,000
+	Wait time.Duration // at most; default: 1 s
+}
+
+// maxGather is the largest Gather.Size.
+const maxGather = 10_000
+
+// HandleMany registers a handler that gets many jobs of a kind in one call, for work that is
+// cheaper together, such as inserting rows.
+//
+//	worker.HandleMany(w, Track, worker.Gather{Size: 100, Wait: 5 * time.Second},
+//		func(ctx context.Context, jobs []*worker.Job[Click]) []error {
+//			return insert(ctx, jobs)
+//		})
+//
+// The handler returns one error for each job, in their order, or nil if all have succeeded.
+// Each job has its own lease, heartbeats and verdict: an error ends one job as it would end a
+// job of [Handle], and [Run.SetResult] sets the result of one. A panic fails all of them.
+//
+// The context ends when the contexts of all its jobs have ended; [Run.Context] is that of one
+// job. A job whose context ends while it waits for others leaves the group. The time that it
+// waits counts for its execution timeout.
+//
+// A call occupies one slot of the worker, however many jobs it gets, so a worker holds up to
+// Config.Slots × Size jobs. When the worker stops, it calls the handler without waiting for
+// more jobs. [Worker.RunOne] calls the handler with one job.
+func HandleMany[A, R any](to Registry, k gq.Kind[A, R], g Gather, f func(ctx context.Context, jobs []*Job[A]) []error) {
+	field := fmt.Sprintf("handlers[%.64q].gather", k.Name())
+	if g.Size < 1 || g.Size > maxGather {
+		to.fault(field+".size", fmt.Sprintf("%d is not between 1 and %d", g.Size, maxGather))
+	}
+	if g.Wait < 0 || g.Wait > gq.MaxDuration {
+		to.fault(field+".wait", fmt.Sprintf("%v is not between 0 and %v", g.Wait, gq.MaxDuration))
+	}
+	if f == nil {
+		to.handle(k.Name(), k.Queue(), nil)
+		return
+	}
+	g.Wait = cmp.Or(g.Wait, time.Second)
+	gathering := &gatherer[A]{Gather: g, handler: f}
+	Handle(to, k, gathering.handle)
+}
+
+// gatherer collects jobs into groups.
+type gatherer[A any] struct {
+	Gather
+	handler func(ctx context.Context, jobs []*Job[A]) []error
+
+	mu   sync.Mutex
+	open *group[A] // the group that jobs join; nil if there is none; guarded by mu
+}
+
+// group is jobs for one call of the handler.
+type group[A any] struct {
+	jobs    []*Job[A]     // guarded by gatherer.mu
+	full    chan struct{} // closed when it has all its jobs
+	results map[*Job[A]]error
+	done    chan struct{} // closed when results is set
+}
+
+// handle is the handler of each single job.
+func (g *gatherer[A]) handle(ctx context.Context, job *Job[A]) error {
+	all, first := g.join(job)
+	switch {
+	case first && job.worker.single:
+		g.call(all)
+	case first:
+		go func() {
+			g.await(all, job.worker.stopping)
+			g.call(all)
+		}()
+	default:
+		job.worker.keeper.freeSlot(job.Run) // the group has the slot of its first job
+	}
+	select {
+	case <-all.done:
+	case <-ctx.Done():
+		if g.leave(all, job) {
+			return context.Cause(ctx)
+		}
+		<-all.done
+	}
+	return all.results[job]
+}
+
+// join adds a job to the open group or begins one.
+func (g *gatherer[A]) join(job *Job[A]) (all *group[A], first bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.open == nil {
+		g.open = &group[A]{full: make(chan struct{}), done: make(chan struct{})}
+		first = true
+	}
+	all = g.open
+	if all.jobs = append(all.jobs, job); len(all.jobs) >= g.Size {
+		close(all.full)
+		g.open = nil
+	}
+	return all, first
+}
+
+// leave takes a job out of a group that is still open, and reports whether it did.
+func (g *gatherer[A]) leave(all *group[A], job *Job[A]) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.open != all {
+		return false
+	}
+	i := slices.Index(all.jobs, job)
+	all.jobs = slices.Delete(all.jobs, i, i+1)
+	return true
+}
+
+// await waits until no more jobs can join the group.
+func (g *gatherer[A]) await(all *group[A], stopping <-chan struct{}) {
+	timer := time.NewTimer(g.Wait)
+	defer timer.Stop()
+	select {
+	case <-all.full:
+	case <-timer.C:
+	case <-stopping:
+	}
+}
+
+// call closes the group, calls the handler and keeps its verdicts, also if it panics or ends
+// the goroutine.
+func (g *gatherer[A]) call(all *group[A]) {
+	g.mu.Lock()
+	if g.open == all {
+		g.open = nil
+	}
+	jobs := all.jobs
+	g.mu.Unlock()
+	defer close(all.done)
+	if len(jobs) == 0 {
+		return
+	}
+	every := func(err error) {
+		all.results = make(map[*Job[A]]error, len(jobs))
+		for _, job := range jobs {
+			all.results[job] = err
+		}
+	}
+	every(errExited)
+	defer func() {
+		if p := recover(); p != nil {
+			caught := panicked(p)
+			jobs[0].logged(slog.LevelError, "handler of many jobs panicked", slog.Int("jobs", len(jobs)), slog.String("stack", string(caught.stack)))
+			every(caught)
+		}
+	}()
+	ctx, cancel := untilAllEnd(jobs)
+	defer cancel()
+	verdicts := g.handler(ctx, slices.Clone(jobs))
+	switch {
+	case verdicts == nil:
+		every(nil)
+	case len(verdicts) == len(jobs):
+		for i, job := range jobs {
+			all.results[job] = verdicts[i]
+		}
+	default:
+		every(gq.Permanent(fmt.Errorf("the handler returned %d verdicts for %d jobs", len(verdicts), len(jobs)), "invalid_verdicts"))
+	}
+}
+
+// untilAllEnd returns a context that ends when those of all jobs have ended, with the values of
+// the first.
+func untilAllEnd[A any](jobs []*Job[A]) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancelCause(context.WithoutCancel(jobs[0].Context()))
+	var mu sync.Mutex
+	open := len(jobs)
+	stops := make([]func() bool, len(jobs))
+	for i, job := range jobs {
+		own := job.Context()
+		stops[i] = context.AfterFunc(own, func() {
+			mu.Lock()
+			defer mu.Unlock()
+			if open--; open == 0 {
+				cancel(context.Cause(own))
+			}
+		})
+	}
+	return ctx, func() {
+		for _, stop := range stops {
+			stop()
+		}
+		cancel(context.Canceled)
+	}
+}

@@ -1,0 +1,140 @@
+package worker_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/worker"
+)
+
+var track = gq.NewKind[int, int]("track")
+
+// submitInts submits jobs of track.
+func (f *fixture) submitInts(n int) (ids []gq.JobID) {
+	for i := range n {
+		s, err := track.Spec(i, gq.MaxAttempts(1))
+		if err != nil {
+			f.Fatal(err)
+		}
+		s.Policy = gq.PresetSemantics.Policy()
+		ids = append(ids, f.submit(s))
+	}
+	return ids
+}
+
+// A call gets Size jobs, although the worker has fewer slots, and each job gets its own
+// verdict and result.
+func TestManyBySize(t *testing.T) {
+	bubble(t, func(f *fixture) {
+		var mu sync.Mutex
+		var sizes []int
+		worker.HandleMany(f.mux, track, worker.Gather{Size: 20, Wait: time.Hour}, func(_ context.Context, jobs []*worker.Job[int]) []error {
+			mu.Lock()
+			defer mu.Unlock()
+			sizes = append(sizes, len(jobs))
+			verdicts := make([]error, len(jobs))
+			for i, job := range jobs {
+				if job.Args%2 == 1 {
+					verdicts[i] = gq.Permanent(errors.New("odd"), "odd")
+				} else if err := job.SetResult(-job.Args); err != nil {
+					verdicts[i] = err
+				}
+			}
+			return verdicts
+		})
+		ids := f.submitInts(40)
+		f.run()
+		after(time.Second)
+		for i, id := range ids {
+			want := gq.StatusCompleted
+			if i%2 == 1 {
+				want = gq.StatusFailed
+			}
+			f.wantStatus(id, want)
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		if !slices.Equal(sizes, []int{20, 20}) {
+			t.Errorf("called with %v jobs", sizes)
+		}
+	})
+}
+
+// A call does not wait longer than Wait, and the leases of waiting jobs are renewed.
+func TestManyByTime(t *testing.T) {
+	bubble(t, func(f *fixture) {
+		var took time.Duration
+		began := time.Now()
+		worker.HandleMany(f.mux, track, worker.Gather{Size: 20, Wait: 10 * time.Minute}, func(_ context.Context, jobs []*worker.Job[int]) []error {
+			if took = time.Since(began); len(jobs) != 3 {
+				t.Errorf("called with %d jobs", len(jobs))
+			}
+			return nil
+		})
+		ids := f.submitInts(3)
+		f.run()
+		after(11 * time.Minute)
+		for _, id := range ids {
+			f.wantStatus(id, gq.StatusCompleted)
+		}
+		if took < 10*time.Minute || took > 10*time.Minute+time.Second {
+			t.Errorf("called after %v", took)
+		}
+	})
+}
+
+// A panic fails every job of the call, and so does a wrong number of verdicts.
+func TestManyFailures(t *testing.T) {
+	for code, f := range map[string]func([]*worker.Job[int]) []error{
+		"panic":            func([]*worker.Job[int]) []error { panic("no") },
+		"invalid_verdicts": func([]*worker.Job[int]) []error { return make([]error, 1) },
+	} {
+		bubble(t, func(x *fixture) {
+			worker.HandleMany(x.mux, track, worker.Gather{Size: 3}, func(_ context.Context, jobs []*worker.Job[int]) []error { return f(jobs) })
+			ids := x.submitInts(3)
+			x.run()
+			after(time.Second)
+			for _, id := range ids {
+				if s := x.memory.job(id).State; s.Failure == nil || s.Failure.Code != code {
+					t.Errorf("%s: %v with %+v", code, s.Status, s.Failure)
+				}
+			}
+		})
+	}
+}
+
+// A job that is cancelled while it waits leaves the group; the others go on without it.
+func TestManyCancelled(t *testing.T) {
+	bubble(t, func(f *fixture) {
+		worker.HandleMany(f.mux, track, worker.Gather{Size: 20, Wait: time.Minute}, func(_ context.Context, jobs []*worker.Job[int]) []error {
+			if len(jobs) != 2 || jobs[0].Args != 1 {
+				t.Errorf("called with %d jobs", len(jobs))
+			}
+			return nil
+		})
+		ids := f.submitInts(3)
+		f.run()
+		after(time.Second)
+		f.memory.ask(ids[0], "changed my mind")
+		after(10 * time.Second)
+		f.wantStatus(ids[0], gq.StatusCancelled)
+		after(time.Minute)
+		f.wantStatus(ids[1], gq.StatusCompleted)
+		f.wantStatus(ids[2], gq.StatusCompleted)
+	})
+}
+
+// Wrong sizes and times are reported with the other faults of a worker.
+func TestManyRefused(t *testing.T) {
+	mux := worker.NewMux()
+	worker.HandleMany(mux, track, worker.Gather{Wait: -1}, func(context.Context, []*worker.Job[int]) []error { return nil })
+	_, err := worker.NewWith(newMemory(), mux, worker.Config{Logger: discard()})
+	if e, ok := errors.AsType[*gq.InvalidError](err); !ok || len(e.Faults) != 2 {
+		t.Errorf("%v", err)
+	}
+}
