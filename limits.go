@@ -14,7 +14,8 @@ const (
 	MaxNameBytes        = 256       // queue, pool, type, worker, requester, tier, capability names; limit and fair keys
 	MaxKeyRunes         = 256       // idempotency key, in characters
 	MaxPayloadBytes     = 16 << 20  // largest Limits.PayloadBytes
-	MaxDependencies     = 1000      // dependencies of one job
+	MaxDependencies     = 1000      // dependencies of one job; a job of a workflow can have MaxGroupJobs
+	MaxRefBytes         = 64        // name of a job within its workflow
 	MaxDepth            = 100       // jobs of the longest dependency chain
 	MaxGroupJobs        = 10_000    // jobs of one graph
 	MaxGroupBytes       = 64 << 20  // total payload of one graph

@@ -59,6 +59,10 @@ type Spec struct {
 	ReplayOf   JobID             // the finished job that this one replays
 	Replaces   JobID             // the waiting job that this one replaced; assigned by the queue
 
+	Workflow WorkflowID // the workflow that it is a part of; set by SubmitWorkflow and AddToWorkflow
+	Ref      string     // its name there
+	Gate     Gate       // what it waits for there besides its dependencies
+
 	Metadata Metadata // as submitted; Job.Metadata has the current values
 }
 

@@ -20,6 +20,7 @@ type State struct {
 	Depth     int      // length of the longest dependency chain that ends in this job
 	Waits     int      // dependencies that have not ended
 	AnyOpen   bool     // no AFTER_ANY dependency has ended yet
+	Gate      Gate     // what it waits for besides; GateFailure is over once a dependency has failed
 
 	Attempt int // executions started; never decremented
 	Bound   int // executions allowed: the policy's, plus one for each that ended without a fault
@@ -29,7 +30,7 @@ type State struct {
 	CreatedAt      time.Time
 	UpdatedAt      time.Time // last change of status
 	RunAt          time.Time // claimable from then on
-	ScheduledAt    time.Time // became claimable
+	ScheduledAt    time.Time // became claimable, or began to wait for its signal
 	StartedAt      time.Time // current or last attempt
 	FirstStartedAt time.Time // first attempt; with a RunLifetime, first lease
 	CompletedAt    time.Time // became terminal

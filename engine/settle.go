@@ -95,7 +95,7 @@ func (e *Engine) Settle(ctx context.Context, outcomes []gq.Outcome) ([]gq.LeaseR
 	return answers, nil
 }
 
-func (e *Engine) settleInto(ctx context.Context, into store.Transaction, outcomes []gq.Outcome) ([]gq.LeaseResult, error) {
+func (e *Engine) settleInto(ctx context.Context, into store.Writer, outcomes []gq.Outcome) ([]gq.LeaseResult, error) {
 	leases := make([]gq.LeaseRef, len(outcomes))
 	verbs := make([]string, len(outcomes))
 	updates := make([]store.Update, len(outcomes))
@@ -189,7 +189,7 @@ func (e *Engine) settle(ctx context.Context, o gq.Outcome) (gq.State, error) {
 
 // fenced applies updates under leases. verbs has one entry for all updates or one per update.
 // Updates without a function are invalid.
-func (e *Engine) fenced(ctx context.Context, into store.Transaction, verbs []string, leases []gq.LeaseRef, updates []store.Update) ([]gq.LeaseResult, error) {
+func (e *Engine) fenced(ctx context.Context, into store.Writer, verbs []string, leases []gq.LeaseRef, updates []store.Update) ([]gq.LeaseResult, error) {
 	answers := make([]gq.LeaseResult, len(updates))
 	for i := range updates {
 		switch {

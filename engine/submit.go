@@ -136,7 +136,7 @@ func (e *Engine) SubmitBatch(ctx context.Context, specs []gq.Spec) ([]gq.SubmitR
 	return out, nil
 }
 
-func (e *Engine) submitBatch(ctx context.Context, into store.Transaction, specs []gq.Spec) ([]gq.SubmitResult, error) {
+func (e *Engine) submitBatch(ctx context.Context, into store.Writer, specs []gq.Spec) ([]gq.SubmitResult, error) {
 	out := make([]gq.SubmitResult, len(specs))
 	groups := make([]store.Group, 0, len(specs))
 	jobs := make([]gq.Spec, len(specs)) // one array for all groups
@@ -186,7 +186,7 @@ func (e *Engine) SubmitGraph(ctx context.Context, drafts []gq.GraphJob) ([]gq.Su
 	return out, nil
 }
 
-func (e *Engine) submitGraph(ctx context.Context, into store.Transaction, drafts []gq.GraphJob) ([]gq.SubmitResult, error) {
+func (e *Engine) submitGraph(ctx context.Context, into store.Writer, drafts []gq.GraphJob) ([]gq.SubmitResult, error) {
 	jobs, err := e.resolve(ctx, drafts)
 	if err != nil {
 		return nil, err

@@ -51,9 +51,10 @@ func CheckSpec(s *gq.Spec, l gq.Limits) error {
 		checkName(fmt.Sprintf("requires[%d]", i), c, true, &f)
 	}
 	checkMap("attributes", s.Attributes, gq.MaxAttributes, &f)
-	if len(s.DependsOn) > gq.MaxDependencies {
-		f.add("depends_on", "%d dependencies are more than %d", len(s.DependsOn), gq.MaxDependencies)
+	if most := MaxDependencies(s); len(s.DependsOn) > most {
+		f.add("depends_on", "%d dependencies are more than %d", len(s.DependsOn), most)
 	}
+	checkMembership(s, &f)
 	checkMetadata(s.Metadata, &f)
 	return f.err()
 }

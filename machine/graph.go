@@ -13,6 +13,7 @@ type Node struct {
 	ID           gq.JobID
 	Priority     gq.Priority // its own; zero counts as Normal
 	Dependencies []gq.Dependency
+	Workflow     bool // a part of a workflow, which may wait for all the others
 }
 
 // Ancestor is an existing job that a graph depends on.
@@ -150,8 +151,12 @@ func (g *graph) lookup(id gq.JobID) *member {
 // resolve checks the dependencies of one job and records those within the group.
 func (g *graph) resolve(i int) {
 	n := g.nodes[i]
-	if len(n.Dependencies) > gq.MaxDependencies {
-		g.fault(i, "depends_on", "%d dependencies are more than %d", len(n.Dependencies), gq.MaxDependencies)
+	most := gq.MaxDependencies
+	if n.Workflow {
+		most = gq.MaxGroupJobs
+	}
+	if len(n.Dependencies) > most {
+		g.fault(i, "depends_on", "%d dependencies are more than %d", len(n.Dependencies), most)
 	}
 	for at, d := range n.Dependencies {
 		field := func(name string) string { return "depends_on[" + strconv.Itoa(at) + "]." + name }

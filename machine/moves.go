@@ -22,9 +22,10 @@ var moves = []Move{
 
 	{gq.StatusPending, gq.StatusScheduled, "nothing to wait for"},
 	{gq.StatusPending, gq.StatusDelayed, "first run lies in the future"},
-	{gq.StatusPending, gq.StatusFailed, "a dependency failed"},
+	{gq.StatusPending, gq.StatusCompleted, "signal received"},
+	{gq.StatusPending, gq.StatusFailed, "a dependency failed, or no signal in time"},
 	{gq.StatusPending, gq.StatusDeadLetter, "a dependency was dead-lettered, or lifetime over"},
-	{gq.StatusPending, gq.StatusCancelled, "cancelled, or a dependency was"},
+	{gq.StatusPending, gq.StatusCancelled, "cancelled, or a dependency was, or none failed"},
 
 	{gq.StatusDelayed, gq.StatusScheduled, "run time reached"},
 	{gq.StatusDelayed, gq.StatusDeadLetter, "lifetime over"},

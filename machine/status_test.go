@@ -30,7 +30,7 @@ func TestStatusPredicates(t *testing.T) {
 // moves is an independent copy of the state machine.
 var moves = map[gq.Status][]gq.Status{
 	0:                  {gq.StatusPending},
-	gq.StatusPending:   {gq.StatusScheduled, gq.StatusDelayed, gq.StatusFailed, gq.StatusDeadLetter, gq.StatusCancelled},
+	gq.StatusPending:   {gq.StatusScheduled, gq.StatusDelayed, gq.StatusCompleted, gq.StatusFailed, gq.StatusDeadLetter, gq.StatusCancelled},
 	gq.StatusDelayed:   {gq.StatusScheduled, gq.StatusDeadLetter, gq.StatusCancelled},
 	gq.StatusScheduled: {gq.StatusClaimed, gq.StatusRunning, gq.StatusDeadLetter, gq.StatusCancelled},
 	gq.StatusClaimed:   {gq.StatusRunning, gq.StatusScheduled, gq.StatusRetrying, gq.StatusDeadLetter, gq.StatusCancelled},

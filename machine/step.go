@@ -19,6 +19,7 @@ type Submission struct {
 	Depth     int
 	Waits     int  // dependencies to wait for
 	AnyOpen   bool // also waits for one of its AFTER_ANY dependencies
+	Gate      gq.Gate
 	RunAt     time.Time
 	Events    []gq.Event // the job's events are appended here; may be nil
 }
@@ -28,7 +29,7 @@ type Submission struct {
 func Submit(b Submission, now time.Time) (gq.State, []gq.Event) {
 	s := gq.State{
 		ID: b.ID, Sequence: b.Sequence, Turn: b.Turn, Policy: b.Policy,
-		Own: b.Own, Inherited: b.Inherited, Depth: b.Depth, Waits: b.Waits, AnyOpen: b.AnyOpen,
+		Own: b.Own, Inherited: b.Inherited, Depth: b.Depth, Waits: b.Waits, AnyOpen: b.AnyOpen, Gate: b.Gate,
 		Bound: b.Policy.MaxAttempts, CreatedAt: now, RunAt: b.RunAt,
 	}
 	t := step{State: s, events: slices.Grow(b.Events, 2)}
@@ -78,7 +79,7 @@ func withLease(e *gq.Event, l *gq.Lease) *gq.Event {
 
 // ready moves on a job that has no open dependencies.
 func (t *step) ready(now time.Time) {
-	if t.Waits > 0 || t.AnyOpen {
+	if t.Waits > 0 || t.AnyOpen || t.gated(now) {
 		return
 	}
 	if t.RunAt.After(now) {

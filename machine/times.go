@@ -27,7 +27,9 @@ func Due(s *gq.State) time.Time {
 	case gq.StatusRunning:
 		earlier(s.Lease.ExpiresAt)
 		earlier(Deadline(s))
-	case gq.StatusPending, gq.StatusScheduled:
+	case gq.StatusPending:
+		earlier(SignalBy(s))
+	case gq.StatusScheduled:
 	default:
 		return time.Time{}
 	}

@@ -402,7 +402,7 @@ func Cancel(s gq.State, reason string, now time.Time) (gq.State, []gq.Event, err
 }
 
 // Advance applies the changes that are due by now: it ends a job whose lifetime is over, ends an
-// expired lease, times out a long execution, and makes a delayed job claimable. If nothing is
+// expired lease, times out a long execution or a wait for a signal, and makes a delayed job claimable. If nothing is
 // due, it changes nothing.
 func Advance(s gq.State, d Draw, now time.Time) (gq.State, []gq.Event, error) {
 	if s.Status.Terminal() {
@@ -415,6 +415,8 @@ func Advance(s gq.State, d Draw, now time.Time) (gq.State, []gq.Event, error) {
 			t.endLease(gq.LeaseCancelled, 0)
 		}
 		t.giveUp(ReasonLifetime, now)
+	case reached(SignalBy(&t.State), now):
+		t.unsignalled(now)
 	case waitsForTime(&t.State) && !now.Before(t.RunAt):
 		t.move(gq.StatusScheduled, now)
 	case t.Status == gq.StatusRunning && tooLong(&t.State, now) && Deadline(&t.State).Before(t.Lease.ExpiresAt):
@@ -489,6 +491,9 @@ func DependencyEnded(s gq.State, dep EndedDependency, now time.Time) (gq.State, 
 	}
 	t := begin(s)
 	t.Inherited = dep.Priority.Inherit(t.Inherited)
+	if t.Gate == gq.GateFailure && dep.Status != gq.StatusCompleted {
+		t.Gate = 0
+	}
 	end := func(to gq.Status) {
 		t.Reason = "dependency"
 		t.move(to, now).Reason = t.Reason

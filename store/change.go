@@ -11,7 +11,7 @@ import (
 // Changer is an optional capability: documents and jobs in one commit, for callers
 // whose documents about jobs must never disagree with them.
 type Changer interface {
-	// Change writes documents and applies functions to jobs or inserts jobs, all or
+	// Change writes documents, applies functions to jobs and inserts jobs, all or
 	// none, with the events of all jobs in the same commit. Nothing is written where a
 	// document does not have the version that its caller has read, a function refuses,
 	// or Insert would refuse the jobs. A function that leaves its job as it was refuses
@@ -27,8 +27,8 @@ type Change struct {
 	Docs    []Doc
 	Updates []Update // each of another job, and without children
 
-	// Insert is jobs to be inserted as one group, as Insert would; not together with
-	// Updates.
+	// Insert is jobs to be inserted as one group, as Insert would, after the updates. They
+	// do not depend on updated jobs.
 	Insert []gq.Spec
 }
 
@@ -64,9 +64,6 @@ func CheckChange(c Change) error {
 	faults := errs.FaultsOf(CheckDocs(c.Docs))
 	add := func(i int, field, problem string) {
 		faults = append(faults, gq.Fault{Field: fmt.Sprintf("updates[%d].%s", i, field), Problem: problem})
-	}
-	if len(c.Insert) > 0 && len(c.Updates) > 0 {
-		faults = append(faults, gq.Fault{Field: "insert", Problem: "a change either updates jobs or inserts them"})
 	}
 	first := make(map[Ref]int, len(c.Updates))
 	for i := range c.Updates {

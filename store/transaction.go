@@ -8,4 +8,7 @@ package store
 //
 // An error, as opposed to that of an item,
 // leaves the transaction as it was before the call, unless the connection is lost.
-type Transaction interface{ Writer }
+type Transaction interface {
+	Writer
+	Changer
+}

@@ -97,6 +97,8 @@ var leases = rapid.Custom(func(r *rapid.T) gq.Lease {
 	}
 })
 
+var gates = rapid.SampledFrom([]gq.Gate{gq.GateSignal, gq.GateFailure, gq.GateSignalled})
+
 var states = rapid.Custom(func(r *rapid.T) gq.State {
 	p := policies.Draw(r, "policy")
 	s := gq.State{
@@ -106,6 +108,7 @@ var states = rapid.Custom(func(r *rapid.T) gq.State {
 		Detail: rapid.SampledFrom([]gq.Detail{gq.DetailNone, gq.DetailClaimed, gq.DetailPreparing, gq.DetailLeasePending, gq.DetailAssigned}).Draw(r, "detail"),
 		Own:    priorities.Draw(r, "own"), Inherited: maybe(priorities).Draw(r, "inherited"),
 		Depth: maybe(numbers).Draw(r, "depth"), Waits: maybe(numbers).Draw(r, "waits"), AnyOpen: rapid.Bool().Draw(r, "any"),
+		Gate:    maybe(gates).Draw(r, "gate"),
 		Attempt: maybe(numbers).Draw(r, "attempt"), Bound: p.MaxAttempts + maybe(numbers).Draw(r, "more"),
 		Faults: maybe(numbers).Draw(r, "faults"), Losses: maybe(numbers).Draw(r, "losses"),
 		CreatedAt: times.Draw(r, "created"), UpdatedAt: times.Draw(r, "updated"), RunAt: maybe(times).Draw(r, "run at"),
@@ -159,7 +162,8 @@ var specs = rapid.Custom(func(r *rapid.T) gq.Spec {
 		CostUnits: maybe(amounts).Draw(r, "cost"), Requires: maybe(rapid.SliceOfN(texts, 1, gq.MaxCapabilities)).Draw(r, "requires"),
 		LimitKey: maybe(texts).Draw(r, "limit key"), FairKey: maybe(texts).Draw(r, "fair key"),
 		Requester: maybe(texts).Draw(r, "requester"), Tier: maybe(texts).Draw(r, "tier"), MaxFee: maybe(amounts).Draw(r, "fee"),
-		Attributes: maybe(labels).Draw(r, "attributes"), ReplayOf: maybe(jobIDs).Draw(r, "replay of"), Metadata: metadata.Draw(r, "metadata"),
+		Attributes: maybe(labels).Draw(r, "attributes"), ReplayOf: maybe(jobIDs).Draw(r, "replay of"), Workflow: gq.WorkflowID(maybe(jobIDs).Draw(r, "workflow")),
+		Ref: maybe(texts).Draw(r, "ref"), Gate: maybe(gates).Draw(r, "gate"), Metadata: metadata.Draw(r, "metadata"),
 	}
 	s.Replaces = maybe(jobIDs).Draw(r, "replaces")
 	if rapid.Bool().Draw(r, "unique") {

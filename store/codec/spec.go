@@ -21,6 +21,7 @@ const (
 	hasKeys
 	hasUnique
 	hasReplaces
+	hasWorkflow
 	specBits
 )
 
@@ -89,6 +90,11 @@ func AppendSpec(s *gq.Spec, b []byte) ([]byte, error) {
 	if has&hasReplaces != 0 {
 		e.id(s.Replaces)
 	}
+	if has&hasWorkflow != 0 {
+		e.id(gq.JobID(s.Workflow))
+		e.string(s.Ref)
+		e.byte(byte(s.Gate))
+	}
 	if has&hasMetadata != 0 {
 		e.metadata(s.Metadata)
 	}
@@ -112,6 +118,7 @@ func specHas(s *gq.Spec) (bits uint64) {
 	set(hasRequester, s.Requester != "" || s.Tier != "" || s.MaxFee != 0)
 	set(hasKeys, s.LimitKey != "" || s.FairKey != "")
 	set(hasAttributes, len(s.Attributes) > 0)
+	set(hasWorkflow, !s.Workflow.IsZero() || s.Ref != "" || s.Gate != 0)
 	set(hasReplayOf, !s.ReplayOf.IsZero())
 	set(hasUnique, !s.Unique.IsZero())
 	set(hasReplaces, !s.Replaces.IsZero())
@@ -159,7 +166,7 @@ func Decode(s *gq.Spec, b []byte) error {
 		s.Delay = time.Duration(d.amount())
 	}
 	if has&hasDependsOn != 0 {
-		n := d.count(1+16, gq.MaxDependencies)
+		n := d.count(1+16, gq.MaxGroupJobs)
 		s.DependsOn = make([]gq.Dependency, n)
 		for i := range s.DependsOn {
 			s.DependsOn[i] = gq.Dependency{Kind: gq.DependencyKind(d.byte()), Job: d.id()}
@@ -190,6 +197,10 @@ func Decode(s *gq.Spec, b []byte) error {
 	}
 	if has&hasReplaces != 0 {
 		s.Replaces = d.id()
+	}
+	if has&hasWorkflow != 0 {
+		s.Workflow, s.Ref, s.Gate = gq.WorkflowID(d.id()), d.string(), gq.Gate(d.byte())
+		d.require(s.Gate.Valid(), "unknown gate")
 	}
 	if has&hasMetadata != 0 {
 		s.Metadata = d.metadata(s.Metadata.Priority)

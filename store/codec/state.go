@@ -29,6 +29,7 @@ const (
 	hasTurn
 	hasFirstLease // it was leased but never started
 	hasReplacedBy
+	hasGate
 	stateBits
 )
 
@@ -63,6 +64,9 @@ func AppendMovableState(s *gq.State, b []byte) (state []byte, created int, err e
 	}
 	if has&hasWaits != 0 {
 		e.uvarint(uint64(s.Waits))
+	}
+	if has&hasGate != 0 {
+		e.byte(byte(s.Gate))
 	}
 	if has&hasCounts != 0 {
 		e.uvarint(uint64(s.Attempt))
@@ -135,6 +139,7 @@ func stateHas(s *gq.State) (bits uint64) {
 	set(hasInherited, s.Inherited != 0)
 	set(hasWaits, s.Waits != 0)
 	set(hasAny, s.AnyOpen)
+	set(hasGate, s.Gate != 0)
 	set(hasCounts, s.Version != 0 || s.Attempt != 0 || s.Faults != 0 || s.Losses != 0 || s.Bound != s.Policy.MaxAttempts)
 	set(hasRunAt, !s.RunAt.IsZero())
 	set(hasScheduledAt, !s.ScheduledAt.IsZero())
@@ -184,6 +189,10 @@ func DecodeState(b []byte, sequence uint64, intern func(gq.Policy) *gq.Policy) (
 	}
 	if has&hasWaits != 0 {
 		s.Waits = d.int()
+	}
+	if has&hasGate != 0 {
+		s.Gate = gq.Gate(d.byte())
+		d.require(s.Gate.Valid(), "unknown gate")
 	}
 	if has&hasCounts != 0 {
 		s.Attempt = d.int()

@@ -308,7 +308,7 @@ func (tx *txn) resolveGraph(g store.Group, placed []store.Placed, same map[gq.Jo
 			continue
 		}
 		f.deps[i] = renamed(g.Jobs[i].DependsOn, same)
-		nodes = append(nodes, machine.Node{ID: g.Jobs[i].ID, Priority: g.Jobs[i].Metadata.Priority, Dependencies: f.deps[i]})
+		nodes = append(nodes, machine.Node{ID: g.Jobs[i].ID, Priority: g.Jobs[i].Metadata.Priority, Dependencies: f.deps[i], Workflow: !g.Jobs[i].Workflow.IsZero()})
 		index = append(index, i)
 		for _, d := range f.deps[i] {
 			if _, known := f.parents[d.Job]; known || members[d.Job] {
@@ -416,7 +416,7 @@ func (tx *txn) add(state *gq.State, spec *gq.Spec, encoded []byte, i int, f grou
 	j := &job{id: spec.ID, seq: seq, bucket: bucket, cost: spec.CostUnits, toRun: noTimer, toDue: noTimer}
 	submission := machine.Submission{
 		ID: spec.ID, Sequence: seq, Policy: t.intern(spec.Policy), Own: spec.Metadata.Priority,
-		Depth: 1, RunAt: store.RunAt(spec, notBefore, tx.now), Events: tx.noted[:0],
+		Depth: 1, RunAt: store.RunAt(spec, notBefore, tx.now), Events: tx.noted[:0], Gate: spec.Gate,
 	}
 	h := header{bucket: bucket.number, cost: spec.CostUnits}
 	if spec.LimitKey != "" || spec.FairKey != "" {

@@ -163,7 +163,7 @@ func (s *Store) create(fresh []arrival, changes map[*job]change, now time.Time) 
 		s.sequence++
 		b := machine.Submission{
 			ID: j.spec.ID, Sequence: s.sequence, Policy: &j.spec.Policy, Own: j.spec.Metadata.Priority,
-			Depth: graph.Depth[i], RunAt: store.RunAt(&j.spec, fresh[i].notBefore, now),
+			Depth: graph.Depth[i], RunAt: store.RunAt(&j.spec, fresh[i].notBefore, now), Gate: j.spec.Gate,
 		}
 		for _, d := range j.spec.DependsOn {
 			if k, ok := member[d.Job]; ok {
@@ -206,7 +206,7 @@ func (s *Store) check(fresh []arrival, now time.Time) (graph machine.GraphInfo, 
 	nodes := make([]machine.Node, len(fresh))
 	for i := range fresh {
 		specs[i] = fresh[i].spec
-		nodes[i] = machine.Node{ID: specs[i].ID, Priority: specs[i].Metadata.Priority, Dependencies: specs[i].DependsOn}
+		nodes[i] = machine.Node{ID: specs[i].ID, Priority: specs[i].Metadata.Priority, Dependencies: specs[i].DependsOn, Workflow: !specs[i].Workflow.IsZero()}
 		if s.jobs[specs[i].ID] != nil {
 			return graph, fmt.Errorf("job %s: %w", specs[i].ID, gq.ErrDuplicateID)
 		}

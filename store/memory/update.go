@@ -107,21 +107,26 @@ func (s *Store) Change(ctx context.Context, c store.Change) (out store.Changed, 
 	if err := s.checkVersions(c.Docs); err != nil {
 		return out, err
 	}
-	if len(c.Insert) > 0 {
+	insert := func() error {
+		if len(c.Insert) == 0 {
+			return nil
+		}
 		if out.Placed, err = s.insert(store.Group{Jobs: c.Insert}, now); err != nil {
-			return store.Changed{}, &store.ChangeError{Update: store.Inserting, Err: err}
+			return &store.ChangeError{Update: store.Inserting, Err: err}
 		}
 		store.OwnPlaced(out.Placed)
+		return nil
 	}
-	if out.States, err = s.updateAll(c, now); err != nil {
+	if out.States, err = s.updateAll(c, now, insert); err != nil {
 		return store.Changed{}, err
 	}
 	out.Versions = s.putDocs(c.Docs)
 	return out, nil
 }
 
-// updateAll applies all updates of a change or none.
-func (s *Store) updateAll(c store.Change, now time.Time) (states []gq.State, err error) {
+// updateAll applies all updates of a change or none. insert does the rest of the change that
+// can be refused.
+func (s *Store) updateAll(c store.Change, now time.Time, insert func() error) (states []gq.State, err error) {
 	type step struct {
 		job    *job
 		before gq.State
@@ -157,6 +162,9 @@ func (s *Store) updateAll(c store.Change, now time.Time) (states []gq.State, err
 		}
 		steps = append(steps, step{j, j.state, events})
 		s.replace(j, next)
+	}
+	if err := insert(); err != nil {
+		return nil, err
 	}
 	done = true
 	for i, p := range steps {

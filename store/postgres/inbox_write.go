@@ -103,3 +103,9 @@ func (t inboxTransaction) Update(context.Context, []store.Update) ([]store.Updat
 	return nil, fmt.Errorf("update: %w", gq.ErrInvalid.Errorf(
 		"a transaction of database/sql can submit jobs, not change them; use a pgx.Tx, or with the driver of pgx the *sql.Conn on which the transaction was begun"))
 }
+
+// Change implements [store.Transaction].
+func (t inboxTransaction) Change(context.Context, store.Change) (store.Changed, error) {
+	return store.Changed{}, fmt.Errorf("change: %w", gq.ErrInvalid.Errorf(
+		"a transaction of database/sql can submit jobs and graphs, but no workflow; use a pgx.Tx, or with the driver of pgx the *sql.Conn on which the transaction was begun"))
+}

@@ -176,7 +176,7 @@ func (p *plan) relate(g store.Group, members []member) (machine.GraphInfo, error
 	}
 	nodes := make([]machine.Node, len(g.Jobs))
 	for i, m := range members {
-		nodes[i] = machine.Node{ID: g.Jobs[i].ID, Priority: g.Jobs[i].Metadata.Priority, Dependencies: m.deps}
+		nodes[i] = machine.Node{ID: g.Jobs[i].ID, Priority: g.Jobs[i].Metadata.Priority, Dependencies: m.deps, Workflow: !g.Jobs[i].Workflow.IsZero()}
 		if !m.existing.IsZero() {
 			// A placeholder keeps the indexes in faults right. No job depends on
 			// its id.
@@ -221,7 +221,7 @@ const eventsOfInsert = 2
 func (p *plan) submit(spec *gq.Spec, m member, depth int) {
 	b := machine.Submission{
 		ID: m.id, Sequence: m.sequence, Policy: p.policies.of(spec.Policy), Own: spec.Metadata.Priority,
-		Depth: depth, RunAt: store.RunAt(spec, m.notBefore, p.now),
+		Depth: depth, RunAt: store.RunAt(spec, m.notBefore, p.now), Gate: spec.Gate,
 	}
 	if n := len(p.events); cap(p.events)-n >= eventsOfInsert {
 		p.events = p.events[:n+eventsOfInsert]

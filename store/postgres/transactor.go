@@ -84,6 +84,19 @@ func (t pgxTransaction) Update(ctx context.Context, updates []store.Update) (out
 	return out, nil
 }
 
+// Change implements [store.Transaction].
+func (t pgxTransaction) Change(ctx context.Context, c store.Change) (out store.Changed, err error) {
+	registerIDs(t.types)
+	if err := t.s.checkChange(c); err != nil {
+		return out, fmt.Errorf("change: %w", err)
+	}
+	err = t.s.within(ctx, "change", t.tx, func(tx *txn) error {
+		out, err = tx.change(ctx, c)
+		return err
+	})
+	return owned(out, err)
+}
+
 type sqlTransaction struct {
 	s    *Store
 	conn *sql.Conn
@@ -102,6 +115,15 @@ func (t sqlTransaction) Insert(ctx context.Context, groups []store.Group) (out [
 func (t sqlTransaction) Update(ctx context.Context, updates []store.Update) (out []store.Updated, err error) {
 	err = raw(t.conn, func(tx *connTx) error {
 		out, err = pgxTransaction{t.s, tx, tx.conn.TypeMap()}.Update(ctx, updates)
+		return err
+	})
+	return out, err
+}
+
+// Change implements [store.Transaction].
+func (t sqlTransaction) Change(ctx context.Context, c store.Change) (out store.Changed, err error) {
+	err = raw(t.conn, func(tx *connTx) error {
+		out, err = pgxTransaction{t.s, tx, tx.conn.TypeMap()}.Change(ctx, c)
 		return err
 	})
 	return out, err

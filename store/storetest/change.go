@@ -41,6 +41,12 @@ var changeCases = []Case{
 		run:    changeInsert,
 	},
 	{
+		Name:   "Change/Replace",
+		Clause: "jobs are changed and others inserted in one commit, or neither: not where a function refuses, nor where the jobs are refused",
+		Needs:  []string{"Insert", "Get", "Doc", "Counts", "Close"},
+		run:    changeReplace,
+	},
+	{
 		Name:   "Change/InsertConcurrent",
 		Clause: "of many who insert jobs with the same document one succeeds, and only its jobs exist",
 		Needs:  []string{"Doc", "List", "Close"},
@@ -72,6 +78,42 @@ func assign(id gq.JobID, lease gq.LeaseID, worker string) store.Update {
 	return store.Update{Ref: byID(id), Apply: func(s gq.State, now time.Time) (gq.State, []gq.Event, error) {
 		return machine.Claim(s, machine.Grant{Lease: lease, Worker: worker}, now)
 	}}
+}
+
+func changeReplace(e *env) {
+	c := e.changer()
+	if c == nil {
+		return
+	}
+	old, next := e.add(), e.spec()
+	wrong := e.spec(depends(gq.DependencyAfter, e.id()))
+	_, err := c.Change(e.Context(), store.Change{
+		Docs: []store.Doc{doc("k", "a", 0, "1")}, Updates: []store.Update{{Ref: byID(old.ID), Apply: cancelling("replaced")}}, Insert: []gq.Spec{wrong},
+	})
+	e.is("a change with a job that is refused", err, gq.ErrInvalid)
+	e.stands("after a refused insert", old.ID, gq.StatusScheduled)
+	e.absent("after a refused insert", wrong.ID)
+	refuse := func(s gq.State, _ time.Time) (gq.State, []gq.Event, error) { return s, nil, gq.ErrIllegalMove }
+	_, err = c.Change(e.Context(), store.Change{
+		Docs: []store.Doc{doc("k", "a", 0, "1")}, Updates: []store.Update{{Ref: byID(old.ID), Apply: refuse}}, Insert: []gq.Spec{next},
+	})
+	e.is("a change with a function that refuses", err, gq.ErrIllegalMove)
+	e.absent("after a refused function", next.ID)
+	out, err := c.Change(e.Context(), store.Change{
+		Docs: []store.Doc{doc("k", "a", 0, "1")}, Updates: []store.Update{{Ref: byID(old.ID), Apply: cancelling("replaced")}}, Insert: []gq.Spec{next},
+	})
+	e.check("Change", err)
+	if len(out.States) != 1 || len(out.Placed) != 1 || len(out.Versions) != 1 {
+		e.Fatalf("Change answered %+v", out)
+	}
+	e.stands("replaced", old.ID, gq.StatusCancelled)
+	e.stands("the new one", next.ID, gq.StatusScheduled)
+	e.reads(doc("k", "a", out.Versions[0], "1"))
+	counts, err := e.store().Counts(e.Context())
+	e.check("Counts", err)
+	if len(counts) != 1 || counts[0].By[gq.StatusScheduled] != 1 || counts[0].By[gq.StatusCancelled] != 1 {
+		e.Errorf("counts are %+v", counts)
+	}
 }
 
 func changeTogether(e *env) {

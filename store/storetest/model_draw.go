@@ -95,7 +95,10 @@ func (m *model) spec(r *rapid.T, members []gq.JobID, earlier int) gq.Spec {
 	if chance(r, "requires", 4) {
 		s.Requires = rapid.SampledFrom([][]string{{"gpu"}, {"big", "gpu"}}).Draw(r, "what")
 	}
-	if chance(r, "keyed", 3) {
+	if chance(r, "gated", 6) {
+		s.Workflow, s.Ref, s.Gate = storyWorkflow, "step", pick(r, "gate", gq.GateSignal, gq.GateSignal, gq.GateFailure)
+		s.Delay, s.RunAt = 0, time.Time{}
+	} else if chance(r, "keyed", 3) {
 		s.Key = gq.IdempotencyKey{Scope: pick(r, "scope", "x", "xk"), Name: pick(r, "key", "k", "kk"), Fingerprint: pick[uint64](r, "fingerprint", 1, 1, 2)}
 	}
 	for range pick(r, "dependencies", 0, 0, 1, 2, 3) {
@@ -226,6 +229,13 @@ func (m *model) drawChange(r *rapid.T) (c drawnChange) {
 	}).Draw(r, "wanted")
 	j := m.anyJob(r, "job", wanted)
 	c.verb = m.drawVerb(r, j)
+	if chance(r, "signal", 6) {
+		waiting := func(j *modelJob) bool { return j.s.Gate == gq.GateSignal && !j.terminal() }
+		if to := m.anyJob(r, "to", waiting); to != nil {
+			j, c.verb = to, signalVerb(pick(r, "value", []byte("1"), []byte("22")))
+			m.happened("signal")
+		}
+	}
 	if chance(r, "the same again", 8) { // as after a lost answer
 		settled := func(j *modelJob) bool { return m.settling[j.spec.ID].name != "" }
 		if again := m.anyJob(r, "settled job", settled); again != nil {
@@ -248,7 +258,7 @@ func (m *model) drawChange(r *rapid.T) (c drawnChange) {
 
 func (m *model) drawVerb(r *rapid.T, j *modelJob) verb {
 	ref := m.drawRef(r, j)
-	switch pick(r, "verb", "complete", "fail", "complete", "fail", "heartbeat", "heartbeat", "release", "start", "start", "prepare", "cancel", "update", "advance") {
+	switch pick(r, "verb", "complete", "fail", "complete", "fail", "heartbeat", "heartbeat", "release", "start", "start", "prepare", "cancel", "update", "advance", "signal") {
 	case "complete":
 		return completeVerb(ref, pick(r, "result", nil, []byte("r"), []byte("s")))
 	case "fail":
@@ -264,6 +274,8 @@ func (m *model) drawVerb(r *rapid.T, j *modelJob) verb {
 		return startVerb(ref, seconds(r, "ttl", 0, 0, 4))
 	case "prepare":
 		return prepareVerb(ref, pick(r, "detail", gq.DetailClaimed, gq.DetailPreparing, gq.DetailLeasePending, gq.DetailAssigned, gq.DetailNone))
+	case "signal":
+		return signalVerb(pick(r, "value", []byte("1"), []byte("22")))
 	case "cancel":
 		return cancelVerb(pick(r, "reason", "", "x"))
 	case "update":

@@ -302,6 +302,7 @@ func (m *model) make(g store.Group, p *plan, answer store.Inserted) {
 	}
 	m.takesTurns(made)
 	for _, j := range made {
+		j.s.Gate = j.spec.Gate
 		j.become(gq.StatusPending, nil, m.now)
 		j.proceed(m.now)
 	}

@@ -100,6 +100,14 @@ func (j *modelJob) proceed(now time.Time) {
 	open, anyOpen := j.waits()
 	switch {
 	case open > 0 || anyOpen:
+	case j.s.Gate == gq.GateSignal:
+		j.s.ScheduledAt = now
+	case j.s.Gate == gq.GateSignalled:
+		j.s.Progress = 1
+		j.become(gq.StatusCompleted, nil, now)
+	case j.s.Gate == gq.GateFailure:
+		j.s.Reason = "no_failure"
+		j.become(gq.StatusCancelled, nil, now).Reason = "no_failure"
 	case j.s.RunAt.After(now):
 		j.become(gq.StatusDelayed, nil, now).Until = j.s.RunAt
 	default:
@@ -127,6 +135,9 @@ func (j *modelJob) tell(edge int, parent *modelJob, now time.Time) {
 	e.told = true
 	j.s.Inherited = urgent(j.s.Inherited, parent.priority())
 	end := parent.s.Status
+	if j.s.Gate == gq.GateFailure && end != gq.StatusCompleted {
+		j.s.Gate = 0
+	}
 	if e.kind == gq.DependencyAfterAny || e.kind == gq.DependencyFanIn || end == gq.StatusCompleted {
 		j.proceed(now)
 		return
@@ -163,6 +174,14 @@ func (j *modelJob) deadline() time.Time {
 	return j.s.StartedAt.Add(j.spec.Policy.ExecutionTimeout)
 }
 
+// signalBy returns until when the job waits for its signal, zero for ever.
+func (j *modelJob) signalBy() time.Time {
+	if j.s.Status != gq.StatusPending || j.s.Gate != gq.GateSignal || j.s.ScheduledAt.IsZero() || j.spec.Policy.ExecutionTimeout == 0 {
+		return time.Time{}
+	}
+	return j.s.ScheduledAt.Add(j.spec.Policy.ExecutionTimeout)
+}
+
 // earliest returns the earlier of two times; zero is never.
 func earliest(a, b time.Time) time.Time {
 	if a.IsZero() || !b.IsZero() && b.Before(a) {
@@ -179,7 +198,7 @@ func (j *modelJob) due() time.Time {
 	if j.terminal() {
 		return time.Time{}
 	}
-	due := earliest(j.lifeEnd(), j.deadline())
+	due := earliest(earliest(j.lifeEnd(), j.deadline()), j.signalBy())
 	if j.s.Status == gq.StatusDelayed || j.s.Status == gq.StatusRetrying {
 		due = earliest(due, j.s.RunAt)
 	}
@@ -216,6 +235,13 @@ func (j *modelJob) advance(now time.Time) {
 			j.endLease(gq.LeaseCancelled, "")
 		}
 		j.giveUp("lifetime", now)
+	case come(j.signalBy(), now):
+		j.s.Reason = "signal_timeout"
+		j.s.Failure = &gq.Failure{
+			Category: gq.CategoryTimeout, Code: "signal_timeout", Message: "no signal came within " + j.spec.Policy.ExecutionTimeout.String(),
+		}
+		v := j.become(gq.StatusFailed, nil, now)
+		v.Reason, v.Failure = j.s.Reason, j.s.Failure
 	case (j.s.Status == gq.StatusDelayed || j.s.Status == gq.StatusRetrying) && come(j.s.RunAt, now):
 		j.become(gq.StatusScheduled, nil, now)
 	case come(j.deadline(), now) && j.deadline().Before(j.s.Lease.ExpiresAt):

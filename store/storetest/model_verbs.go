@@ -287,6 +287,21 @@ func cancelVerb(reason string) verb {
 	}}
 }
 
+func signalVerb(value []byte) verb {
+	return verb{name: fmt.Sprintf("signal %q", value), apply: signalling(value), result: value, model: func(j *modelJob, now time.Time) error {
+		if j.s.Status != gq.StatusPending || j.s.Gate != gq.GateSignal || come(j.lifeEnd(), now) || come(j.signalBy(), now) {
+			return gq.ErrIllegalMove
+		}
+		j.s.Gate, j.s.ResultBytes = gq.GateSignalled, len(value)
+		if open, anyOpen := j.waits(); open > 0 || anyOpen {
+			j.note(gq.EventUpdated, nil, now)
+		} else {
+			j.proceed(now)
+		}
+		return nil
+	}}
+}
+
 func updateVerb(m gq.Metadata) verb {
 	return verb{name: fmt.Sprintf("update %+v", m), apply: updating(m.Priority), metadata: &m, model: func(j *modelJob, now time.Time) error {
 		if j.terminal() || m.Priority != j.s.Own && j.s.Version > 0 {

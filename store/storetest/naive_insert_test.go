@@ -143,7 +143,7 @@ func (n *naive) create(specs []gq.Spec, extra map[gq.JobID]naiveExtra, changed m
 	}
 	nodes := make([]machine.Node, len(specs))
 	for i, s := range specs {
-		nodes[i] = machine.Node{ID: s.ID, Priority: s.Metadata.Priority, Dependencies: s.DependsOn}
+		nodes[i] = machine.Node{ID: s.ID, Priority: s.Metadata.Priority, Dependencies: s.DependsOn, Workflow: !s.Workflow.IsZero()}
 	}
 	info, err := machine.CheckGraph(nodes, func(id gq.JobID) (machine.Ancestor, bool) {
 		j, ok := n.data.jobs[id]
@@ -187,7 +187,7 @@ func (n *naive) create(specs []gq.Spec, extra map[gq.JobID]naiveExtra, changed m
 	for i, s := range specs {
 		n.data.sequence++
 		b := machine.Submission{
-			ID: s.ID, Sequence: n.data.sequence, Policy: &s.Policy, Own: s.Metadata.Priority, Depth: info.Depth[i], RunAt: store.RunAt(&s, extra[s.ID].notBefore, now),
+			ID: s.ID, Sequence: n.data.sequence, Policy: &s.Policy, Own: s.Metadata.Priority, Depth: info.Depth[i], RunAt: store.RunAt(&s, extra[s.ID].notBefore, now), Gate: s.Gate,
 		}
 		for _, d := range s.DependsOn {
 			if k, inside := index[d.Job]; inside {

@@ -63,7 +63,7 @@ func Cases() []Case {
 		insertCases, faultCases, keyCases, uniqueCases, replaceCases, graphCases, payloadCases, memoryCases,
 		claimCases, filterCases, leaseCases, limitCases, keyLimitCases, poolCases, rateCases, fairCases,
 		updateCases, settleCases, fenceCases, blobCases, spawnCases,
-		dueCases, dependCases, listCases, countCases, eventCases,
+		dueCases, dependCases, gateCases, listCases, countCases, eventCases,
 		collectCases, purgeCases, notifyCases, queueCases, docCases, changeCases, moveCases, reopenCases, closeCases, concurrentCases,
 	)
 }
