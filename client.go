@@ -89,6 +89,10 @@ func (f failedTx) SubmitBatch(context.Context, []Spec) ([]SubmitResult, error) {
 
 func (f failedTx) SubmitGraph(context.Context, []GraphJob) ([]SubmitResult, error) { return nil, f.err }
 
+func (f failedTx) SubmitWorkflow(context.Context, *Flow) (WorkflowID, error) {
+	return WorkflowID{}, f.err
+}
+
 func (f failedTx) Complete(context.Context, LeaseRef, []byte) (State, error) { return State{}, f.err }
 
 // OpenOptions are the settings that [Open] passes to a driver.

@@ -40,6 +40,29 @@ type Driver interface {
 	// PurgeWhere removes all finished jobs that a query selects and returns their number.
 	PurgeWhere(ctx context.Context, q Query) (int, error)
 
+	// Workflow returns a workflow with the current states of its jobs.
+	//gq:needs read on the workflow
+	Workflow(ctx context.Context, id WorkflowID) (Workflow, error)
+	// Workflows lists workflows, newest first.
+	Workflows(ctx context.Context, q WorkflowQuery) (WorkflowPage, error)
+	// CancelWorkflow cancels all live jobs of a workflow except the final ones, which run if
+	// they are for this end.
+	//gq:needs submit on the workflow
+	CancelWorkflow(ctx context.Context, id WorkflowID, reason string) (CancelReport, error)
+	// RetryWorkflow submits again what did not complete in a workflow that has ended: new jobs
+	// with the same names, after the jobs that completed.
+	//gq:needs submit on the workflow
+	RetryWorkflow(ctx context.Context, id WorkflowID) (Workflow, error)
+	// AddToWorkflow adds the jobs of a flow to a workflow that has not ended.
+	AddToWorkflow(ctx context.Context, id WorkflowID, f *Flow) (Workflow, error)
+	// Signal completes the job of a workflow that waits for the signal with this name. The
+	// value becomes its result: a []byte or [json.RawMessage] unchanged, any other value as
+	// JSON. Sending the same value again changes nothing. The error is [ErrNotFound] if
+	// there is no such workflow or signal, and [ErrIllegalMove] if the job has ended or has
+	// another value.
+	//gq:needs submit on the workflow
+	Signal(ctx context.Context, id WorkflowID, name string, value any) (State, error)
+
 	// Claim takes jobs from queues and returns each with a lease.
 	Claim(ctx context.Context, r ClaimRequest) ([]Job, error)
 	// Start begins to execute a job that the caller claimed with Hold.
@@ -127,6 +150,8 @@ type Submitter interface {
 	SubmitBatch(ctx context.Context, specs []Spec) ([]SubmitResult, error)
 	// SubmitGraph stores jobs that depend on each other: all of them or none.
 	SubmitGraph(ctx context.Context, jobs []GraphJob) ([]SubmitResult, error)
+	// SubmitWorkflow stores the jobs of a workflow and its record: all of it or nothing.
+	SubmitWorkflow(ctx context.Context, f *Flow) (WorkflowID, error)
 	// Complete ends a lease with success.
 	//gq:needs work on the job
 	Complete(ctx context.Context, lease LeaseRef, result []byte) (State, error)

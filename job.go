@@ -13,6 +13,7 @@ type Job struct {
 	Metadata   Metadata // current values; Spec.Metadata has the submitted ones
 	Result     []byte   // needs WithResult
 	Checkpoint []byte   // needs WithCheckpoint
+	Inputs     []Input  // with a claim: the results of the dependencies of a job of a workflow
 }
 
 // GraphJob is one job of a graph that is submitted in one call. Spec.DependsOn names jobs
@@ -21,6 +22,7 @@ type GraphJob struct {
 	Spec  Spec
 	Ref   string       // its name within the call; unique or empty
 	Needs []Dependency // other jobs of the call, by Ref
+	Final Final        // only in a [Flow]: the job waits for all others
 }
 
 // SubmitResult is the result of one submission: the state of the job, or an error.

@@ -37,12 +37,29 @@ func Tag(name, value string) Option {
 	}
 }
 
-// After makes a job wait until the given jobs have completed.
-func After(jobs ...JobID) Option {
+// After makes a job wait until the given jobs have completed. If one ends otherwise, so does
+// the job. In a workflow a [Ref] names another job of it.
+func After[T JobID | Ref](jobs ...T) Option { return depend(DependencyAfter, jobs) }
+
+// AfterEnd makes a job wait until the given jobs have ended, with or without success.
+func AfterEnd[T JobID | Ref](jobs ...T) Option { return depend(DependencyFanIn, jobs) }
+
+// AfterAny makes a job wait until at least one of the given jobs has ended, with or without
+// success.
+func AfterAny[T JobID | Ref](jobs ...T) Option { return depend(DependencyAfterAny, jobs) }
+
+func depend[T JobID | Ref](kind DependencyKind, jobs []T) Option {
 	return func(s *Spec) {
 		s.DependsOn = slices.Clone(s.DependsOn)
-		for _, id := range jobs {
-			s.DependsOn = append(s.DependsOn, Dependency{Kind: DependencyAfter, Job: id})
+		for _, j := range jobs {
+			d := Dependency{Kind: kind}
+			switch j := any(j).(type) {
+			case JobID:
+				d.Job = j
+			case Ref:
+				d.Ref = string(j)
+			}
+			s.DependsOn = append(s.DependsOn, d)
 		}
 	}
 }

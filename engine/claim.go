@@ -35,6 +35,7 @@ func (e *Engine) Claim(ctx context.Context, r gq.ClaimRequest) ([]gq.Job, error)
 		return nil, fmt.Errorf("claim for worker %.80q: %w", r.Worker, err)
 	}
 	if len(jobs) > 0 {
+		e.addInputs(ctx, jobs)
 		e.clock.observe(jobs[0].State.Lease.HeartbeatAt)
 		e.workers.got(c.Worker, jobs)
 	}

@@ -206,6 +206,7 @@ func (e *Engine) Replay(ctx context.Context, id gq.JobID) (gq.SubmitResult, erro
 	if again.Unique.IsZero() || len(again.Unique.Fields) > 0 {
 		again.Key = gq.IdempotencyKey{} // of fields it is computed again
 	}
+	again.Workflow, again.Ref, again.Gate = gq.WorkflowID{}, "", 0 // RetryWorkflow replays within a workflow
 	again.Metadata = job.Metadata
 	again.Metadata.Tags = maps.Clone(job.Metadata.Tags)
 	out, err := e.submit(ctx, again, e.fill)

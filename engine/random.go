@@ -30,13 +30,15 @@ func newSource(from rand.Source) source {
 func (s source) mint() bool { return !s.given }
 
 // jobID returns a new id.
-func (s source) jobID() gq.JobID {
-	var b [16]byte
+func (s source) jobID() gq.JobID { return machine.NewJobID(s.bytes()) }
+
+// bytes returns random bytes.
+func (s source) bytes() (b [16]byte) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	binary.BigEndian.PutUint64(b[:8], s.from.Uint64())
 	binary.BigEndian.PutUint64(b[8:], s.from.Uint64())
-	return machine.NewJobID(b)
+	return b
 }
 
 // unit returns a uniform random number in [0,1).

@@ -187,7 +187,7 @@ func (e *Engine) SubmitGraph(ctx context.Context, drafts []gq.GraphJob) ([]gq.Su
 }
 
 func (e *Engine) submitGraph(ctx context.Context, into store.Writer, drafts []gq.GraphJob) ([]gq.SubmitResult, error) {
-	jobs, err := e.resolve(ctx, drafts)
+	jobs, err := e.resolve(ctx, drafts, gq.WorkflowID{})
 	if err != nil {
 		return nil, err
 	}
@@ -205,8 +205,9 @@ func (e *Engine) submitGraph(ctx context.Context, into store.Writer, drafts []gq
 	return out, nil
 }
 
-// resolve turns references between drafts into dependencies between jobs.
-func (e *Engine) resolve(ctx context.Context, drafts []gq.GraphJob) ([]gq.Spec, error) {
+// resolve turns references between drafts into dependencies between jobs. They become parts of
+// a workflow if there is one.
+func (e *Engine) resolve(ctx context.Context, drafts []gq.GraphJob, in gq.WorkflowID) ([]gq.Spec, error) {
 	var faults []gq.Fault
 	fault := func(i int, field, format string, args ...any) {
 		faults = append(faults, gq.Fault{Field: fmt.Sprintf("jobs[%d].%s", i, field), Problem: fmt.Sprintf(format, args...)})
@@ -223,8 +224,18 @@ func (e *Engine) resolve(ctx context.Context, drafts []gq.GraphJob) ([]gq.Spec, 
 		} else {
 			byRef[d.Ref] = i
 		}
+		given := d.Spec
+		if !in.IsZero() {
+			given.Gate = 0
+		} else if d.Final != 0 {
+			fault(i, "final", "only a workflow has final jobs")
+		}
 		var err error
-		if jobs[i], err = e.accept(ctx, d.Spec, d.Needs); err != nil {
+		jobs[i], err = e.accept(ctx, given, d.Needs)
+		if !in.IsZero() {
+			jobs[i].Workflow, jobs[i].Ref, jobs[i].Gate = in, d.Ref, d.Spec.Gate
+		}
+		if err != nil {
 			if errs.KindOf(err) != gq.KindInvalid {
 				return nil, err
 			}
@@ -247,7 +258,7 @@ func (e *Engine) resolve(ctx context.Context, drafts []gq.GraphJob) ([]gq.Spec, 
 			all = append(all, gq.Dependency{Kind: n.Kind, Job: jobs[other].ID})
 		}
 		jobs[i].DependsOn = all
-		nodes[i] = machine.Node{ID: jobs[i].ID, Priority: jobs[i].Metadata.Priority, Dependencies: all}
+		nodes[i] = machine.Node{ID: jobs[i].ID, Priority: jobs[i].Metadata.Priority, Dependencies: all, Workflow: !jobs[i].Workflow.IsZero()}
 	}
 	// The store checks dependencies on existing jobs; assume here that they exist.
 	_, err := machine.CheckGraph(nodes, func(gq.JobID) (machine.Ancestor, bool) { return machine.Ancestor{}, true })
@@ -325,6 +336,9 @@ func (e *Engine) fill(ctx context.Context, s gq.Spec, needs []gq.Dependency) (gq
 	}
 	s.ID = e.random.jobID()
 	faults := append(unnamed, e.unregistered("policy", &s.Policy)...)
+	if !s.Workflow.IsZero() || s.Ref != "" || s.Gate != 0 {
+		faults = append(faults, gq.Fault{Field: "workflow", Problem: "is set by SubmitWorkflow and AddToWorkflow; use one of them"})
+	}
 	if chosen {
 		faults = append(faults, gq.Fault{Field: "id", Problem: "is assigned by the queue"})
 	}

@@ -60,6 +60,15 @@ func (t *Tx) SubmitGraph(ctx context.Context, drafts []gq.GraphJob) ([]gq.Submit
 	return out, nil
 }
 
+// SubmitWorkflow is [Engine.SubmitWorkflow].
+func (t *Tx) SubmitWorkflow(ctx context.Context, f *gq.Flow) (gq.WorkflowID, error) {
+	id, err := t.e.submitWorkflow(ctx, t.into, f)
+	if err != nil {
+		return id, fmt.Errorf("submit workflow: %w", err)
+	}
+	return id, nil
+}
+
 // Settle is [Engine.Settle].
 func (t *Tx) Settle(ctx context.Context, outcomes []gq.Outcome) ([]gq.LeaseResult, error) {
 	return t.e.settleInto(ctx, t.into, outcomes)

@@ -168,13 +168,7 @@ func orRoot(field string) string {
 
 // encode returns the stored form of a result.
 func encode(v any) ([]byte, error) {
-	switch v := v.(type) {
-	case []byte:
-		return v, nil
-	case json.RawMessage:
-		return v, nil
-	}
-	data, err := json.Marshal(v)
+	data, err := gq.Encode(v)
 	if err != nil {
 		return nil, &gq.PermanentError{Message: "encode the result", Cause: err, Code: "invalid_result"}
 	}

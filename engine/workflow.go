@@ -1,0 +1,350 @@
+package engine
+
+import (
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/internal/errs"
+	"github.com/gopherqueue/gq/machine"
+	"github.com/gopherqueue/gq/store"
+)
+
+// kindWorkflow is the kind of the documents that record workflows.
+const kindWorkflow = "workflow"
+
+// flowRecord is the document of a workflow. What happens to its jobs is not in it.
+type flowRecord struct {
+	Name        string      `json:"name,omitempty"`
+	Created     time.Time   `json:"created"`
+	Fingerprint uint64      `json:"fingerprint,omitempty"` // of the submission, to recognise a repeated one
+	Queues      []string    `json:"queues"`                // of all jobs, for the check of access
+	Jobs        []recordJob `json:"jobs"`
+}
+
+type recordJob struct {
+	Ref   string   `json:"r"`
+	ID    gq.JobID `json:"j"`
+	Final gq.Final `json:"f,omitzero"`
+}
+
+// docName is the name of a workflow's document: its id with every hexadecimal digit d replaced
+// by 15-d, so that a store lists the newest first.
+func docName(id gq.WorkflowID) string {
+	for i := range id {
+		id[i] = ^id[i]
+	}
+	return id.String()
+}
+
+func workflowOf(name string) (id gq.WorkflowID, ok bool) {
+	raw, ok := gq.LeaseID(name).UUID()
+	for i := range raw {
+		id[i] = ^raw[i]
+	}
+	return id, ok && id.Valid()
+}
+
+// SubmitWorkflow stores the jobs of a workflow and its record in one commit. If the flow has an
+// id and a workflow with it exists, it returns the id; if that one was submitted with other
+// jobs, also [gq.ErrKeyReused].
+//
+// Errors: [gq.ErrInvalid] with every fault, [gq.ErrQueueFull], [gq.ErrDiskFull],
+// [gq.ErrTimeout].
+func (e *Engine) SubmitWorkflow(ctx context.Context, f *gq.Flow) (gq.WorkflowID, error) {
+	c, ok := e.store.(store.Changer)
+	if !ok {
+		return gq.WorkflowID{}, errNoWorkflows
+	}
+	ctx, explain, cancel := e.limited(ctx)
+	defer cancel()
+	id, err := e.submitWorkflow(ctx, c, f)
+	if err != nil {
+		return id, fmt.Errorf("submit workflow: %w", explain(err))
+	}
+	return id, nil
+}
+
+var errNoWorkflows = gq.ErrInvalid.Errorf("this store cannot change documents and jobs together, so it has no workflows")
+
+func (e *Engine) submitWorkflow(ctx context.Context, into store.Changer, f *gq.Flow) (gq.WorkflowID, error) {
+	id := f.ID
+	if id.IsZero() {
+		id = machine.NewWorkflowID(e.Now(), e.random.bytes())
+	}
+	if faults := append(errs.FaultsOf(f.Check()), checkFlow(id, f)...); len(faults) > 0 {
+		return gq.WorkflowID{}, &gq.InvalidError{Faults: faults}
+	}
+	jobs, err := e.resolveFlow(ctx, id, f, nil)
+	if err != nil {
+		return gq.WorkflowID{}, err
+	}
+	r := flowRecord{Name: f.Name, Created: e.Now().UTC(), Fingerprint: flowPrint(f)}
+	r.add(jobs, f)
+	doc, err := r.encode(id, 0)
+	if err != nil {
+		return gq.WorkflowID{}, err
+	}
+	_, err = into.Change(ctx, store.Change{Docs: []store.Doc{doc}, Insert: jobs})
+	if errors.Is(err, gq.ErrConflict) && !f.ID.IsZero() {
+		old, _, readErr := e.readWorkflow(ctx, id)
+		switch {
+		case readErr != nil:
+			return id, readErr
+		case old.Fingerprint != r.Fingerprint:
+			return id, fmt.Errorf("workflow %s: %w", id, gq.ErrKeyReused)
+		}
+		return id, nil
+	}
+	return id, inserting(err)
+}
+
+// inserting removes what a change says of an error of its jobs.
+func inserting(err error) error {
+	if c, ok := errors.AsType[*store.ChangeError](err); ok {
+		return c.Err
+	}
+	return err
+}
+
+// checkFlow lists what is wrong with a flow, except what is wrong with its single jobs.
+func checkFlow(id gq.WorkflowID, f *gq.Flow) (faults []gq.Fault) {
+	if !id.Valid() {
+		faults = append(faults, gq.Fault{Field: "id", Problem: "must be a version 7 UUID, or empty"})
+	}
+	if f.Name != "" {
+		faults = append(faults, errs.FaultsOf(machine.CheckName("name", f.Name))...)
+	}
+	others := 0
+	for i := range f.Jobs {
+		at := fmt.Sprintf("jobs[%d].", i)
+		j := &f.Jobs[i]
+		switch {
+		case !j.Final.Valid():
+			faults = append(faults, gq.Fault{Field: at + "final", Problem: "must be EITHER, SUCCESS, FAILURE or nothing"})
+		case j.Final == 0:
+			others++
+		case len(j.Needs) > 0 || len(j.Spec.DependsOn) > 0:
+			faults = append(faults, gq.Fault{Field: at + "needs", Problem: "a final job waits for all others; remove its dependencies"})
+		case j.Spec.Gate != 0:
+			faults = append(faults, gq.Fault{Field: at + "gate", Problem: "a final job cannot wait for a signal; add the signal as a job of its own"})
+		}
+		if j.Ref == "" {
+			faults = append(faults, gq.Fault{Field: at + "ref", Problem: "is missing; every job of a workflow has a name"})
+		}
+	}
+	if len(f.Jobs) > 0 && others == 0 {
+		faults = append(faults, gq.Fault{Field: "jobs", Problem: "a workflow needs at least one job that is not final"})
+	}
+	return faults
+}
+
+// resolveFlow returns the specs of a flow's jobs. known has the ids of the jobs that the
+// workflow already has.
+func (e *Engine) resolveFlow(ctx context.Context, id gq.WorkflowID, f *gq.Flow, known map[string]gq.JobID) ([]gq.Spec, error) {
+	drafts := slices.Clone(f.Jobs)
+	for i := range drafts {
+		d := &drafts[i]
+		d.Needs = slices.Clone(d.Needs)
+		d.Spec.DependsOn = slices.Clone(d.Spec.DependsOn)
+		if d.Final != 0 {
+			kind, gate := machine.FinalDependency(d.Final)
+			d.Spec.Gate = gate
+			for k := range f.Jobs {
+				if f.Jobs[k].Final == 0 {
+					d.Needs = append(d.Needs, gq.Dependency{Kind: kind, Ref: f.Jobs[k].Ref})
+				}
+			}
+			continue
+		}
+		d.Needs = slices.DeleteFunc(d.Needs, func(n gq.Dependency) bool {
+			other, ok := known[n.Ref]
+			if ok {
+				d.Spec.DependsOn = append(d.Spec.DependsOn, gq.Dependency{Kind: n.Kind, Job: other})
+			}
+			return ok
+		})
+	}
+	return e.resolve(ctx, drafts, id)
+}
+
+func (r *flowRecord) add(jobs []gq.Spec, f *gq.Flow) {
+	for i := range jobs {
+		r.Jobs = append(r.Jobs, recordJob{Ref: f.Jobs[i].Ref, ID: jobs[i].ID, Final: f.Jobs[i].Final})
+		if !slices.Contains(r.Queues, jobs[i].Queue) {
+			r.Queues = append(r.Queues, jobs[i].Queue)
+		}
+	}
+}
+
+// ids returns the id of each job by its name.
+func (r *flowRecord) ids() map[string]gq.JobID {
+	ids := make(map[string]gq.JobID, len(r.Jobs))
+	for _, j := range r.Jobs {
+		ids[j.Ref] = j.ID
+	}
+	return ids
+}
+
+func (r *flowRecord) encode(id gq.WorkflowID, version uint64) (store.Doc, error) {
+	data, err := json.Marshal(r)
+	if err == nil && len(data) > store.MaxDocBytes {
+		err = &gq.InvalidError{Faults: []gq.Fault{{
+			Field: "jobs", Problem: fmt.Sprintf("the record of the workflow has %d bytes, more than %d; use shorter references or fewer jobs", len(data), store.MaxDocBytes),
+		}}}
+	}
+	return store.Doc{Kind: kindWorkflow, Name: docName(id), Version: version, Data: data}, err
+}
+
+// flowPrint distinguishes submissions with the same id.
+func flowPrint(f *gq.Flow) uint64 {
+	var sum uint64
+	for i := range f.Jobs {
+		j := &f.Jobs[i]
+		s := j.Spec
+		s.Overrides = gq.Spec{}.Overrides
+		one := fingerprint(s, j.Spec.Overrides.Over(s.Policy), append([]gq.Dependency{{Kind: gq.DependencyKind(j.Final), Ref: j.Ref}}, j.Needs...))
+		sum = sum*1099511628211 ^ one
+	}
+	return fingerprint(gq.Spec{Type: f.Name, Payload: gq.Payload{Data: binary.BigEndian.AppendUint64(nil, sum)}}, gq.Policy{}, nil)
+}
+
+// readWorkflow reads a record and asks whether the caller may see it.
+func (e *Engine) readWorkflow(ctx context.Context, id gq.WorkflowID) (r flowRecord, version uint64, err error) {
+	doc, err := e.store.Doc(ctx, kindWorkflow, docName(id))
+	if errors.Is(err, gq.ErrNotFound) {
+		return r, 0, gq.ErrNotFound.Errorf("workflow %s not found", id)
+	}
+	if err != nil {
+		return r, 0, err
+	}
+	if err := json.Unmarshal(doc.Data, &r); err != nil {
+		return r, 0, fmt.Errorf("workflow %s: %w: %w", id, gq.ErrCorrupt, err)
+	}
+	for _, queue := range r.Queues {
+		if err := authorize(ctx, queue); err != nil {
+			return r, 0, err
+		}
+	}
+	return r, doc.Version, nil
+}
+
+// Workflow returns a workflow with the current states of its jobs.
+func (e *Engine) Workflow(ctx context.Context, id gq.WorkflowID) (gq.Workflow, error) {
+	r, _, err := e.readWorkflow(ctx, id)
+	if err != nil {
+		return gq.Workflow{}, workflowError("get", id, err)
+	}
+	w, err := e.load(ctx, id, &r)
+	if err != nil {
+		return gq.Workflow{}, workflowError("get", id, err)
+	}
+	return w, nil
+}
+
+// workflowError returns the error of a call about a workflow.
+func workflowError(verb string, id gq.WorkflowID, err error) error {
+	if refused, ok := unwrapRefusal(err); ok {
+		return refused
+	}
+	if errors.Is(err, gq.ErrNotFound) || errors.Is(err, gq.ErrIllegalMove) {
+		return err // names the workflow
+	}
+	return fmt.Errorf("%s workflow %s: %w", verb, id, err)
+}
+
+// load reads the jobs of a workflow.
+func (e *Engine) load(ctx context.Context, id gq.WorkflowID, r *flowRecord) (gq.Workflow, error) {
+	w := gq.Workflow{ID: id, Name: r.Name, Created: r.Created, Jobs: make([]gq.WorkflowJob, len(r.Jobs))}
+	var states []*gq.State
+	for from := 0; from < len(r.Jobs); from += store.MaxPage {
+		some := r.Jobs[from:min(from+store.MaxPage, len(r.Jobs))]
+		refs := make([]store.Ref, len(some))
+		for i := range some {
+			refs[i].Job = some[i].ID
+		}
+		found, err := e.store.Get(ctx, refs, 0)
+		if err != nil {
+			return w, err
+		}
+		for i := range found {
+			j := &w.Jobs[from+i]
+			j.Ref, j.ID, j.Final = some[i].Ref, some[i].ID, some[i].Final
+			switch {
+			case errors.Is(found[i].Err, gq.ErrNotFound): // removed by retention
+			case found[i].Err != nil:
+				return w, found[i].Err
+			default:
+				j.Job = found[i].Job
+				states = append(states, &j.Job.State)
+			}
+		}
+	}
+	if len(states) == 0 {
+		return w, gq.ErrNotFound.Errorf("workflow %s not found: retention has removed its jobs", id)
+	}
+	w.Status = machine.WorkflowStatus(states)
+	return w, nil
+}
+
+// Limits of a page of workflows.
+const (
+	defaultWorkflows = 20
+	maxWorkflows     = 100
+)
+
+// Workflows lists workflows, newest first. It leaves out those that the caller may not see, and
+// those whose jobs retention has removed.
+func (e *Engine) Workflows(ctx context.Context, q gq.WorkflowQuery) (page gq.WorkflowPage, err error) {
+	var faults []gq.Fault
+	if q.Limit == 0 {
+		q.Limit = defaultWorkflows
+	}
+	if q.Limit < 1 || q.Limit > maxWorkflows {
+		faults = append(faults, gq.Fault{Field: "limit", Problem: fmt.Sprintf("%d is not between 1 and %d", q.Limit, maxWorkflows)})
+	}
+	for i, s := range q.Statuses {
+		if !s.Valid() {
+			faults = append(faults, gq.Fault{Field: fmt.Sprintf("statuses[%d]", i), Problem: "must be one of RUNNING, SUCCEEDED, FAILED, CANCELLED"})
+		}
+	}
+	if _, ok := workflowOf(q.Cursor); q.Cursor != "" && !ok {
+		faults = append(faults, gq.Fault{Field: "cursor", Problem: "is not one that a list has returned"})
+	}
+	if len(faults) > 0 {
+		return page, fmt.Errorf("list workflows: %w", &gq.InvalidError{Faults: faults})
+	}
+	docs, err := e.store.Docs(ctx, kindWorkflow, q.Cursor, q.Limit)
+	if err != nil {
+		return page, fmt.Errorf("list workflows: %w", err)
+	}
+	if len(docs) == q.Limit {
+		page.Next = docs[len(docs)-1].Name
+	}
+	for _, doc := range docs {
+		id, ok := workflowOf(doc.Name)
+		var r flowRecord
+		if err := json.Unmarshal(doc.Data, &r); err != nil || !ok {
+			return page, fmt.Errorf("list workflows: document %s: %w", doc.Name, gq.ErrCorrupt)
+		}
+		if slices.ContainsFunc(r.Queues, func(queue string) bool { return authorize(ctx, queue) != nil }) {
+			continue
+		}
+		w, err := e.load(ctx, id, &r)
+		if errors.Is(err, gq.ErrNotFound) {
+			continue
+		}
+		if err != nil {
+			return page, fmt.Errorf("list workflows: %w", err)
+		}
+		if len(q.Statuses) == 0 || slices.Contains(q.Statuses, w.Status) {
+			page.Workflows = append(page.Workflows, w)
+		}
+	}
+	return page, nil
+}
