@@ -66,6 +66,7 @@ type Client struct {
 	workers   pb.WorkersServiceClient
 	queues    pb.QueuesServiceClient
 	schedules pb.SchedulesServiceClient
+	flows     pb.WorkflowsServiceClient
 	events    pb.EventsServiceClient
 	work      workLink
 
@@ -138,7 +139,7 @@ func New(address string, o Options) (*Client, error) {
 	c := &Client{
 		address: address, options: o, conn: conn,
 		jobs: pb.NewJobsServiceClient(conn), workers: pb.NewWorkersServiceClient(conn),
-		queues: pb.NewQueuesServiceClient(conn), schedules: pb.NewSchedulesServiceClient(conn),
+		queues: pb.NewQueuesServiceClient(conn), schedules: pb.NewSchedulesServiceClient(conn), flows: pb.NewWorkflowsServiceClient(conn),
 		events: pb.NewEventsServiceClient(conn),
 	}
 	c.life, c.die = context.WithCancel(context.Background())

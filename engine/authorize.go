@@ -17,8 +17,10 @@ type authorizeKey struct{}
 // job or lease that does not exist.
 //
 // It works for calls that name jobs or leases: Get, ByLease, Wait, Explain, History,
-// UpdateMetadata, Cancel, Replay, Edit, Purge, Advance, and those of lease holders. Submissions
-// call it for existing jobs that they replace or postpone. Other calls ignore it. allow may be called more than once and by several goroutines.
+// UpdateMetadata, Cancel, Replay, Edit, Purge, Advance, those of lease holders, and those about
+// workflows, for the queue of each of their jobs. Submissions call it for existing jobs that
+// they replace or postpone. Other calls ignore it. allow may be called more than once and by
+// several goroutines.
 func WithAuthorize(ctx context.Context, allow func(queue string) error) context.Context {
 	return context.WithValue(ctx, authorizeKey{}, allow)
 }

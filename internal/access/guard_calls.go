@@ -54,6 +54,15 @@ func (g *Guard) Cancel(ctx context.Context, id gq.JobID, reason string) (gq.Stat
 	return g.engine.Cancel(ctx, id, reason)
 }
 
+// CancelWorkflow needs submit on the workflow.
+func (g *Guard) CancelWorkflow(ctx context.Context, id gq.WorkflowID, reason string) (gq.CancelReport, error) {
+	ctx, err := g.asking(ctx, Submit)
+	if err != nil {
+		return gq.CancelReport{}, err
+	}
+	return g.engine.CancelWorkflow(ctx, id, reason)
+}
+
 // CatchUp needs any scope on any queue.
 func (g *Guard) CatchUp(ctx context.Context) error {
 	if _, err := g.enter(ctx, all); err != nil {
@@ -207,6 +216,15 @@ func (g *Guard) Resume(ctx context.Context, queue string) (gq.Queue, error) {
 	return g.engine.Resume(ctx, queue)
 }
 
+// RetryWorkflow needs submit on the workflow.
+func (g *Guard) RetryWorkflow(ctx context.Context, id gq.WorkflowID) (gq.Workflow, error) {
+	ctx, err := g.asking(ctx, Submit)
+	if err != nil {
+		return gq.Workflow{}, err
+	}
+	return g.engine.RetryWorkflow(ctx, id)
+}
+
 // Sample needs read on all queues.
 func (g *Guard) Sample(ctx context.Context, pool string) error {
 	if err := g.onAll(ctx, Read); err != nil {
@@ -221,6 +239,15 @@ func (g *Guard) Samples(ctx context.Context, pool string, from time.Time) ([]mac
 		return nil, err
 	}
 	return g.engine.Samples(ctx, pool, from)
+}
+
+// Signal needs submit on the workflow.
+func (g *Guard) Signal(ctx context.Context, id gq.WorkflowID, name string, value any) (gq.State, error) {
+	ctx, err := g.asking(ctx, Submit)
+	if err != nil {
+		return gq.State{}, err
+	}
+	return g.engine.Signal(ctx, id, name, value)
 }
 
 // Start needs work on the job.
@@ -239,4 +266,13 @@ func (g *Guard) UpdateMetadata(ctx context.Context, id gq.JobID, p gq.MetadataPa
 		return gq.Job{}, err
 	}
 	return g.engine.UpdateMetadata(ctx, id, p)
+}
+
+// Workflow needs read on the workflow.
+func (g *Guard) Workflow(ctx context.Context, id gq.WorkflowID) (gq.Workflow, error) {
+	ctx, err := g.asking(ctx, Read)
+	if err != nil {
+		return gq.Workflow{}, err
+	}
+	return g.engine.Workflow(ctx, id)
 }

@@ -4,6 +4,7 @@
 //
 //	//gq:needs submit on the job         the job that the first parameter names by id or lease
 //	//gq:needs admin on the queue        the queue that the first parameter names
+//	//gq:needs read on the workflow      the queues of all jobs of the workflow that it names
 //	//gq:needs read on all queues
 //	//gq:needs read on any queue
 //
@@ -86,7 +87,7 @@ func generate(root string) ([]byte, error) {
 	return format.Source(out.Bytes())
 }
 
-var directive = regexp.MustCompile(`^//gq:needs ((?:any|read|submit|work|admin)(?: or (?:read|submit|work|admin))*) on (the job|the queue|all queues|any queue)$`)
+var directive = regexp.MustCompile(`^//gq:needs ((?:any|read|submit|work|admin)(?: or (?:read|submit|work|admin))*) on (the job|the queue|the workflow|all queues|any queue)$`)
 
 // callsOf finds the methods with a directive in the interfaces of a file.
 func callsOf(tree *ast.File) (calls []call, err error) {
@@ -156,13 +157,13 @@ func (c call) write(w *bytes.Buffer, files *token.FileSet) error {
 		results = append(results, typ)
 		zeros = append(zeros, zero(typ))
 	}
-	if len(arguments) < 2 && (c.object == "the job" || c.object == "the queue") {
+	if len(arguments) < 2 && (c.object == "the job" || c.object == "the queue" || c.object == "the workflow") {
 		return fmt.Errorf("has no parameter that names %s", c.object)
 	}
 	zeros[len(zeros)-1] = "err"
 	var check string
 	switch c.object {
-	case "the job":
+	case "the job", "the workflow":
 		check = fmt.Sprintf("ctx, err := g.asking(ctx, %s)\nif err != nil", c.scopes)
 	case "the queue":
 		check = fmt.Sprintf("if err := g.onQueue(ctx, %s, %s); err != nil", c.scopes, arguments[1])

@@ -67,6 +67,10 @@ type Job struct {
 	Unique           *Unique           `json:"unique,omitempty"`
 	Replaces         gq.JobID          `json:"replaces,omitzero" doc:"The waiting job whose place this one took."`
 	ReplacedBy       gq.JobID          `json:"replaced_by,omitzero" doc:"The job that took its place."`
+	Workflow         gq.WorkflowID     `json:"workflow,omitzero" doc:"The workflow that it is a part of."`
+	Ref              string            `json:"ref,omitzero" doc:"Its name in the workflow."`
+	Gate             gq.Gate           `json:"gate,omitzero" doc:"What it waits for there besides its dependencies: SIGNAL or FAILURE."`
+	Inputs           []Input           `json:"inputs,omitempty" doc:"With a claim: the results of the jobs of the workflow that it depends on."`
 	Policy           *Policy           `json:"policy,omitempty" doc:"Its preset, and what differs from that; what is absent is as in the preset."`
 
 	Sequence         uint64          `json:"sequence,omitzero" doc:"Order of submission."`
@@ -138,6 +142,7 @@ func JobOf(j *gq.Job) Job {
 	out.Requester, out.Tier, out.MaxFee = s.Requester, s.Tier, s.MaxFee
 	out.Attributes, out.ReplayOf = s.Attributes, s.ReplayOf
 	out.Unique, out.Replaces = uniqueOf(&s.Unique), s.Replaces
+	out.Workflow, out.Ref, out.Gate, out.Inputs = s.Workflow, s.Ref, s.Gate, inputsOf(j.Inputs)
 
 	m := &j.Metadata
 	if m.Priority.Valid() {

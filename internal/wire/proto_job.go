@@ -51,6 +51,7 @@ func fillSpec(out *pb.Spec, metadata *pb.Metadata, s *gq.Spec) *pb.Spec {
 	out.Attributes = s.Attributes
 	out.ReplayOf = protoID(s.ReplayOf)
 	out.Unique, out.Replaces = protoUnique(&s.Unique), protoID(s.Replaces)
+	out.WorkflowId, out.Ref, out.Gate = protoWorkflow(s.Workflow), s.Ref, pb.Gate(s.Gate)
 	if m := &s.Metadata; !emptyMetadata(m) {
 		if metadata == nil {
 			metadata = new(pb.Metadata)
@@ -94,6 +95,9 @@ func (r *protoReader) spec(at string, m *pb.Spec, base gq.Policy) gq.Spec {
 		ReplayOf:   r.id(at, "replay_of", m.GetReplayOf()),
 		Unique:     r.unique(at+"unique.", m.GetUnique()),
 		Replaces:   r.id(at, "replaces", m.GetReplaces()),
+		Workflow:   r.workflow(at, "workflow_id", m.GetWorkflowId()),
+		Ref:        m.GetRef(),
+		Gate:       readEnum(r, at, "gate", m.GetGate(), gq.GateSignalled),
 		Metadata:   r.metadata(at, m.GetMetadata()),
 	}
 	if p := m.GetPolicy(); p != nil {
@@ -145,7 +149,7 @@ type jobMessage struct {
 func (m *jobMessage) fill(j *gq.Job) *pb.Job {
 	out := &m.job
 	out.State, out.Spec = m.state.fill(&j.State, &j.Spec.Policy), fillSpec(&m.spec, &m.metadata, &j.Spec)
-	out.Result, out.Checkpoint = j.Result, j.Checkpoint
+	out.Result, out.Checkpoint, out.Inputs = j.Result, j.Checkpoint, protoInputs(j.Inputs)
 	out.Spec.Id = ""
 	if j.Spec.Policy.Preset == gq.PresetJobModel && j.Spec.Policy.IsPreset() {
 		out.Spec.Policy = nil
@@ -172,7 +176,7 @@ func JobFromProto(m *pb.Job) (gq.Job, error) {
 func (r *protoReader) jobOf(at string, m *pb.Job) gq.Job {
 	j := gq.Job{
 		Spec:  r.spec(at+"spec.", m.GetSpec(), machine.DefaultPolicy()),
-		State: r.state(at+"state.", m.GetState()), Result: m.GetResult(), Checkpoint: m.GetCheckpoint(),
+		State: r.state(at+"state.", m.GetState()), Result: m.GetResult(), Checkpoint: m.GetCheckpoint(), Inputs: r.inputs(at, m.GetInputs()),
 	}
 	j.Spec.ID = j.State.ID
 	if m.GetSpec().GetPolicy() == nil {
@@ -253,6 +257,7 @@ func fillState(out *pb.State, lease *pb.Lease, s *gq.State, beside *gq.Policy) *
 	out.Losses = int64(s.Losses)
 	out.Waits = int64(s.Waits)
 	out.AnyOpen = s.AnyOpen
+	out.Gate = pb.Gate(s.Gate)
 	out.Depth = int64(s.Depth)
 	out.CreatedAtNs = nanos(s.CreatedAt)
 	out.UpdatedAtNs = nanos(s.UpdatedAt)
@@ -334,6 +339,7 @@ func (r *protoReader) state(at string, m *pb.State) gq.State {
 		Depth:           r.int(at, "depth", m.GetDepth()),
 		Waits:           r.int(at, "waits", m.GetWaits()),
 		AnyOpen:         m.GetAnyOpen(),
+		Gate:            readEnum(r, at, "gate", m.GetGate(), gq.GateSignalled),
 		Attempt:         r.int(at, "attempt", m.GetAttempt()),
 		Bound:           r.int(at, "bound", m.GetBound()),
 		Faults:          r.int(at, "faults", m.GetFaults()),

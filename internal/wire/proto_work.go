@@ -82,7 +82,7 @@ func protoSpecs(specs []gq.Spec) []*pb.Spec {
 
 // ProtoDraft encodes a job of a graph.
 func ProtoDraft(d *gq.GraphJob) *pb.Draft {
-	m := &pb.Draft{Spec: ProtoSpec(&d.Spec), Ref: d.Ref}
+	m := &pb.Draft{Spec: ProtoSpec(&d.Spec), Ref: d.Ref, Final: pb.Final(d.Final)}
 	for _, n := range d.Needs {
 		m.Needs = append(m.Needs, &pb.Need{Kind: pb.DependencyKind(n.Kind), Ref: n.Ref})
 	}
@@ -97,7 +97,7 @@ func (b Bases) Draft(m *pb.Draft) (gq.GraphJob, error) {
 	}
 	var r protoReader
 	r.nested("", err)
-	d := gq.GraphJob{Spec: spec, Ref: m.GetRef()}
+	d := gq.GraphJob{Spec: spec, Ref: m.GetRef(), Final: readEnum(&r, "", "final", m.GetFinal(), gq.OnFailure)}
 	if len(m.GetNeeds()) > 0 {
 		d.Needs = make([]gq.Dependency, len(m.GetNeeds()))
 	}

@@ -502,9 +502,10 @@ func (x *SubmitGraphResponse) GetSubmitted() []*Submitted {
 // Draft is a job of a graph.
 type Draft struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Spec          *Spec                  `protobuf:"bytes,1,opt,name=spec,proto3" json:"spec,omitempty"`   // depends_on names jobs that exist
-	Ref           string                 `protobuf:"bytes,2,opt,name=ref,proto3" json:"ref,omitempty"`     // what the other drafts call it
-	Needs         []*Need                `protobuf:"bytes,3,rep,name=needs,proto3" json:"needs,omitempty"` // other drafts that it depends on
+	Spec          *Spec                  `protobuf:"bytes,1,opt,name=spec,proto3" json:"spec,omitempty"`                               // depends_on names jobs that exist
+	Ref           string                 `protobuf:"bytes,2,opt,name=ref,proto3" json:"ref,omitempty"`                                 // what the other drafts call it
+	Needs         []*Need                `protobuf:"bytes,3,rep,name=needs,proto3" json:"needs,omitempty"`                             // other drafts that it depends on
+	Final         Final                  `protobuf:"varint,70,opt,name=final,proto3,enum=gopherqueue.v1.Final" json:"final,omitempty"` // only in a workflow: it waits for all others
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -558,6 +559,13 @@ func (x *Draft) GetNeeds() []*Need {
 		return x.Needs
 	}
 	return nil
+}
+
+func (x *Draft) GetFinal() Final {
+	if x != nil {
+		return x.Final
+	}
+	return Final_FINAL_UNSPECIFIED
 }
 
 type Need struct {
@@ -2254,11 +2262,12 @@ const file_gopherqueue_v1_jobs_service_proto_rawDesc = "" +
 	"\x12SubmitGraphRequest\x12-\n" +
 	"\x06drafts\x18\x01 \x03(\v2\x15.gopherqueue.v1.DraftR\x06drafts\"N\n" +
 	"\x13SubmitGraphResponse\x127\n" +
-	"\tsubmitted\x18\x01 \x03(\v2\x19.gopherqueue.v1.SubmittedR\tsubmitted\"o\n" +
+	"\tsubmitted\x18\x01 \x03(\v2\x19.gopherqueue.v1.SubmittedR\tsubmitted\"\x9c\x01\n" +
 	"\x05Draft\x12(\n" +
 	"\x04spec\x18\x01 \x01(\v2\x14.gopherqueue.v1.SpecR\x04spec\x12\x10\n" +
 	"\x03ref\x18\x02 \x01(\tR\x03ref\x12*\n" +
-	"\x05needs\x18\x03 \x03(\v2\x14.gopherqueue.v1.NeedR\x05needs\"L\n" +
+	"\x05needs\x18\x03 \x03(\v2\x14.gopherqueue.v1.NeedR\x05needs\x12+\n" +
+	"\x05final\x18F \x01(\x0e2\x15.gopherqueue.v1.FinalR\x05final\"L\n" +
 	"\x04Need\x122\n" +
 	"\x04kind\x18\x01 \x01(\x0e2\x1e.gopherqueue.v1.DependencyKindR\x04kind\x12\x10\n" +
 	"\x03ref\x18\x02 \x01(\tR\x03ref\"\x89\x01\n" +
@@ -2515,15 +2524,16 @@ var file_gopherqueue_v1_jobs_service_proto_goTypes = []any{
 	(*Spec)(nil),                  // 39: gopherqueue.v1.Spec
 	(*State)(nil),                 // 40: gopherqueue.v1.State
 	(*Problem)(nil),               // 41: gopherqueue.v1.Problem
-	(DependencyKind)(0),           // 42: gopherqueue.v1.DependencyKind
-	(Status)(0),                   // 43: gopherqueue.v1.Status
-	(*timestamppb.Timestamp)(nil), // 44: google.protobuf.Timestamp
-	(*Job)(nil),                   // 45: gopherqueue.v1.Job
-	(Priority)(0),                 // 46: gopherqueue.v1.Priority
-	(*durationpb.Duration)(nil),   // 47: google.protobuf.Duration
-	(LeaseState)(0),               // 48: gopherqueue.v1.LeaseState
-	(Detail)(0),                   // 49: gopherqueue.v1.Detail
-	(*Failure)(nil),               // 50: gopherqueue.v1.Failure
+	(Final)(0),                    // 42: gopherqueue.v1.Final
+	(DependencyKind)(0),           // 43: gopherqueue.v1.DependencyKind
+	(Status)(0),                   // 44: gopherqueue.v1.Status
+	(*timestamppb.Timestamp)(nil), // 45: google.protobuf.Timestamp
+	(*Job)(nil),                   // 46: gopherqueue.v1.Job
+	(Priority)(0),                 // 47: gopherqueue.v1.Priority
+	(*durationpb.Duration)(nil),   // 48: google.protobuf.Duration
+	(LeaseState)(0),               // 49: gopherqueue.v1.LeaseState
+	(Detail)(0),                   // 50: gopherqueue.v1.Detail
+	(*Failure)(nil),               // 51: gopherqueue.v1.Failure
 }
 var file_gopherqueue_v1_jobs_service_proto_depIdxs = []int32{
 	39, // 0: gopherqueue.v1.SubmitRequest.spec:type_name -> gopherqueue.v1.Spec
@@ -2535,76 +2545,77 @@ var file_gopherqueue_v1_jobs_service_proto_depIdxs = []int32{
 	3,  // 6: gopherqueue.v1.SubmitGraphResponse.submitted:type_name -> gopherqueue.v1.Submitted
 	39, // 7: gopherqueue.v1.Draft.spec:type_name -> gopherqueue.v1.Spec
 	9,  // 8: gopherqueue.v1.Draft.needs:type_name -> gopherqueue.v1.Need
-	42, // 9: gopherqueue.v1.Need.kind:type_name -> gopherqueue.v1.DependencyKind
-	43, // 10: gopherqueue.v1.Query.statuses:type_name -> gopherqueue.v1.Status
-	44, // 11: gopherqueue.v1.Query.created_after:type_name -> google.protobuf.Timestamp
-	44, // 12: gopherqueue.v1.Query.created_before:type_name -> google.protobuf.Timestamp
-	36, // 13: gopherqueue.v1.Query.tags:type_name -> gopherqueue.v1.Query.TagsEntry
-	11, // 14: gopherqueue.v1.ListRequest.query:type_name -> gopherqueue.v1.Query
-	45, // 15: gopherqueue.v1.ListResponse.jobs:type_name -> gopherqueue.v1.Job
-	46, // 16: gopherqueue.v1.UpdateRequest.priority:type_name -> gopherqueue.v1.Priority
-	37, // 17: gopherqueue.v1.UpdateRequest.set_tags:type_name -> gopherqueue.v1.UpdateRequest.SetTagsEntry
-	11, // 18: gopherqueue.v1.CancelWhereRequest.query:type_name -> gopherqueue.v1.Query
-	47, // 19: gopherqueue.v1.WaitRequest.timeout:type_name -> google.protobuf.Duration
-	43, // 20: gopherqueue.v1.Explanation.status:type_name -> gopherqueue.v1.Status
-	22, // 21: gopherqueue.v1.Explanation.reason:type_name -> gopherqueue.v1.Reason
-	22, // 22: gopherqueue.v1.Explanation.also:type_name -> gopherqueue.v1.Reason
-	26, // 23: gopherqueue.v1.Explanation.timeline:type_name -> gopherqueue.v1.Event
-	0,  // 24: gopherqueue.v1.Reason.cause:type_name -> gopherqueue.v1.Cause
-	44, // 25: gopherqueue.v1.Reason.until:type_name -> google.protobuf.Timestamp
-	23, // 26: gopherqueue.v1.Reason.jobs:type_name -> gopherqueue.v1.Related
-	43, // 27: gopherqueue.v1.Related.status:type_name -> gopherqueue.v1.Status
-	42, // 28: gopherqueue.v1.Related.kind:type_name -> gopherqueue.v1.DependencyKind
-	44, // 29: gopherqueue.v1.Related.since:type_name -> google.protobuf.Timestamp
-	26, // 30: gopherqueue.v1.HistoryResponse.events:type_name -> gopherqueue.v1.Event
-	44, // 31: gopherqueue.v1.Event.time:type_name -> google.protobuf.Timestamp
-	1,  // 32: gopherqueue.v1.Event.type:type_name -> gopherqueue.v1.EventType
-	43, // 33: gopherqueue.v1.Event.status:type_name -> gopherqueue.v1.Status
-	48, // 34: gopherqueue.v1.Event.lease_state:type_name -> gopherqueue.v1.LeaseState
-	44, // 35: gopherqueue.v1.Event.until:type_name -> google.protobuf.Timestamp
-	49, // 36: gopherqueue.v1.Event.detail:type_name -> gopherqueue.v1.Detail
-	50, // 37: gopherqueue.v1.Event.failure:type_name -> gopherqueue.v1.Failure
-	29, // 38: gopherqueue.v1.CountResponse.queues:type_name -> gopherqueue.v1.QueueCount
-	38, // 39: gopherqueue.v1.QueueCount.by_status:type_name -> gopherqueue.v1.QueueCount.ByStatusEntry
-	29, // 40: gopherqueue.v1.StatsResponse.queues:type_name -> gopherqueue.v1.QueueCount
-	11, // 41: gopherqueue.v1.PurgeWhereRequest.query:type_name -> gopherqueue.v1.Query
-	2,  // 42: gopherqueue.v1.JobsService.Submit:input_type -> gopherqueue.v1.SubmitRequest
-	4,  // 43: gopherqueue.v1.JobsService.SubmitBatch:input_type -> gopherqueue.v1.SubmitBatchRequest
-	6,  // 44: gopherqueue.v1.JobsService.SubmitGraph:input_type -> gopherqueue.v1.SubmitGraphRequest
-	10, // 45: gopherqueue.v1.JobsService.Get:input_type -> gopherqueue.v1.GetRequest
-	12, // 46: gopherqueue.v1.JobsService.List:input_type -> gopherqueue.v1.ListRequest
-	14, // 47: gopherqueue.v1.JobsService.Update:input_type -> gopherqueue.v1.UpdateRequest
-	15, // 48: gopherqueue.v1.JobsService.Cancel:input_type -> gopherqueue.v1.CancelRequest
-	16, // 49: gopherqueue.v1.JobsService.CancelWhere:input_type -> gopherqueue.v1.CancelWhereRequest
-	18, // 50: gopherqueue.v1.JobsService.Replay:input_type -> gopherqueue.v1.ReplayRequest
-	19, // 51: gopherqueue.v1.JobsService.Wait:input_type -> gopherqueue.v1.WaitRequest
-	20, // 52: gopherqueue.v1.JobsService.Explain:input_type -> gopherqueue.v1.ExplainRequest
-	24, // 53: gopherqueue.v1.JobsService.History:input_type -> gopherqueue.v1.HistoryRequest
-	27, // 54: gopherqueue.v1.JobsService.Count:input_type -> gopherqueue.v1.CountRequest
-	30, // 55: gopherqueue.v1.JobsService.Stats:input_type -> gopherqueue.v1.StatsRequest
-	32, // 56: gopherqueue.v1.JobsService.Purge:input_type -> gopherqueue.v1.PurgeRequest
-	34, // 57: gopherqueue.v1.JobsService.PurgeWhere:input_type -> gopherqueue.v1.PurgeWhereRequest
-	3,  // 58: gopherqueue.v1.JobsService.Submit:output_type -> gopherqueue.v1.Submitted
-	5,  // 59: gopherqueue.v1.JobsService.SubmitBatch:output_type -> gopherqueue.v1.SubmitBatchResponse
-	7,  // 60: gopherqueue.v1.JobsService.SubmitGraph:output_type -> gopherqueue.v1.SubmitGraphResponse
-	45, // 61: gopherqueue.v1.JobsService.Get:output_type -> gopherqueue.v1.Job
-	13, // 62: gopherqueue.v1.JobsService.List:output_type -> gopherqueue.v1.ListResponse
-	45, // 63: gopherqueue.v1.JobsService.Update:output_type -> gopherqueue.v1.Job
-	40, // 64: gopherqueue.v1.JobsService.Cancel:output_type -> gopherqueue.v1.State
-	17, // 65: gopherqueue.v1.JobsService.CancelWhere:output_type -> gopherqueue.v1.CancelReport
-	3,  // 66: gopherqueue.v1.JobsService.Replay:output_type -> gopherqueue.v1.Submitted
-	45, // 67: gopherqueue.v1.JobsService.Wait:output_type -> gopherqueue.v1.Job
-	21, // 68: gopherqueue.v1.JobsService.Explain:output_type -> gopherqueue.v1.Explanation
-	25, // 69: gopherqueue.v1.JobsService.History:output_type -> gopherqueue.v1.HistoryResponse
-	28, // 70: gopherqueue.v1.JobsService.Count:output_type -> gopherqueue.v1.CountResponse
-	31, // 71: gopherqueue.v1.JobsService.Stats:output_type -> gopherqueue.v1.StatsResponse
-	33, // 72: gopherqueue.v1.JobsService.Purge:output_type -> gopherqueue.v1.PurgeResponse
-	35, // 73: gopherqueue.v1.JobsService.PurgeWhere:output_type -> gopherqueue.v1.PurgeReport
-	58, // [58:74] is the sub-list for method output_type
-	42, // [42:58] is the sub-list for method input_type
-	42, // [42:42] is the sub-list for extension type_name
-	42, // [42:42] is the sub-list for extension extendee
-	0,  // [0:42] is the sub-list for field type_name
+	42, // 9: gopherqueue.v1.Draft.final:type_name -> gopherqueue.v1.Final
+	43, // 10: gopherqueue.v1.Need.kind:type_name -> gopherqueue.v1.DependencyKind
+	44, // 11: gopherqueue.v1.Query.statuses:type_name -> gopherqueue.v1.Status
+	45, // 12: gopherqueue.v1.Query.created_after:type_name -> google.protobuf.Timestamp
+	45, // 13: gopherqueue.v1.Query.created_before:type_name -> google.protobuf.Timestamp
+	36, // 14: gopherqueue.v1.Query.tags:type_name -> gopherqueue.v1.Query.TagsEntry
+	11, // 15: gopherqueue.v1.ListRequest.query:type_name -> gopherqueue.v1.Query
+	46, // 16: gopherqueue.v1.ListResponse.jobs:type_name -> gopherqueue.v1.Job
+	47, // 17: gopherqueue.v1.UpdateRequest.priority:type_name -> gopherqueue.v1.Priority
+	37, // 18: gopherqueue.v1.UpdateRequest.set_tags:type_name -> gopherqueue.v1.UpdateRequest.SetTagsEntry
+	11, // 19: gopherqueue.v1.CancelWhereRequest.query:type_name -> gopherqueue.v1.Query
+	48, // 20: gopherqueue.v1.WaitRequest.timeout:type_name -> google.protobuf.Duration
+	44, // 21: gopherqueue.v1.Explanation.status:type_name -> gopherqueue.v1.Status
+	22, // 22: gopherqueue.v1.Explanation.reason:type_name -> gopherqueue.v1.Reason
+	22, // 23: gopherqueue.v1.Explanation.also:type_name -> gopherqueue.v1.Reason
+	26, // 24: gopherqueue.v1.Explanation.timeline:type_name -> gopherqueue.v1.Event
+	0,  // 25: gopherqueue.v1.Reason.cause:type_name -> gopherqueue.v1.Cause
+	45, // 26: gopherqueue.v1.Reason.until:type_name -> google.protobuf.Timestamp
+	23, // 27: gopherqueue.v1.Reason.jobs:type_name -> gopherqueue.v1.Related
+	44, // 28: gopherqueue.v1.Related.status:type_name -> gopherqueue.v1.Status
+	43, // 29: gopherqueue.v1.Related.kind:type_name -> gopherqueue.v1.DependencyKind
+	45, // 30: gopherqueue.v1.Related.since:type_name -> google.protobuf.Timestamp
+	26, // 31: gopherqueue.v1.HistoryResponse.events:type_name -> gopherqueue.v1.Event
+	45, // 32: gopherqueue.v1.Event.time:type_name -> google.protobuf.Timestamp
+	1,  // 33: gopherqueue.v1.Event.type:type_name -> gopherqueue.v1.EventType
+	44, // 34: gopherqueue.v1.Event.status:type_name -> gopherqueue.v1.Status
+	49, // 35: gopherqueue.v1.Event.lease_state:type_name -> gopherqueue.v1.LeaseState
+	45, // 36: gopherqueue.v1.Event.until:type_name -> google.protobuf.Timestamp
+	50, // 37: gopherqueue.v1.Event.detail:type_name -> gopherqueue.v1.Detail
+	51, // 38: gopherqueue.v1.Event.failure:type_name -> gopherqueue.v1.Failure
+	29, // 39: gopherqueue.v1.CountResponse.queues:type_name -> gopherqueue.v1.QueueCount
+	38, // 40: gopherqueue.v1.QueueCount.by_status:type_name -> gopherqueue.v1.QueueCount.ByStatusEntry
+	29, // 41: gopherqueue.v1.StatsResponse.queues:type_name -> gopherqueue.v1.QueueCount
+	11, // 42: gopherqueue.v1.PurgeWhereRequest.query:type_name -> gopherqueue.v1.Query
+	2,  // 43: gopherqueue.v1.JobsService.Submit:input_type -> gopherqueue.v1.SubmitRequest
+	4,  // 44: gopherqueue.v1.JobsService.SubmitBatch:input_type -> gopherqueue.v1.SubmitBatchRequest
+	6,  // 45: gopherqueue.v1.JobsService.SubmitGraph:input_type -> gopherqueue.v1.SubmitGraphRequest
+	10, // 46: gopherqueue.v1.JobsService.Get:input_type -> gopherqueue.v1.GetRequest
+	12, // 47: gopherqueue.v1.JobsService.List:input_type -> gopherqueue.v1.ListRequest
+	14, // 48: gopherqueue.v1.JobsService.Update:input_type -> gopherqueue.v1.UpdateRequest
+	15, // 49: gopherqueue.v1.JobsService.Cancel:input_type -> gopherqueue.v1.CancelRequest
+	16, // 50: gopherqueue.v1.JobsService.CancelWhere:input_type -> gopherqueue.v1.CancelWhereRequest
+	18, // 51: gopherqueue.v1.JobsService.Replay:input_type -> gopherqueue.v1.ReplayRequest
+	19, // 52: gopherqueue.v1.JobsService.Wait:input_type -> gopherqueue.v1.WaitRequest
+	20, // 53: gopherqueue.v1.JobsService.Explain:input_type -> gopherqueue.v1.ExplainRequest
+	24, // 54: gopherqueue.v1.JobsService.History:input_type -> gopherqueue.v1.HistoryRequest
+	27, // 55: gopherqueue.v1.JobsService.Count:input_type -> gopherqueue.v1.CountRequest
+	30, // 56: gopherqueue.v1.JobsService.Stats:input_type -> gopherqueue.v1.StatsRequest
+	32, // 57: gopherqueue.v1.JobsService.Purge:input_type -> gopherqueue.v1.PurgeRequest
+	34, // 58: gopherqueue.v1.JobsService.PurgeWhere:input_type -> gopherqueue.v1.PurgeWhereRequest
+	3,  // 59: gopherqueue.v1.JobsService.Submit:output_type -> gopherqueue.v1.Submitted
+	5,  // 60: gopherqueue.v1.JobsService.SubmitBatch:output_type -> gopherqueue.v1.SubmitBatchResponse
+	7,  // 61: gopherqueue.v1.JobsService.SubmitGraph:output_type -> gopherqueue.v1.SubmitGraphResponse
+	46, // 62: gopherqueue.v1.JobsService.Get:output_type -> gopherqueue.v1.Job
+	13, // 63: gopherqueue.v1.JobsService.List:output_type -> gopherqueue.v1.ListResponse
+	46, // 64: gopherqueue.v1.JobsService.Update:output_type -> gopherqueue.v1.Job
+	40, // 65: gopherqueue.v1.JobsService.Cancel:output_type -> gopherqueue.v1.State
+	17, // 66: gopherqueue.v1.JobsService.CancelWhere:output_type -> gopherqueue.v1.CancelReport
+	3,  // 67: gopherqueue.v1.JobsService.Replay:output_type -> gopherqueue.v1.Submitted
+	46, // 68: gopherqueue.v1.JobsService.Wait:output_type -> gopherqueue.v1.Job
+	21, // 69: gopherqueue.v1.JobsService.Explain:output_type -> gopherqueue.v1.Explanation
+	25, // 70: gopherqueue.v1.JobsService.History:output_type -> gopherqueue.v1.HistoryResponse
+	28, // 71: gopherqueue.v1.JobsService.Count:output_type -> gopherqueue.v1.CountResponse
+	31, // 72: gopherqueue.v1.JobsService.Stats:output_type -> gopherqueue.v1.StatsResponse
+	33, // 73: gopherqueue.v1.JobsService.Purge:output_type -> gopherqueue.v1.PurgeResponse
+	35, // 74: gopherqueue.v1.JobsService.PurgeWhere:output_type -> gopherqueue.v1.PurgeReport
+	59, // [59:75] is the sub-list for method output_type
+	43, // [43:59] is the sub-list for method input_type
+	43, // [43:43] is the sub-list for extension type_name
+	43, // [43:43] is the sub-list for extension extendee
+	0,  // [0:43] is the sub-list for field type_name
 }
 
 func init() { file_gopherqueue_v1_jobs_service_proto_init() }
