@@ -23,7 +23,7 @@ func members(text []byte, f func(name string, value []byte)) {
 		if !plain {
 			_ = json.Unmarshal(text[i:end+1], &name) // known to be valid
 		}
-		i = skipSpace(text, end+1)               // the colon
+		i = skipSpace(text, end+1) // the colon
 		i = skipSpace(text, i+1)
 		end = valueEnd(text, i)
 		f(name, text[i:end])

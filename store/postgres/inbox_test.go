@@ -429,4 +429,3 @@ func TestInboxTransactionsOnlySubmit(t *testing.T) {
 		t.Errorf("an invalid job: %+v, %v", out, err)
 	}
 }
-

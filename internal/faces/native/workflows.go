@@ -17,9 +17,9 @@ type (
 		ID string `path:"id" doc:"The workflow's id." format:"uuid"`
 	}
 	workflowsInput struct {
-		Statuses []string   `query:"status" doc:"RUNNING, SUCCEEDED, FAILED or CANCELLED; any unless told."`
-		Cursor   string     `query:"cursor" doc:"next_cursor of the previous page."`
-		Limit    countText  `query:"limit" doc:"Workflows to read for a page; 20 unless told, at most 100."`
+		Statuses []string  `query:"status" doc:"RUNNING, SUCCEEDED, FAILED or CANCELLED; any unless told."`
+		Cursor   string    `query:"cursor" doc:"next_cursor of the previous page."`
+		Limit    countText `query:"limit" doc:"Workflows to read for a page; 20 unless told, at most 100."`
 	}
 	signalInput struct {
 		ID   string `path:"id" doc:"The workflow's id." format:"uuid"`
