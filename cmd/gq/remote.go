@@ -59,6 +59,14 @@ type queue interface {
 	PauseSchedule(ctx context.Context, name string) (gq.Schedule, error)
 	ResumeSchedule(ctx context.Context, name string) (gq.Schedule, error)
 	DeleteSchedule(ctx context.Context, name string) error
+
+	SubmitWorkflow(ctx context.Context, f *gq.Flow) (gq.WorkflowID, error)
+	Workflow(ctx context.Context, id gq.WorkflowID) (gq.Workflow, error)
+	Workflows(ctx context.Context, q gq.WorkflowQuery) (gq.WorkflowPage, error)
+	CancelWorkflow(ctx context.Context, id gq.WorkflowID, reason string) (gq.CancelReport, error)
+	RetryWorkflow(ctx context.Context, id gq.WorkflowID) (gq.Workflow, error)
+	AddToWorkflow(ctx context.Context, id gq.WorkflowID, f *gq.Flow) (gq.Workflow, error)
+	Signal(ctx context.Context, id gq.WorkflowID, name string, value any) (gq.State, error)
 }
 
 // dialer connects to the server at an address and returns a function that disconnects.

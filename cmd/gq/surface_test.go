@@ -39,6 +39,7 @@ const (
 	problemShape  = "type:s title:s status:n code:s detail:s request_id:s"
 	queueShape    = "name:s paused:b max_running:n max_depth:n policy:o"
 	scheduleShape = "name:s every:s paused:b job:o next_at:s fired:n"
+	flowShape     = "id:s status:s jobs:a text:s"
 	explainShape  = "job:s queue:s state:s cause:s summary:s timeline:a"
 	tokenShape    = "id:s name:s grants:a created_at:s"
 	statsShape    = "queues:a total:o live:n held:n workers:n"
@@ -88,7 +89,16 @@ func (c *castle) surfaceScene() *strings.Replacer {
 	submit()
 	lease := claim(false)
 	c.must("PUT", "/v1/schedules/"+queue, `{"every":"1h","job":{"type":"t"}}`)
-	return strings.NewReplacer("$QUEUE", queue, "$LIVE", submit(), "$DEAD", dead, "$HELD", held, "$LEASE", lease, "$NONE", unknownID,
+	flow := func() string {
+		return c.must("POST", "/v1/workflows", fmt.Sprintf(`{"jobs":[{"ref":"go","queue":%q,"signal_within":"1h"}]}`, queue))["id"].(string)
+	}
+	waits, over := flow(), flow()
+	c.must("POST", "/v1/workflows/"+over+"/cancel", `{}`)
+	file := filepath.Join(c.t.TempDir(), "flow.json")
+	if err := os.WriteFile(file, []byte(`{"jobs":[{"ref":"more","type":"t"}]}`), 0o600); err != nil {
+		c.t.Fatal(err)
+	}
+	return strings.NewReplacer("$FLOWFILE", file, "$FLOW", waits, "$OVER", over, "$NOFLOW", "0199a5c0-7d1e-7c3a-9f00-2b6d1c5e8a01", "$QUEUE", queue, "$LIVE", submit(), "$DEAD", dead, "$HELD", held, "$LEASE", lease, "$NONE", unknownID,
 		"$FILE", filepath.Join(c.t.TempDir(), "gone"))
 }
 
@@ -135,6 +145,14 @@ var routeRows = map[string]routeRow{
 	"GET /v1/pools":                 {shape: "pools:a"},
 	"PUT /v1/pools/{name}":          {body: `{"capacity":5}`, shape: "name:s capacity:n", bad: `{"capacity":-5}`},
 
+	"POST /v1/workflows":                     {body: `{"jobs":[{"ref":"a","type":"t"}]}`, status: 201, shape: "id:s", bad: `{"jobs":[{"type":"t"}]}`},
+	"GET /v1/workflows":                      {shape: "workflows:a", bad: `?limit=101`},
+	"GET /v1/workflows/{id}":                 {shape: flowShape, bad: "/v1/workflows/$NOFLOW", fails: 404},
+	"POST /v1/workflows/{id}/cancel":         {shape: "cancelled:n requested:n finished:n", bad: "/v1/workflows/$NOFLOW/cancel", fails: 404},
+	"POST /v1/workflows/{id}/retry":          {shape: flowShape, bad: "/v1/workflows/$FLOW/retry", fails: 409},
+	"POST /v1/workflows/{id}/jobs":           {body: `{"jobs":[{"ref":"a","type":"t"}]}`, shape: flowShape, bad: `{"jobs":[{"type":"t"}]}`},
+	"POST /v1/workflows/{id}/signals/{name}": {body: `{"value":1}`, shape: "id:s state:s", bad: "/v1/workflows/$FLOW/signals/none", fails: 404},
+
 	"GET /v1/schedules":                {shape: "schedules:a"},
 	"GET /v1/schedules/{name}":         {shape: scheduleShape, bad: "/v1/schedules/none", fails: 404},
 	"PUT /v1/schedules/{name}":         {body: `{"every":"1h","job":{"type":"t"}}`, shape: scheduleShape, bad: `{"cron":"x","job":{"type":"t"}}`},
@@ -175,6 +193,10 @@ func TestEveryRoute(t *testing.T) {
 			id = "$LEASE"
 		case method == http.MethodDelete || strings.HasSuffix(path, "/replay"):
 			id = "$DEAD"
+		case strings.HasSuffix(path, "/retry") && strings.Contains(path, "/workflows/"):
+			id = "$OVER"
+		case strings.Contains(path, "/workflows/"):
+			id, path = "$FLOW", strings.Replace(path, "{name}", "go", 1)
 		}
 		path = strings.NewReplacer("{id}", id, "{name}", "$QUEUE").Replace(path)
 		if row.bad != "" {
@@ -295,6 +317,14 @@ var rpcRows = map[string]rpcRow{
 	"SchedulesService/ResumeSchedule": {`{"name":"$QUEUE"}`, "name:s", `{"name":"none"}`, codes.NotFound},
 	"SchedulesService/DeleteSchedule": {`{"name":"$QUEUE"}`, "", `{"name":"none"}`, codes.NotFound},
 
+	"WorkflowsService/SubmitWorkflow": {`{"jobs":[{"ref":"a","spec":{"type":"t"}}]}`, "id:s", `{}`, codes.InvalidArgument},
+	"WorkflowsService/GetWorkflow":    {`{"id":"$FLOW"}`, "id:s jobs:a status:s", `{"id":"$NOFLOW"}`, codes.NotFound},
+	"WorkflowsService/ListWorkflows":  {`{}`, "workflows:a", `{"limit":"101"}`, codes.InvalidArgument},
+	"WorkflowsService/CancelWorkflow": {`{"id":"$FLOW"}`, "cancelled:s", `{"id":"$NOFLOW"}`, codes.NotFound},
+	"WorkflowsService/RetryWorkflow":  {`{"id":"$OVER"}`, "id:s jobs:a", `{"id":"$FLOW"}`, codes.FailedPrecondition},
+	"WorkflowsService/AddToWorkflow":  {`{"id":"$FLOW","jobs":[{"ref":"a","spec":{"type":"t"}}]}`, "id:s jobs:a", `{"id":"$FLOW","jobs":[{"ref":"go","spec":{"type":"t"}}]}`, codes.InvalidArgument},
+	"WorkflowsService/SignalWorkflow": {`{"id":"$FLOW","name":"go","value":"MQ=="}`, "id:s status:s", `{"id":"$FLOW","name":"none"}`, codes.NotFound},
+
 	"EventsService/Subscribe":  {`{"after":"0","jobId":"$LIVE"}`, "events:a position:s", `{"jobId":"x"}`, codes.InvalidArgument},
 	"EventsService/ListEvents": {`{"limit":"1"}`, "events:a", `{"limit":"1001"}`, codes.InvalidArgument},
 	"EventsService/LastEvent":  {`{}`, "seq:s", "", 0},
@@ -407,6 +437,14 @@ var commandRows = map[string]commandRow{
 	"schedule pause":  {args: "$QUEUE", shape: scheduleShape, prints: "paused", bad: "none", fails: 3},
 	"schedule resume": {args: "$QUEUE", shape: scheduleShape, prints: "resumed", bad: "none", fails: 3},
 	"schedule delete": {args: "$QUEUE", shape: "deleted:s", prints: "deleted", bad: "none", fails: 3},
+
+	"workflow submit": {args: "$FLOWFILE", shape: "id:s", prints: "-7", bad: "$FILE"},
+	"workflow list":   {shape: "workflows:a", prints: "WORKFLOW", bad: "--limit 0"},
+	"workflow show":   {args: "$FLOW", shape: flowShape, prints: "waits for a signal", bad: "$NOFLOW", fails: 3},
+	"workflow cancel": {args: "$FLOW", shape: "cancelled:n requested:n finished:n", prints: "1 cancelled", bad: "nonsense"},
+	"workflow retry":  {args: "$OVER", shape: flowShape, prints: "RUNNING", bad: "$FLOW", fails: 5},
+	"workflow signal": {args: "$FLOW go --value 1", shape: "id:s state:s", prints: "COMPLETED", bad: "$FLOW go --value nonsense"},
+	"workflow add":    {args: "$FLOW $FLOWFILE", shape: flowShape, prints: "more t SCHEDULED", bad: "$FLOW $FILE"},
 
 	"worker list": {shape: "workers:a", prints: "WORKER", bad: "extra"},
 	"dlq list":    {args: "--queue $QUEUE", shape: pageShape, prints: "DEAD_LETTER", bad: "--limit 5000"},

@@ -44,7 +44,9 @@ func TestGuardIsTotal(t *testing.T) {
 type target struct {
 	queue string
 	done  gq.JobID
-	job   gq.Job // claimed
+	job   gq.Job        // claimed
+	flow  gq.WorkflowID // waits for the signal "go"
+	over  gq.WorkflowID // cancelled
 }
 
 // call is one method, called on the contents of a queue.
@@ -260,6 +262,36 @@ var calls = map[string]call{
 		s, err := g.Stats(ctx)
 		return listed(s.Queues, err)(func(c gq.Count) bool { return c.Queue == at.queue })
 	}},
+	"SubmitWorkflow": {needs: Submit, do: func(ctx context.Context, g *Guard, at *target) error {
+		_, err := g.SubmitWorkflow(ctx, waiting(at.queue))
+		return err
+	}},
+	"Workflow": {needs: Read, do: func(ctx context.Context, g *Guard, at *target) error {
+		_, err := g.Workflow(ctx, at.flow)
+		return err
+	}},
+	"Workflows": {needs: Read, lists: true, do: func(ctx context.Context, g *Guard, at *target) error {
+		page, err := g.Workflows(ctx, gq.WorkflowQuery{Limit: 100})
+		return listed(page.Workflows, err)(func(w gq.Workflow) bool { return w.ID == at.flow })
+	}},
+	"CancelWorkflow": {needs: Submit, do: func(ctx context.Context, g *Guard, at *target) error {
+		_, err := g.CancelWorkflow(ctx, at.flow, "")
+		return err
+	}},
+	"RetryWorkflow": {needs: Submit, do: func(ctx context.Context, g *Guard, at *target) error {
+		_, err := g.RetryWorkflow(ctx, at.over)
+		return err
+	}},
+	"AddToWorkflow": {needs: Submit, do: func(ctx context.Context, g *Guard, at *target) error {
+		more := gq.NewWorkflow("")
+		more.Add("more", gq.Draft{Spec: gq.Spec{Queue: at.queue, Type: "t"}})
+		_, err := g.AddToWorkflow(ctx, at.flow, more)
+		return err
+	}},
+	"Signal": {needs: Submit, do: func(ctx context.Context, g *Guard, at *target) error {
+		_, err := g.Signal(ctx, at.flow, "go", 1)
+		return err
+	}},
 	"Schedule": {needs: Read, do: func(ctx context.Context, g *Guard, at *target) error {
 		_, err := g.Schedule(ctx, at.queue)
 		return err
@@ -282,6 +314,13 @@ var calls = map[string]call{
 	"DeleteSchedule": {needs: Admin, do: func(ctx context.Context, g *Guard, at *target) error {
 		return g.DeleteSchedule(ctx, at.queue)
 	}},
+}
+
+// waiting is a workflow that waits for a signal.
+func waiting(queue string) *gq.Flow {
+	f := gq.NewWorkflow("w")
+	f.Signal("go", gq.Unlimited, gq.InQueue(queue))
+	return f
 }
 
 // errSeen means that a list has the expected item.
@@ -327,7 +366,17 @@ func (f *fixture) target(queue string) *target {
 	if _, err := f.engine.PutSchedule(f.Context(), schedule(queue)); err != nil {
 		f.Fatal(err)
 	}
-	return &target{queue: queue, done: done.Spec.ID, job: f.job(queue)}
+	at := &target{queue: queue, done: done.Spec.ID, job: f.job(queue)}
+	for _, id := range []*gq.WorkflowID{&at.flow, &at.over} {
+		var err error
+		if *id, err = f.engine.SubmitWorkflow(f.Context(), waiting(queue)); err != nil {
+			f.Fatal(err)
+		}
+	}
+	if _, err := f.engine.CancelWorkflow(f.Context(), at.over, ""); err != nil {
+		f.Fatal(err)
+	}
+	return at
 }
 
 // Calls every method, with every role, on the caller's own queue and on a foreign one.

@@ -54,6 +54,14 @@ var rpcAccess = map[string]callNeeds{
 	"SchedulesService/ResumeSchedule": {needs: access.Admin, body: `{"name":"$QUEUE"}`},
 	"SchedulesService/DeleteSchedule": {needs: access.Admin, body: `{"name":"$QUEUE"}`},
 
+	"WorkflowsService/SubmitWorkflow": {needs: access.Submit, body: `{"jobs":[{"ref":"a","spec":{"queue":"$QUEUE","type":"t"}}]}`},
+	"WorkflowsService/GetWorkflow":    {needs: access.Read, body: `{"id":"$FLOW"}`},
+	"WorkflowsService/ListWorkflows":  {needs: access.Read, lists: true, body: `{"limit":"100"}`},
+	"WorkflowsService/CancelWorkflow": {needs: access.Submit, body: `{"id":"$FLOW"}`},
+	"WorkflowsService/RetryWorkflow":  {needs: access.Submit, body: `{"id":"$OVER"}`},
+	"WorkflowsService/AddToWorkflow":  {needs: access.Submit, body: `{"id":"$FLOW","jobs":[{"ref":"a","spec":{"queue":"$QUEUE","type":"t"}}]}`},
+	"WorkflowsService/SignalWorkflow": {needs: access.Submit, body: `{"id":"$FLOW","name":"$QUEUE","value":"MQ=="}`},
+
 	"EventsService/Subscribe":  {needs: access.Read, body: `{"queues":["$QUEUE"]}`},
 	"EventsService/ListEvents": {needs: access.Read, whole: true, body: `{}`},
 	"EventsService/LastEvent":  {needs: access.Read, lists: true, body: `{}`},
@@ -101,6 +109,14 @@ var routeAccess = map[string]callNeeds{
 	"POST /v1/schedules/{name}/pause":  {needs: access.Admin},
 	"POST /v1/schedules/{name}/resume": {needs: access.Admin},
 	"DELETE /v1/schedules/{name}":      {needs: access.Admin},
+
+	"POST /v1/workflows":                     {needs: access.Submit, body: `{"jobs":[{"ref":"a","queue":"$QUEUE","type":"t"}]}`},
+	"GET /v1/workflows":                      {needs: access.Read, lists: true, body: `?limit=100`},
+	"GET /v1/workflows/{id}":                 {needs: access.Read},
+	"POST /v1/workflows/{id}/cancel":         {needs: access.Submit, body: `{}`},
+	"POST /v1/workflows/{id}/retry":          {needs: access.Submit},
+	"POST /v1/workflows/{id}/jobs":           {needs: access.Submit, body: `{"jobs":[{"ref":"a","queue":"$QUEUE","type":"t"}]}`},
+	"POST /v1/workflows/{id}/signals/{name}": {needs: access.Submit, body: `{"value":1}`},
 
 	"GET /v1/workers": {needs: access.Read, lists: true},
 	"GET /v1/stats":   {needs: access.Read, lists: true},

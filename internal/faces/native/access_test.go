@@ -32,6 +32,7 @@ import (
 	"github.com/gopherqueue/gq/internal/admin"
 	"github.com/gopherqueue/gq/internal/delivery"
 	"github.com/gopherqueue/gq/internal/feed"
+	"github.com/gopherqueue/gq/internal/wire"
 	"github.com/gopherqueue/gq/store/local"
 )
 
@@ -164,7 +165,23 @@ func (f *fortress) scene(queue string) *strings.Replacer {
 			f.Fatal("the webhook was not given up")
 		}
 	}
-	return strings.NewReplacer("$QUEUE", queue, "$JOB", running.Spec.ID.String(), "$LEASE", string(running.State.Lease.ID),
+	flow := func() string {
+		f.Helper()
+		w := gq.NewWorkflow("w")
+		w.Signal(queue, gq.Unlimited, gq.InQueue(queue))
+		id, err := f.engine.SubmitWorkflow(ctx, w)
+		if err != nil {
+			f.Fatal(err)
+		}
+		return id.String()
+	}
+	waits, over := flow(), flow()
+	if id, err := wire.ParseWorkflowID(over); err != nil {
+		f.Fatal(err)
+	} else if _, err := f.engine.CancelWorkflow(ctx, id, ""); err != nil {
+		f.Fatal(err)
+	}
+	return strings.NewReplacer("$FLOW", waits, "$OVER", over, "$QUEUE", queue, "$JOB", running.Spec.ID.String(), "$LEASE", string(running.State.Lease.ID),
 		"$DONE", ended.Spec.ID.String(), "$DELIVERY", message, "$NEW", fmt.Sprint("new-", f.names.Add(1)))
 }
 
@@ -288,6 +305,10 @@ func (f *fortress) route(token, name string, a callNeeds, scene *strings.Replace
 	switch {
 	case strings.Contains(path, "/leases/"):
 		path = strings.Replace(path, "{id}", "$LEASE", 1)
+	case strings.HasSuffix(path, "/retry") && strings.Contains(path, "/workflows/"):
+		path = strings.Replace(path, "{id}", "$OVER", 1)
+	case strings.Contains(path, "/workflows/"):
+		path = strings.Replace(path, "{id}", "$FLOW", 1)
 	case strings.Contains(path, "/deliveries/"):
 		path = strings.Replace(path, "{id}", "$DELIVERY", 1)
 	case method == http.MethodPatch || strings.HasSuffix(path, "/cancel"):

@@ -438,7 +438,7 @@ func TestGRPCAuthorization(t *testing.T) {
 func TestGRPCHealthAndReflection(t *testing.T) {
 	h := serveGRPC(t, GRPCOptions{}, nil)
 	health := healthpb.NewHealthClient(h.conn)
-	names := []string{"", "gopherqueue.v1.JobsService", "gopherqueue.v1.WorkersService", "gopherqueue.v1.QueuesService", "gopherqueue.v1.SchedulesService"}
+	names := []string{"", "gopherqueue.v1.JobsService", "gopherqueue.v1.WorkersService", "gopherqueue.v1.QueuesService", "gopherqueue.v1.SchedulesService", "gopherqueue.v1.WorkflowsService"}
 	for _, name := range names {
 		r, err := health.Check(t.Context(), &healthpb.HealthCheckRequest{Service: name})
 		if err != nil || r.GetStatus() != healthpb.HealthCheckResponse_SERVING {
