@@ -112,8 +112,8 @@ func TestLists(t *testing.T) {
 	ctx := f.as("read@own")
 
 	page, err := f.guard.List(ctx, gq.Query{})
-	if err != nil || len(page.Jobs) != 2 {
-		t.Fatalf("%d jobs, %v; want 2", len(page.Jobs), err)
+	if err != nil || len(page.Jobs) != 4 {
+		t.Fatalf("%d jobs, %v; want 4", len(page.Jobs), err)
 	}
 	for _, j := range page.Jobs {
 		if j.Spec.Queue != "own" {

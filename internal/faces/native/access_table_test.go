@@ -41,7 +41,7 @@ var rpcAccess = map[string]callNeeds{
 
 	"QueuesService/GetQueue":    {needs: anyScope, body: `{"name":"$QUEUE"}`},
 	"QueuesService/ListQueues":  {needs: access.Read, lists: true, body: `{}`},
-	"QueuesService/SetQueue":    {needs: access.Admin, body: `{"name":"$QUEUE","maxDepth":1000}`},
+	"QueuesService/SetQueue":    {needs: access.Admin, body: `{"name":"$QUEUE","maxDepth":100000}`},
 	"QueuesService/PauseQueue":  {needs: access.Admin, body: `{"name":"$QUEUE"}`},
 	"QueuesService/ResumeQueue": {needs: access.Admin, body: `{"name":"$QUEUE"}`},
 	"QueuesService/ListPools":   {needs: access.Read, whole: true, body: `{}`},
@@ -96,8 +96,8 @@ var routeAccess = map[string]callNeeds{
 
 	"GET /v1/queues":                {needs: access.Read, lists: true},
 	"GET /v1/queues/{name}":         {needs: access.Read},
-	"PATCH /v1/queues/{name}":       {needs: access.Admin, body: `{"max_depth":1000}`},
-	"PUT /v1/queues/{name}":         {needs: access.Admin, body: `{"max_depth":1000}`},
+	"PATCH /v1/queues/{name}":       {needs: access.Admin, body: `{"max_depth":100000}`},
+	"PUT /v1/queues/{name}":         {needs: access.Admin, body: `{"max_depth":100000}`},
 	"POST /v1/queues/{name}/pause":  {needs: access.Admin},
 	"POST /v1/queues/{name}/resume": {needs: access.Admin},
 	"GET /v1/pools":                 {needs: access.Read, whole: true},
