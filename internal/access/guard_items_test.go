@@ -121,7 +121,7 @@ func TestLists(t *testing.T) {
 		}
 	}
 	stats, err := f.guard.Stats(ctx)
-	if err != nil || len(stats.Queues) != 1 || stats.Total.Live() != 1 || stats.Commits != 0 {
+	if err != nil || len(stats.Queues) != 1 || stats.Total.Live() != 2 || stats.Commits != 0 {
 		t.Errorf("stats %+v, %v", stats, err)
 	}
 	counts, err := f.guard.Counts(ctx)
