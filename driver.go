@@ -115,6 +115,18 @@ type Driver interface {
 	//gq:needs admin on all queues
 	PutPool(ctx context.Context, p Pool) error
 
+	// Inbox counts the submissions that are not jobs yet and those that were refused after
+	// their transactions had committed, and lists up to limit of the refused ones.
+	//gq:needs read on all queues
+	Inbox(ctx context.Context, cursor string, limit int) (Inbox, error)
+	// RetryRefused makes the queue decide again about refused submissions, and returns
+	// their number.
+	//gq:needs admin on all queues
+	RetryRefused(ctx context.Context, which RefusedSelection) (int, error)
+	// DiscardRefused deletes refused submissions and returns their number.
+	//gq:needs admin on all queues
+	DiscardRefused(ctx context.Context, which RefusedSelection) (int, error)
+
 	// PutSchedule creates or replaces a schedule.
 	PutSchedule(ctx context.Context, s Schedule) (Schedule, error)
 	// Schedule returns a schedule.

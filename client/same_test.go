@@ -139,6 +139,7 @@ func TestReadsAreTheSame(t *testing.T) {
 		}
 		same(t, "queue", must(e.Queue(ctx, "q"))(t), must(f.Queue(ctx, "q"))(t))
 		same(t, "pools", must(e.Pools(ctx))(t), must(f.Pools(ctx))(t))
+		same(t, "inbox", must(e.Inbox(ctx, "", 0))(t), must(f.Inbox(ctx, "", 0))(t))
 		same(t, "schedules", must(e.Schedules(ctx))(t), must(f.Schedules(ctx))(t))
 		same(t, "workers", must(e.Workers(ctx))(t), must(f.Workers(ctx))(t))
 	}

@@ -137,7 +137,6 @@ type Engine struct {
 	delegates delegates
 
 	takingIn sync.Mutex // held while submissions are taken in
-	inbox    inboxCounts
 }
 
 // New creates an engine on top of a store. The caller closes the store.

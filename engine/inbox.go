@@ -4,10 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync/atomic"
 	"time"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/internal/errs"
 	"github.com/gopherqueue/gq/internal/wake"
 	"github.com/gopherqueue/gq/store"
 )
@@ -19,10 +19,10 @@ type RequestReader func(request []byte, queuePolicy func(queue string) (gq.Polic
 // inboxBatch is how many submissions one commit takes in.
 const inboxBatch = 500
 
-// TakeIn takes in the submissions that wait in the inbox of the store, which are those that
+// takeInWaiting takes in the submissions that wait in the inbox of the store, which are those that
 // applications wrote in their own transactions. It returns how many it took in or refused.
-// [Engine.Run] calls it when the store reports some.
-func (e *Engine) TakeIn(ctx context.Context) (store.TakenIn, error) {
+// Run calls it when the store reports some.
+func (e *Engine) takeInWaiting(ctx context.Context) (store.TakenIn, error) {
 	var all store.TakenIn
 	inbox, ok := e.store.(store.Inbox)
 	for ok {
@@ -42,8 +42,9 @@ func (e *Engine) takeIn(ctx context.Context, inbox store.Inbox, ids []gq.JobID) 
 	e.takingIn.Lock()
 	defer e.takingIn.Unlock()
 	taken, err := inbox.TakeIn(ctx, ids, inboxBatch, e.readSubmission)
-	e.inbox.taken.Add(uint64(taken.Taken - taken.Refused))
-	e.inbox.refused.Add(uint64(taken.Refused))
+	if taken.Refused > 0 {
+		e.log.Warn("submissions refused after their transactions; see gq inbox list", "event", "inbox_refused", "submissions", taken.Refused)
+	}
 	return taken, err
 }
 
@@ -78,7 +79,7 @@ func (e *Engine) serveInbox(ctx context.Context, woken <-chan struct{}) {
 		case <-woken:
 		case <-retry.C:
 		}
-		_, err := e.TakeIn(ctx)
+		_, err := e.takeInWaiting(ctx)
 		if err == nil || ctx.Err() != nil {
 			pause = e.options.Sweep
 			continue
@@ -152,5 +153,62 @@ func arrived[T any](ctx context.Context, e *Engine, id gq.JobID, do func(id gq.J
 	return do(job)
 }
 
-// inboxCounts are running totals of the submissions that an engine has taken in and refused.
-type inboxCounts struct{ taken, refused atomic.Uint64 }
+// Inbox counts the submissions that wait to be taken in and those that were refused, and lists
+// up to limit of the refused ones. A limit of 0 is 50. A store without an inbox has none.
+func (e *Engine) Inbox(ctx context.Context, cursor string, limit int) (gq.Inbox, error) {
+	page := gq.Query{Limit: limit}
+	err := store.CheckQuery(&page)
+	after, problem := store.ParseCursor(cursor)
+	if faults := append(errs.FaultsOf(err), errs.FaultsOf(problem)...); len(faults) > 0 {
+		return gq.Inbox{}, fmt.Errorf("read inbox: %w", &gq.InvalidError{Faults: faults})
+	}
+	inbox, ok := e.store.(store.Inbox)
+	if !ok {
+		return gq.Inbox{}, nil
+	}
+	out, err := inbox.Refused(ctx, after, page.Limit)
+	if err != nil {
+		return gq.Inbox{}, fmt.Errorf("read inbox: %w", err)
+	}
+	return out, nil
+}
+
+// RetryRefused makes refused submissions wait again.
+func (e *Engine) RetryRefused(ctx context.Context, which gq.RefusedSelection) (int, error) {
+	if err := checkRefused(which); err != nil {
+		return 0, fmt.Errorf("retry refused submissions: %w", err)
+	}
+	inbox, ok := e.store.(store.Inbox)
+	if !ok {
+		return 0, nil
+	}
+	return inbox.RetryRefused(ctx, which)
+}
+
+// DiscardRefused deletes refused submissions.
+func (e *Engine) DiscardRefused(ctx context.Context, which gq.RefusedSelection) (int, error) {
+	if err := checkRefused(which); err != nil {
+		return 0, fmt.Errorf("discard refused submissions: %w", err)
+	}
+	inbox, ok := e.store.(store.Inbox)
+	if !ok {
+		return 0, nil
+	}
+	return inbox.DiscardRefused(ctx, which)
+}
+
+// checkRefused refuses a selection of nothing, which could be meant as everything.
+func checkRefused(which gq.RefusedSelection) error {
+	problem := ""
+	switch {
+	case which.All && len(which.Jobs) > 0:
+		problem = "must be empty together with all"
+	case !which.All && len(which.Jobs) == 0:
+		problem = "is empty; name submissions by their job ids, or choose all"
+	case len(which.Jobs) > store.MaxPage:
+		problem = fmt.Sprintf("has %d ids; at most %d", len(which.Jobs), store.MaxPage)
+	default:
+		return nil
+	}
+	return &gq.InvalidError{Faults: []gq.Fault{{Field: "job_ids", Problem: problem}}}
+}

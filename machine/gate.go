@@ -104,6 +104,9 @@ func checkMembership(s *gq.Spec, f *faults) {
 	if s.Key.Name != "" {
 		f.add("idempotency_key", "a job of a workflow has none: submitting the workflow again is safe by its id; remove the key")
 	}
+	if !s.Unique.IsZero() {
+		f.add("unique", "a job of a workflow cannot be unique, because it could resolve to a job outside; remove the rule")
+	}
 	if s.Gate == gq.GateSignal && (s.Delay != 0 || !s.RunAt.IsZero()) {
 		f.add("delay", "a job that waits for a signal does not run; remove the delay and the start time")
 	}

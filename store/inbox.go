@@ -27,10 +27,11 @@ type Inbox interface {
 	// The error is [gq.ErrNotFound] if there is no such submission.
 	Whereabouts(ctx context.Context, id gq.JobID) (Whereabouts, error)
 
-	// Refused counts submissions and lists refused ones, as [gq.Driver] describes.
-	Refused(ctx context.Context, cursor string, limit int) (gq.Inbox, error)
+	// Refused counts submissions and lists up to limit of the refused ones, from a
+	// cursor of it on; 0 is the first page.
+	Refused(ctx context.Context, after uint64, limit int) (gq.Inbox, error)
 	// RetryRefused makes refused submissions wait again, DiscardRefused deletes them.
-	// Both return how many there were.
+	// Both return how many there were. The engine checks the selection.
 	RetryRefused(ctx context.Context, which gq.RefusedSelection) (int, error)
 	DiscardRefused(ctx context.Context, which gq.RefusedSelection) (int, error)
 }

@@ -18,7 +18,7 @@ func newDoctor(p process) *cobra.Command {
 		Short: "Find problems of an installation",
 		Long: `Find problems of an installation: an unreachable or slow server; queues without
 workers, paused or at their limits; dead-lettered jobs; paused or late schedules;
-clocks that disagree.
+submissions that were refused after their transactions; clocks that disagree.
 
 The exit status is 1 if there is a problem and 4 if the server is unreachable.
 Notes do not change it.`,
@@ -104,7 +104,25 @@ func (f *findings) examine(ctx context.Context, q queue) error {
 		return err
 	}
 	f.schedules(schedules)
+	inbox, err := q.Inbox(ctx, "", 1)
+	if err != nil {
+		return err
+	}
+	f.inbox(&inbox)
 	return nil
+}
+
+// inboxLate is how long a submission may wait in the inbox. A notification that was lost is
+// made up for within 15 seconds.
+const inboxLate = 30 * time.Second
+
+func (f *findings) inbox(inbox *gq.Inbox) {
+	if inbox.Waiting > 0 && time.Since(inbox.Oldest) > inboxLate {
+		f.add("fail", "inbox", "%d submissions from transactions wait to be taken in, the oldest written %s; see the servers' logs", inbox.Waiting, ago(inbox.Oldest))
+	}
+	if inbox.Refused > 0 {
+		f.add("fail", "inbox", "%d submissions were refused after their transactions, the first because %s; gq inbox list", inbox.Refused, inbox.Submissions[0].Problem)
+	}
 }
 
 // clock compares the newest job's time with the local clock.

@@ -53,6 +53,10 @@ type queue interface {
 	Stats(ctx context.Context) (gq.Stats, error)
 	Workers(ctx context.Context) ([]gq.LiveWorker, error)
 
+	Inbox(ctx context.Context, cursor string, limit int) (gq.Inbox, error)
+	RetryRefused(ctx context.Context, which gq.RefusedSelection) (int, error)
+	DiscardRefused(ctx context.Context, which gq.RefusedSelection) (int, error)
+
 	Schedule(ctx context.Context, name string) (gq.Schedule, error)
 	Schedules(ctx context.Context) ([]gq.Schedule, error)
 	PutSchedule(ctx context.Context, s gq.Schedule) (gq.Schedule, error)

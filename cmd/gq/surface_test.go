@@ -153,6 +153,9 @@ var routeRows = map[string]routeRow{
 	"POST /v1/workflows/{id}/jobs":           {body: `{"jobs":[{"ref":"a","type":"t"}]}`, shape: flowShape, bad: `{"jobs":[{"type":"t"}]}`},
 	"POST /v1/workflows/{id}/signals/{name}": {body: `{"value":1}`, shape: "id:s state:s", bad: "/v1/workflows/$FLOW/signals/none", fails: 404},
 
+	"GET /v1/inbox":                    {shape: "waiting:n refused:n submissions:a", bad: "/v1/inbox?limit=x"},
+	"POST /v1/inbox/retry":             {body: `{"all":true}`, shape: "submissions:n", bad: `{}`},
+	"POST /v1/inbox/discard":           {body: `{"all":true}`, shape: "submissions:n", bad: `{}`},
 	"GET /v1/schedules":                {shape: "schedules:a"},
 	"GET /v1/schedules/{name}":         {shape: scheduleShape, bad: "/v1/schedules/none", fails: 404},
 	"PUT /v1/schedules/{name}":         {body: `{"every":"1h","job":{"type":"t"}}`, shape: scheduleShape, bad: `{"cron":"x","job":{"type":"t"}}`},
@@ -310,7 +313,11 @@ var rpcRows = map[string]rpcRow{
 	"QueuesService/ListPools":   {`{}`, "pools:a", "", 0},
 	"QueuesService/SetPool":     {`{"name":"p","capacity":"3"}`, "name:s capacity:s", `{"name":"p","capacity":"-3"}`, codes.InvalidArgument},
 
-	"SchedulesService/GetSchedule":    {`{"name":"$QUEUE"}`, "name:s template:o", `{"name":"none"}`, codes.NotFound},
+	"SchedulesService/GetSchedule": {`{"name":"$QUEUE"}`, "name:s template:o", `{"name":"none"}`, codes.NotFound},
+	"InboxService/ReadInbox":       {`{}`, "waiting:s refused:s submissions:a", `{"limit":1001}`, codes.InvalidArgument},
+	"InboxService/RetryRefused":    {`{"all":true}`, "submissions:s", `{}`, codes.InvalidArgument},
+	"InboxService/DiscardRefused":  {`{"all":true}`, "submissions:s", `{"job_ids":["x"]}`, codes.InvalidArgument},
+
 	"SchedulesService/ListSchedules":  {`{}`, "schedules:a", "", 0},
 	"SchedulesService/SetSchedule":    {`{"schedule":{"name":"$QUEUE","every":"60s","template":{"type":"t"}}}`, "name:s template:o", `{}`, codes.InvalidArgument},
 	"SchedulesService/PauseSchedule":  {`{"name":"$QUEUE"}`, "name:s paused:b", `{"name":"none"}`, codes.NotFound},
@@ -430,6 +437,10 @@ var commandRows = map[string]commandRow{
 	"queue set":    {args: "$QUEUE --max-running 5", shape: queueShape, prints: "5 held", bad: "$QUEUE --max-running -5"},
 	"pool list":    {shape: "pools:a", prints: "POOL", bad: "extra"},
 	"pool set":     {args: "p --capacity 5", shape: "name:s capacity:n", prints: "capacity of 5", bad: "p"},
+
+	"inbox list":    {shape: "waiting:n refused:n submissions:a", prints: "PROBLEM", bad: "--limit 0"},
+	"inbox retry":   {args: "--all", shape: "submissions:n", prints: "retried 0", bad: ""},
+	"inbox discard": {args: "--all", shape: "submissions:n", prints: "discarded 0", bad: "x"},
 
 	"schedule list":   {shape: "schedules:a", prints: "SCHEDULE", bad: "extra"},
 	"schedule show":   {args: "$QUEUE", shape: scheduleShape, prints: "every 1h0m0s", bad: "none", fails: 3},

@@ -88,6 +88,14 @@ func (g *Guard) ConfigurePool(ctx context.Context, p gq.Pool) error {
 	return g.engine.ConfigurePool(ctx, p)
 }
 
+// DiscardRefused needs admin on all queues.
+func (g *Guard) DiscardRefused(ctx context.Context, which gq.RefusedSelection) (int, error) {
+	if err := g.onAll(ctx, Admin); err != nil {
+		return 0, err
+	}
+	return g.engine.DiscardRefused(ctx, which)
+}
+
 // Events needs read on all queues.
 func (g *Guard) Events(ctx context.Context, after uint64, limit int) ([]gq.Event, error) {
 	if err := g.onAll(ctx, Read); err != nil {
@@ -121,6 +129,14 @@ func (g *Guard) History(ctx context.Context, id gq.JobID) ([]gq.Event, error) {
 		return nil, err
 	}
 	return g.engine.History(ctx, id)
+}
+
+// Inbox needs read on all queues.
+func (g *Guard) Inbox(ctx context.Context, cursor string, limit int) (gq.Inbox, error) {
+	if err := g.onAll(ctx, Read); err != nil {
+		return gq.Inbox{}, err
+	}
+	return g.engine.Inbox(ctx, cursor, limit)
 }
 
 // LastEvent needs read on any queue.
@@ -214,6 +230,14 @@ func (g *Guard) Resume(ctx context.Context, queue string) (gq.Queue, error) {
 		return gq.Queue{}, err
 	}
 	return g.engine.Resume(ctx, queue)
+}
+
+// RetryRefused needs admin on all queues.
+func (g *Guard) RetryRefused(ctx context.Context, which gq.RefusedSelection) (int, error) {
+	if err := g.onAll(ctx, Admin); err != nil {
+		return 0, err
+	}
+	return g.engine.RetryRefused(ctx, which)
 }
 
 // RetryWorkflow needs submit on the workflow.

@@ -254,6 +254,18 @@ var calls = map[string]call{
 	"PutPool": {needs: Admin, whole: true, do: func(ctx context.Context, g *Guard, _ *target) error {
 		return g.PutPool(ctx, gq.Pool{Name: "p", Capacity: 5})
 	}},
+	"Inbox": {needs: Read, whole: true, do: func(ctx context.Context, g *Guard, _ *target) error {
+		_, err := g.Inbox(ctx, "", 0)
+		return err
+	}},
+	"RetryRefused": {needs: Admin, whole: true, do: func(ctx context.Context, g *Guard, _ *target) error {
+		_, err := g.RetryRefused(ctx, gq.RefusedSelection{All: true})
+		return err
+	}},
+	"DiscardRefused": {needs: Admin, whole: true, do: func(ctx context.Context, g *Guard, _ *target) error {
+		_, err := g.DiscardRefused(ctx, gq.RefusedSelection{All: true})
+		return err
+	}},
 	"Counts": {needs: Read, do: func(ctx context.Context, g *Guard, at *target) error {
 		_, err := g.Counts(ctx, at.queue)
 		return err

@@ -128,11 +128,15 @@ func (m *Metrics) Write(ctx context.Context, w io.Writer) error {
 	if err != nil {
 		return err
 	}
+	inbox, err := m.ofInbox(ctx)
+	if err != nil {
+		return err
+	}
 	counted, err := m.observed.measured.registry.Gather()
 	if err != nil {
 		return fmt.Errorf("gather metrics: %w", err)
 	}
-	_ = write(w, append(counted, m.ofStore(&stats, time.Now())...)) // an error means that the scraper has gone
+	_ = write(w, slices.Concat(counted, m.ofStore(&stats, time.Now()), inbox)) // an error means that the scraper has gone
 	return nil
 }
 
@@ -147,6 +151,25 @@ func write(w io.Writer, families []*dto.MetricFamily) error {
 		}
 	}
 	return out.Flush()
+}
+
+// ofInbox counts the submissions that are not jobs.
+func (m *Metrics) ofInbox(ctx context.Context) ([]*dto.MetricFamily, error) {
+	source, ok := m.source.(interface {
+		Inbox(ctx context.Context, cursor string, limit int) (gq.Inbox, error)
+	})
+	if !ok {
+		return nil, nil
+	}
+	inbox, err := source.Inbox(ctx, "", 1)
+	if err != nil {
+		return nil, err
+	}
+	waiting := newFamily("gq_inbox_waiting", "Submissions from transactions of applications that no server has taken in yet.", dto.MetricType_GAUGE)
+	waiting.add(float64(inbox.Waiting))
+	refused := newFamily("gq_inbox_refused", "Submissions that were refused after their transactions had committed.", dto.MetricType_GAUGE)
+	refused.add(float64(inbox.Refused))
+	return []*dto.MetricFamily{waiting.MetricFamily, refused.MetricFamily}, nil
 }
 
 // ofStore builds the store's metrics without a registry: sorting and checking the series

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -14,15 +13,7 @@ import (
 )
 
 // Refused implements [store.Inbox].
-func (s *Store) Refused(ctx context.Context, cursor string, limit int) (out gq.Inbox, err error) {
-	after, err := store.ParseCursor(cursor)
-	if err != nil {
-		return out, fmt.Errorf("list refused submissions: %w", err)
-	}
-	page := gq.Query{Limit: limit}
-	if err := store.CheckQuery(&page); err != nil {
-		return out, fmt.Errorf("list refused submissions: %w", err)
-	}
+func (s *Store) Refused(ctx context.Context, after uint64, limit int) (out gq.Inbox, err error) {
 	err = s.readOnce(ctx, "list refused submissions", func(tx *txn) error {
 		out = gq.Inbox{}
 		var oldest *time.Time
@@ -38,13 +29,13 @@ func (s *Store) Refused(ctx context.Context, cursor string, limit int) (out gq.I
 			FROM gq.refused
 			WHERE place > $1
 			ORDER BY place
-			LIMIT $2`, int64(after), page.Limit+1)
+			LIMIT $2`, int64(after), limit+1)
 		if err != nil {
 			return err
 		}
 		var last int64
 		for rows.Next() {
-			if len(out.Submissions) == page.Limit {
+			if len(out.Submissions) == limit {
 				out.Next = store.Cursor(uint64(last))
 				break
 			}
@@ -101,15 +92,6 @@ func (s *Store) DiscardRefused(ctx context.Context, which gq.RefusedSelection) (
 }
 
 func (s *Store) moveRefused(ctx context.Context, verb string, which gq.RefusedSelection, sql string) (n int, err error) {
-	switch {
-	case which.All && len(which.Jobs) > 0:
-		err = &gq.InvalidError{Faults: []gq.Fault{{Field: "jobs", Problem: "must be empty together with all"}}}
-	case !which.All && len(which.Jobs) == 0:
-		err = &gq.InvalidError{Faults: []gq.Fault{{Field: "jobs", Problem: "is empty; name submissions by their ids, or choose all"}}}
-	}
-	if err != nil {
-		return 0, fmt.Errorf("%s: %w", verb, err)
-	}
 	ids := make([][16]byte, len(which.Jobs))
 	for i, id := range which.Jobs {
 		ids[i] = id

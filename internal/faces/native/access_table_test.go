@@ -47,6 +47,10 @@ var rpcAccess = map[string]callNeeds{
 	"QueuesService/ListPools":   {needs: access.Read, whole: true, body: `{}`},
 	"QueuesService/SetPool":     {needs: access.Admin, whole: true, body: `{"name":"p","capacity":1}`},
 
+	"InboxService/ReadInbox":      {needs: access.Read, whole: true, body: `{}`},
+	"InboxService/RetryRefused":   {needs: access.Admin, whole: true, body: `{"all":true}`},
+	"InboxService/DiscardRefused": {needs: access.Admin, whole: true, body: `{"all":true}`},
+
 	"SchedulesService/GetSchedule":    {needs: access.Read, body: `{"name":"$QUEUE"}`},
 	"SchedulesService/ListSchedules":  {needs: access.Read, lists: true, body: `{}`},
 	"SchedulesService/SetSchedule":    {needs: access.Admin, body: `{"schedule":{"name":"$QUEUE","every":"3600s","template":{"queue":"$QUEUE","type":"t"}}}`},
@@ -103,6 +107,9 @@ var routeAccess = map[string]callNeeds{
 	"GET /v1/pools":                 {needs: access.Read, whole: true},
 	"PUT /v1/pools/{name}":          {needs: access.Admin, whole: true, body: `{"capacity":1}`},
 
+	"GET /v1/inbox":                    {needs: access.Read, whole: true},
+	"POST /v1/inbox/retry":             {needs: access.Admin, whole: true, body: `{"all":true}`},
+	"POST /v1/inbox/discard":           {needs: access.Admin, whole: true, body: `{"all":true}`},
 	"GET /v1/schedules":                {needs: access.Read, lists: true},
 	"GET /v1/schedules/{name}":         {needs: access.Read},
 	"PUT /v1/schedules/{name}":         {needs: access.Admin, body: `{"every":"1h","job":{"queue":"$QUEUE","type":"t"}}`},

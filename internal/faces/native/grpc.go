@@ -142,6 +142,7 @@ func NewGRPC(e engine.API, o GRPCOptions) *GRPC {
 	registerService(g.Server, pb.QueuesService_ServiceDesc, &queuesServer{GRPC: g})
 	registerService(g.Server, pb.SchedulesService_ServiceDesc, &schedulesServer{GRPC: g})
 	registerService(g.Server, pb.WorkflowsService_ServiceDesc, &workflowsServer{GRPC: g})
+	registerService(g.Server, pb.InboxService_ServiceDesc, &inboxServer{GRPC: g})
 	if o.Feed != nil {
 		registerService(g.Server, pb.EventsService_ServiceDesc, &eventsServer{GRPC: g})
 	}

@@ -73,7 +73,7 @@ func NewHTTP(e engine.API, o HTTPOptions) *HTTP {
 	h := &HTTP{engine: e, options: o}
 	h.draining, h.drain = context.WithCancel(context.Background())
 	schemas := newSchemas()
-	routes := slices.Concat(h.jobRoutes(), h.oneJobRoutes(schemas), h.leaseRoutes(), h.queueRoutes(), h.scheduleRoutes(), h.workflowRoutes(), h.systemRoutes(),
+	routes := slices.Concat(h.jobRoutes(), h.oneJobRoutes(schemas), h.leaseRoutes(), h.queueRoutes(), h.scheduleRoutes(), h.workflowRoutes(), h.inboxRoutes(), h.systemRoutes(),
 		h.eventRoutes(schemas), h.adminRoutes())
 	if o.Metrics != nil {
 		routes = append(routes, httpx.Plain(http.MethodGet, "/metrics", h.metrics))
@@ -97,6 +97,7 @@ func (h *HTTP) tags() []httpx.Tag {
 		{Name: "work", Description: "Claim jobs, keep their leases, say how they ended."},
 		{Name: "queues", Description: "Queues and the capacity they share."},
 		{Name: "schedules", Description: "Jobs that come again and again."},
+		{Name: "inbox", Description: "Submissions from transactions of applications, and those that were refused."},
 		{Name: "system", Description: "How the server stands."},
 	}
 	if h.options.Feed != nil {
