@@ -67,6 +67,9 @@ func (c *Client) Submit(ctx context.Context, s Spec) (SubmitResult, error) {
 
 // In returns the queue inside a transaction of the program: a pgx.Tx or *sql.Tx of the
 // database that holds the queue. Other queues fail every call with [ErrInvalid].
+//
+// A *sql.Tx only submits: the queue takes the job in after the commit, and until then the
+// result has nothing but its id. A pgx.Tx can also complete jobs.
 func (c *Client) In(tx any) Submitter {
 	if d, ok := c.Driver.(interface {
 		Within(tx any) (Submitter, error)

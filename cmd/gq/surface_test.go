@@ -477,7 +477,7 @@ var commandRows = map[string]commandRow{
 	"config print":   {shape: "http:o grpc:o store:o", prints: "store:", bad: "--drain soon"},
 	"migrate up":     {args: "--store memory:", exit: 2, bad: "--store nonsense"},
 	"migrate status": {args: "--store memory:", exit: 2, bad: "--store nonsense"},
-	"migrate dump":   {shape: "-", prints: "CREATE SCHEMA gq", bad: "extra"},
+	"migrate dump":   {shape: "-", prints: "CREATE SCHEMA IF NOT EXISTS gq", bad: "extra"},
 	"match":          {args: "$FILE", exit: 2, bad: ""}, // correct call: TestMatchVectors
 	"match replay":   {args: "$FILE --file", exit: 2, bad: ""},
 

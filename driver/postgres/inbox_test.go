@@ -273,3 +273,48 @@ func TestTriggerSubmits(t *testing.T) {
 		}
 	}
 }
+
+// BenchmarkCommitToClaim measures the time from the commit of a *sql.Tx until a waiting worker
+// has the job.
+func BenchmarkCommitToClaim(b *testing.B) {
+	url := pgtest.Database(b)
+	c, err := gq.Open(b.Context(), url)
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer c.Close()
+	db, err := sql.Open("pgx", url)
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer db.Close()
+	var took []time.Duration
+	for b.Loop() {
+		claimed := make(chan error, 1)
+		go func() {
+			jobs, err := c.Claim(b.Context(), gq.ClaimRequest{Worker: "w", Queues: []string{"mail"}, N: 1, Wait: 30 * time.Second})
+			if err == nil && len(jobs) != 1 {
+				err = errors.New("no job")
+			}
+			claimed <- err
+		}()
+		tx, err := db.BeginTx(b.Context(), nil)
+		if err == nil {
+			_, err = sendEmail.Submit(b.Context(), c.In(tx), email{})
+		}
+		if err == nil {
+			err = tx.Commit()
+		}
+		committed := time.Now()
+		if err == nil {
+			err = <-claimed
+		}
+		if err != nil {
+			b.Fatal(err)
+		}
+		took = append(took, time.Since(committed))
+	}
+	slices.Sort(took)
+	b.ReportMetric(float64(took[len(took)/2].Microseconds()), "p50-µs")
+	b.ReportMetric(float64(took[len(took)*99/100].Microseconds()), "p99-µs")
+}
