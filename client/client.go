@@ -141,7 +141,7 @@ func New(address string, o Options) (*Client, error) {
 		address: address, options: o, conn: conn,
 		jobs: pb.NewJobsServiceClient(conn), workers: pb.NewWorkersServiceClient(conn),
 		queues: pb.NewQueuesServiceClient(conn), schedules: pb.NewSchedulesServiceClient(conn), flows: pb.NewWorkflowsServiceClient(conn),
-		inbox: pb.NewInboxServiceClient(conn),
+		inbox:  pb.NewInboxServiceClient(conn),
 		events: pb.NewEventsServiceClient(conn),
 	}
 	c.life, c.die = context.WithCancel(context.Background())

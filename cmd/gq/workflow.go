@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -12,6 +13,7 @@ import (
 	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/internal/cli"
 	"github.com/gopherqueue/gq/internal/wire"
+	"github.com/gopherqueue/gq/machine"
 )
 
 func newWorkflow(p process) *cobra.Command {
@@ -251,4 +253,16 @@ func newWorkflowAdd(p process) *cobra.Command {
 		})
 	}
 	return c
+}
+
+// queuePolicy returns the policy of a queue, which fills the gaps in a job's policy.
+func queuePolicy(ctx context.Context, q queue, name string) (gq.Policy, error) {
+	found, err := q.Queue(ctx, cmp.Or(name, gq.DefaultQueue))
+	switch {
+	case errors.Is(err, gq.ErrNotFound):
+		return machine.DefaultPolicy(), nil
+	case err != nil:
+		return gq.Policy{}, err
+	}
+	return found.Policy, nil
 }
