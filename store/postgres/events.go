@@ -81,6 +81,9 @@ const numbering = `
 // dead rows in gq.tally; each count reads all rows that are not folded.
 const foldStep = 500
 
+// foldLeft is the same when the store is quiet.
+const foldLeft = 20
+
 // unfolded selects the counts appended since the last fold.
 const unfolded = "gq.delta WHERE xid >= (SELECT folded FROM gq.head)"
 
@@ -133,6 +136,17 @@ func (tx *txn) sequence(ctx context.Context) (last int64, more bool, err error) 
 	err = tx.SendBatch(ctx, &batch).Close()
 	tx.written, tx.committed = true, err == nil
 	return last, more, err
+}
+
+// fold folds the counts if there are at least n, in one round trip with its commit.
+func (tx *txn) fold(ctx context.Context, n int) error {
+	var batch pgx.Batch
+	batch.Queue(headLock, lockHead)
+	batch.Queue(folding, n)
+	batch.Queue("COMMIT")
+	err := tx.SendBatch(ctx, &batch).Close()
+	tx.written, tx.committed = true, err == nil
+	return err
 }
 
 // tally is gq.tally plus the counts not folded yet, in one snapshot.

@@ -93,6 +93,8 @@ const (
 	// numberLate is how long events may stay without numbers while no listener follows
 	// them. A call that reads events numbers them first.
 	numberLate = 500 * time.Millisecond
+	// foldQuiet is how long after the last commit the counts that it left are folded.
+	foldQuiet = 200 * time.Millisecond
 	// notifierWithin is the time limit of a round.
 	notifierWithin = 10 * time.Second
 )
@@ -127,10 +129,16 @@ func (h *notifier) tell(c *effects, events bool) {
 func (h *notifier) serve() {
 	late := time.NewTimer(0) // for events that no listener waits for
 	defer late.Stop()
+	quiet := time.NewTimer(foldQuiet) // for counts that nothing else folds
+	defer quiet.Stop()
 	for numbered := time.Now(); ; {
 		select {
 		case <-h.wake:
+			quiet.Reset(foldQuiet)
 		case <-late.C:
+		case <-quiet.C:
+			h.fold()
+			continue
 		case <-h.quit:
 			return
 		}
@@ -145,6 +153,20 @@ func (h *notifier) serve() {
 			return
 		}
 	}
+}
+
+// fold folds the counts that are left after a burst, so that reads of counts do not go through
+// up to foldStep of them until the next burst.
+func (h *notifier) fold() {
+	if h.s.appended.Load() < foldLeft {
+		return
+	}
+	h.s.appended.Store(0)
+	ctx, cancel := context.WithTimeout(context.Background(), notifierWithin)
+	defer cancel()
+	_ = h.s.transact(ctx, "fold counts", h.s.begins.write, func(tx *txn) error { // if it fails, reads cost more until the next burst
+		return tx.fold(ctx, foldLeft)
+	})
 }
 
 // pause waits. It returns false if the store is closed meanwhile.

@@ -543,6 +543,7 @@ func (tx *txn) encodeMoves() (a countArrays) {
 			a.jobs, a.units = append(a.jobs, n.jobs), append(a.units, n.units)
 		}
 	}
+	tx.s.appended.Add(int64(len(a.jobs)))
 	return a
 }
 

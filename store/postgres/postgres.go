@@ -52,6 +52,7 @@ type Store struct {
 	gets      batcher[getting, store.Found]
 	configs   batcher[gq.Policy, []gq.Queue]
 	notifier  notifier
+	appended  atomic.Int64 // counts appended to gq.delta since notifier.fold
 	floors    floors
 	limited   queueHints // queues whose configuration claims must read first
 	uncounted queueHints // those of them that limit only jobs that run: see txn.uncounted
