@@ -180,12 +180,17 @@ func (tx *txn) prepare(ctx context.Context, groups []store.Group, change []int64
 			ids = append(ids, spec.Replaces)
 		}
 	}
-	p.taken, p.states = make(map[gq.JobID]bool, len(jobs)), make(map[gq.JobID]gq.State, len(jobs))
+	p.made = make(map[gq.JobID]int, len(jobs))
+	p.taken, p.states = make(map[gq.JobID]bool), make(map[gq.JobID]gq.State)
 	if p.keys, err = tx.lockKeys(ctx, keys); err != nil {
 		return nil, nil, err
 	}
-	for _, h := range p.keys {
+	if len(p.keys) > 0 {
+		p.recorded = make(map[gq.IdempotencyKey]bool, len(p.keys))
+	}
+	for key, h := range p.keys {
 		others = append(others, h.seq)
+		p.recorded[key] = true
 	}
 	if p.queues, err = tx.lockQueues(ctx, names, guarded); err != nil {
 		return nil, nil, err
@@ -345,34 +350,36 @@ func (tx *txn) lockKeys(ctx context.Context, keys []gq.IdempotencyKey) (map[gq.I
 	hashes := make([]int32, len(keys))
 	scopes, names := make([][]byte, len(keys)), make([][]byte, len(keys))
 	for i, k := range keys {
+		scopes[i], names[i] = []byte(k.Scope), []byte(k.Name)
 		h := fnv.New32a()
-		fmt.Fprintf(h, "%q %q", k.Scope, k.Name)
-		hashes[i], scopes[i], names[i] = int32(h.Sum32()), []byte(k.Scope), []byte(k.Name)
+		h.Write(scopes[i])
+		h.Write([]byte{0})
+		h.Write(names[i])
+		hashes[i] = int32(h.Sum32())
 	}
 	slices.Sort(hashes)
-	_, err := tx.Exec(ctx, "SELECT pg_advisory_xact_lock($1, hash) FROM unnest($2::integer[]) AS hash", lockKey, hashes)
-	if err != nil {
-		return nil, err
-	}
-	rows, err := tx.Query(ctx, `
-		SELECT i.scope, i.name, i.fingerprint, i.job, i.seq, i.expires, i.rule
-		FROM unnest($1::bytea[], $2::bytea[]) AS k (scope, name)
-		JOIN gq.idempotency AS i USING (scope, name)`,
-		scopes, names)
-	if err != nil {
-		return nil, err
-	}
 	var (
+		batch                     pgx.Batch
 		scope, name               []byte
 		fingerprint, seq, expires int64
 		job                       [16]byte
 		rule                      int16
 	)
-	_, err = pgx.ForEachRow(rows, []any{&scope, &name, &fingerprint, &job, &seq, &expires, &rule}, func() error {
-		held[gq.IdempotencyKey{Scope: string(scope), Name: string(name)}] = holder{job, seq, uint64(fingerprint), instant(expires), gq.While(rule)}
-		return nil
+	// A plain join might be planned to read the whole table, LATERAL looks each key up.
+	// count returns one row, where a row for each lock would take longer to send than to lock.
+	batch.Queue("SELECT count(pg_advisory_xact_lock($1, hash)) FROM unnest($2::integer[]) AS hash", lockKey, slices.Compact(hashes))
+	batch.Queue(`
+		SELECT i.scope, i.name, i.fingerprint, i.job, i.seq, i.expires, i.rule
+		FROM unnest($1::bytea[], $2::bytea[]) AS k (scope, name)
+		CROSS JOIN LATERAL (SELECT * FROM gq.idempotency WHERE scope = k.scope AND name = k.name LIMIT 1) AS i`,
+		scopes, names).Query(func(rows pgx.Rows) error {
+		_, err := pgx.ForEachRow(rows, []any{&scope, &name, &fingerprint, &job, &seq, &expires, &rule}, func() error {
+			held[gq.IdempotencyKey{Scope: string(scope), Name: string(name)}] = holder{job, seq, uint64(fingerprint), instant(expires), gq.While(rule)}
+			return nil
+		})
+		return err
 	})
-	return held, err
+	return held, tx.SendBatch(ctx, &batch).Close()
 }
 
 // liveJobs counts the unfinished jobs of each queue that has a maximum depth.
@@ -410,9 +417,9 @@ func (tx *txn) add(ctx context.Context, p *plan) error {
 	if len(p.insertions) == 0 {
 		return tx.finish(ctx)
 	}
-	parent := func(id gq.JobID) int64 { return int64(p.states[p.heirOf(id)].Sequence) }
+	parent := func(id gq.JobID) int64 { return int64(p.stateOf(p.heirOf(id)).Sequence) }
 	var (
-		keys              keyArrays
+		keys, newKeys     keyArrays
 		payloads          blobs
 		ids               [][16]byte // chosen by callers; gq.foreign_id maps them to numbers
 		numbers           []int64
@@ -440,7 +447,11 @@ func (tx *txn) add(ctx context.Context, p *plan) error {
 			ids, numbers = append(ids, b.row.state.ID), append(numbers, seq)
 		}
 		if b.spec.Key.Name != "" {
-			keys.add(seq, b.row.state.ID, b.spec, b.until)
+			if p.recorded[store.KeyOf(b.spec)] {
+				keys.add(seq, b.row.state.ID, b.spec, b.until)
+			} else {
+				newKeys.add(seq, b.row.state.ID, b.spec, b.until)
+			}
 		}
 		for _, d := range b.awaits {
 			parents, children, kinds = append(parents, parent(d.Job)), append(children, seq), append(kinds, int16(d.Kind))
@@ -450,6 +461,7 @@ func (tx *txn) add(ctx context.Context, p *plan) error {
 	writeForeignIDs(&tx.more, ids, numbers)
 	payloads.write(&tx.more)
 	keys.write(&tx.more)
+	newKeys.writeNew(&tx.more)
 	p.moveEdges(&tx.more)
 	queueEdges(&tx.more, parents, children, kinds)
 	return tx.finish(ctx)

@@ -19,7 +19,8 @@ type plan struct {
 	now     time.Time
 	numbers []int64                      // sequence numbers, one for each job
 	taken   map[gq.JobID]bool            // ids in use; nil if the INSERT will detect duplicates
-	states  map[gq.JobID]gq.State        // jobs that others may depend on
+	states  map[gq.JobID]gq.State        // existing jobs that others refer to
+	made    map[gq.JobID]int             // jobs of this plan, by index in insertions; nil if nothing refers to them
 	keys    map[gq.IdempotencyKey]holder // by scope and name
 	queues  map[string]gq.Queue
 	live    map[string]int64
@@ -30,6 +31,7 @@ type plan struct {
 	found     map[gq.JobID]*row                      // existing jobs, locked
 	record    func(r *row, s gq.State, e []gq.Event) // writes a change of one of them
 	followers map[gq.JobID]int                       // jobs that wait for a job that may be replaced, in the database
+	recorded  map[gq.IdempotencyKey]bool             // keys that have a row, free or not
 	heirs     map[gq.JobID]gq.JobID                  // replaced jobs and those that took their places
 
 	insertions []insertion    // to be written
@@ -87,6 +89,7 @@ func (p *plan) place(g store.Group) store.Inserted {
 			p.taken = make(map[gq.JobID]bool)
 		}
 		p.keys, p.states, p.live = make(map[gq.IdempotencyKey]holder), make(map[gq.JobID]gq.State), make(map[string]int64)
+		p.made = make(map[gq.JobID]int)
 	}
 	members, keys, staged, err := p.identify(&g)
 	if err != nil {
@@ -119,9 +122,9 @@ func (p *plan) place(g store.Group) store.Inserted {
 	out := store.Inserted{Jobs: make([]store.Placed, len(g.Jobs))}
 	for i, m := range members {
 		if m.existing.IsZero() {
-			out.Jobs[i] = store.Placed{State: p.states[g.Jobs[i].ID]}
+			out.Jobs[i] = store.Placed{State: p.stateOf(g.Jobs[i].ID)}
 		} else {
-			out.Jobs[i] = store.Placed{State: p.states[m.existing].At(p.now), Existing: true, Same: m.same}
+			out.Jobs[i] = store.Placed{State: p.stateOf(m.existing).At(p.now), Existing: true, Same: m.same}
 		}
 	}
 	return out
@@ -184,7 +187,7 @@ func (p *plan) relate(g store.Group, members []member) (machine.GraphInfo, error
 		}
 	}
 	return machine.CheckGraph(nodes, func(id gq.JobID) (machine.Ancestor, bool) {
-		s, ok := p.states[id]
+		s, ok := p.state(id)
 		return machine.Ancestor{Depth: s.Depth, Priority: s.Priority()}, ok
 	})
 }
@@ -228,7 +231,7 @@ func (p *plan) submit(spec *gq.Spec, m member, depth int) {
 		b.Events = p.events[n : n : n+eventsOfInsert]
 	}
 	for _, d := range m.deps {
-		b.Inherited = p.states[d.Job].Priority().Inherit(b.Inherited)
+		b.Inherited = p.stateOf(d.Job).Priority().Inherit(b.Inherited)
 		switch {
 		case !d.Kind.Waits():
 		case d.Kind == gq.DependencyAfterAny:
@@ -249,7 +252,7 @@ func (p *plan) submit(spec *gq.Spec, m member, depth int) {
 	state := &made.row.state
 	*state, made.events = machine.Submit(b, p.now)
 	for _, d := range m.deps {
-		parent := p.states[d.Job]
+		parent := p.stateOf(d.Job)
 		if parent.Live() {
 			if d.Kind.Waits() {
 				made.awaits = append(made.awaits, d)
@@ -264,16 +267,31 @@ func (p *plan) submit(spec *gq.Spec, m member, depth int) {
 	if state.Status != gq.StatusPending {
 		made.awaits = nil // it no longer waits for any parent
 	}
-	if p.taken != nil {
+	if p.taken != nil && p.states == nil {
 		p.taken[m.id] = true
 	}
 	if p.states != nil {
-		p.states[m.id] = *state
-		if state.Live() {
+		p.made[m.id] = len(p.insertions)
+		if len(p.queues) > 0 && state.Live() {
 			p.live[spec.Queue]++
 		}
 	}
 	p.insertions = append(p.insertions, made)
+}
+
+// state returns that of a job that exists or that this plan inserts.
+func (p *plan) state(id gq.JobID) (gq.State, bool) {
+	if i, ok := p.made[id]; ok {
+		return p.insertions[i].row.state, true
+	}
+	s, ok := p.states[id]
+	return s, ok
+}
+
+// stateOf is state for a job that is known to exist.
+func (p *plan) stateOf(id gq.JobID) gq.State {
+	s, _ := p.state(id)
+	return s
 }
 
 // reports tells whether the reporting views show the jobs of a queue.

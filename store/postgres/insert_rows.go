@@ -39,14 +39,22 @@ func (a *keyArrays) add(seq int64, id gq.JobID, spec *gq.Spec, until time.Time) 
 
 // write queues the keys. It overwrites keys that are free.
 func (a *keyArrays) write(batch *pgx.Batch) {
+	a.queue(batch, `
+		ON CONFLICT (scope, name) DO UPDATE SET
+			fingerprint = excluded.fingerprint, job = excluded.job, seq = excluded.seq, expires = excluded.expires, rule = excluded.rule`)
+}
+
+// writeNew is write for keys that have no row. The transaction has locked them, so that nobody
+// else adds one; looking for a conflict would take as long as the insertion.
+func (a *keyArrays) writeNew(batch *pgx.Batch) { a.queue(batch, "") }
+
+func (a *keyArrays) queue(batch *pgx.Batch, conflict string) {
 	if len(a.names) == 0 {
 		return
 	}
 	batch.Queue(`
 		INSERT INTO gq.idempotency (scope, name, fingerprint, job, seq, expires, rule)
-		SELECT unnest($1::bytea[]), unnest($2::bytea[]), unnest($3::bigint[]), unnest($4::uuid[]), unnest($5::bigint[]), unnest($6::bigint[]), unnest($7::smallint[])
-		ON CONFLICT (scope, name) DO UPDATE SET
-			fingerprint = excluded.fingerprint, job = excluded.job, seq = excluded.seq, expires = excluded.expires, rule = excluded.rule`,
+		SELECT unnest($1::bytea[]), unnest($2::bytea[]), unnest($3::bigint[]), unnest($4::uuid[]), unnest($5::bigint[]), unnest($6::bigint[]), unnest($7::smallint[])`+conflict,
 		a.scopes, a.names, a.prints, a.held, a.holders, a.expiry, a.rules)
 }
 

@@ -50,7 +50,7 @@ func (p *plan) identify(g *store.Group) (members []member, keys map[gq.Idempoten
 			}
 			h, taken := p.keys[key]
 			if taken {
-				c = machine.Collide(machine.KeyHolder{State: p.states[h.job], Fingerprint: h.fingerprint, While: h.while, Until: h.expires}, spec, p.now)
+				c = machine.Collide(machine.KeyHolder{State: p.stateOf(h.job), Fingerprint: h.fingerprint, While: h.while, Until: h.expires}, spec, p.now)
 			}
 			if c.Err != nil {
 				return nil, nil, nil, c.Err
@@ -71,7 +71,7 @@ func (p *plan) identify(g *store.Group) (members []member, keys map[gq.Idempoten
 			}
 			members[i].notBefore = c.NotBefore
 			if keys == nil {
-				keys = make(map[gq.IdempotencyKey]holder)
+				keys = make(map[gq.IdempotencyKey]holder, 1)
 			}
 			keys[key] = holder{
 				job: spec.ID, fingerprint: spec.Key.Fingerprint, while: spec.Unique.While,
@@ -86,7 +86,7 @@ func (p *plan) identify(g *store.Group) (members []member, keys map[gq.Idempoten
 			staged = append(staged, change)
 			stands(replaces, spec.ID)
 		}
-		if p.taken[spec.ID] {
+		if _, made := p.made[spec.ID]; made || p.taken[spec.ID] {
 			return nil, nil, nil, fmt.Errorf("job %s: %w", spec.ID, gq.ErrDuplicateID)
 		}
 	}
@@ -104,7 +104,7 @@ func (p *plan) identify(g *store.Group) (members []member, keys map[gq.Idempoten
 // takePlace decides about a member that replaces a job. It may replace the member's spec by one
 // that names the job.
 func (p *plan) takePlace(g *store.Group, member int, id gq.JobID, staged []staging) (staging, error) {
-	old, ok := p.states[id]
+	old, ok := p.state(id)
 	if !ok {
 		return staging{}, fmt.Errorf("replace job %s: %w", id, gq.ErrNotFound)
 	}
@@ -124,10 +124,8 @@ func (p *plan) takePlace(g *store.Group, member int, id gq.JobID, staged []stagi
 
 // insertion returns a job of this plan, nil if it is not one.
 func (p *plan) insertion(id gq.JobID) *insertion {
-	for i := range p.insertions {
-		if p.insertions[i].row.state.ID == id {
-			return &p.insertions[i]
-		}
+	if i, ok := p.made[id]; ok {
+		return &p.insertions[i]
 	}
 	return nil
 }
@@ -172,8 +170,9 @@ func (p *plan) settle(staged []staging, g *store.Group) {
 			}
 		} else {
 			p.record(p.found[s.id], s.next, s.events)
+			p.states[s.id] = s.next
 		}
-		if p.states[s.id] = s.next; !s.replaces {
+		if !s.replaces {
 			continue
 		}
 		p.live[queue]--
@@ -202,7 +201,7 @@ func (p *plan) moveEdges(batch *pgx.Batch) {
 	var from, to []int64
 	for old := range p.heirs {
 		if p.found[old] != nil && p.followers[old] > 0 {
-			from, to = append(from, int64(p.states[old].Sequence)), append(to, int64(p.states[p.heirOf(old)].Sequence))
+			from, to = append(from, int64(p.states[old].Sequence)), append(to, int64(p.stateOf(p.heirOf(old)).Sequence))
 		}
 	}
 	if len(from) == 0 {
