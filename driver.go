@@ -31,6 +31,9 @@ type Driver interface {
 	Cancel(ctx context.Context, id JobID, reason string) (State, error)
 	// CancelWhere cancels all live jobs that a query selects.
 	CancelWhere(ctx context.Context, q Query, reason string) (CancelReport, error)
+	// Edit replaces a waiting job by a copy with another payload, queue or run time, in one
+	// commit, and returns the copy.
+	Edit(ctx context.Context, id JobID, change JobEdit) (SubmitResult, error)
 	// Replay submits a finished job again.
 	//gq:needs submit on the job
 	Replay(ctx context.Context, id JobID) (SubmitResult, error)

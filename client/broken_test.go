@@ -63,6 +63,11 @@ func (e *flaky) Cancel(ctx context.Context, id gq.JobID, reason string) (gq.Stat
 	return e.API.Cancel(context.WithoutCancel(ctx), id, reason)
 }
 
+func (e *flaky) Edit(ctx context.Context, id gq.JobID, change gq.JobEdit) (gq.SubmitResult, error) {
+	defer e.lost()
+	return e.API.Edit(context.WithoutCancel(ctx), id, change)
+}
+
 func (e *flaky) Replay(ctx context.Context, id gq.JobID) (gq.SubmitResult, error) {
 	defer e.lost()
 	return e.API.Replay(context.WithoutCancel(ctx), id)

@@ -238,6 +238,15 @@ func (c *Client) CancelWhere(ctx context.Context, q gq.Query, reason string) (gq
 	return report, nil
 }
 
+// Edit replaces a waiting job by a copy with another payload, queue or run time.
+func (c *Client) Edit(ctx context.Context, id gq.JobID, change gq.JobEdit) (gq.SubmitResult, error) {
+	m, err := invoke(ctx, c, once, c.jobs.Edit, wire.ProtoEdit(id, change))
+	if err != nil {
+		return gq.SubmitResult{}, err
+	}
+	return read("edit", m, wire.SubmittedFromProto)
+}
+
 // Replay submits a finished job again, as a new one.
 func (c *Client) Replay(ctx context.Context, id gq.JobID) (gq.SubmitResult, error) {
 	m, err := invoke(ctx, c, once, c.jobs.Replay, &pb.ReplayRequest{Id: id.String()})

@@ -30,6 +30,7 @@ type full interface {
 	UpdateMetadata(ctx context.Context, id gq.JobID, p gq.MetadataPatch) (gq.Job, error)
 	Cancel(ctx context.Context, id gq.JobID, reason string) (gq.State, error)
 	CancelWhere(ctx context.Context, q gq.Query, reason string) (gq.CancelReport, error)
+	Edit(ctx context.Context, id gq.JobID, change gq.JobEdit) (gq.SubmitResult, error)
 	Replay(ctx context.Context, id gq.JobID) (gq.SubmitResult, error)
 	Purge(ctx context.Context, id gq.JobID) error
 	PurgeWhere(ctx context.Context, q gq.Query) (int, error)
@@ -154,6 +155,9 @@ func TestReadsAreTheSame(t *testing.T) {
 	}
 	replayed := must(f.Replay(ctx, id))(t)
 	same(t, "replay", must(e.Get(ctx, replayed.ID(), 0))(t).State, replayed.State)
+	edited := must(f.Edit(ctx, replayed.ID(), gq.JobEdit{Queue: "elsewhere", Payload: &gq.Payload{Data: []byte("{}")}, RunAt: time.Now().Add(time.Hour)}))(t)
+	same(t, "edit", must(f.Get(ctx, edited.ID(), gq.WithPayload))(t), must(e.Get(ctx, edited.ID(), gq.WithPayload))(t))
+	same(t, "the job before the edit", must(f.Get(ctx, replayed.ID(), 0))(t), must(e.Get(ctx, replayed.ID(), 0))(t))
 
 	if err := f.PutPool(ctx, gq.Pool{Name: "p", Capacity: 10}); err != nil {
 		t.Fatal(err)
@@ -247,12 +251,14 @@ func TestErrorsAreTheSame(t *testing.T) {
 			}
 			return err
 		},
-		"get":     func(q full) error { _, err := q.Get(ctx, unknown, 0); return err },
-		"history": func(q full) error { _, err := q.History(ctx, unknown); return err },
-		"explain": func(q full) error { _, err := q.Explain(ctx, unknown); return err },
-		"wait":    func(q full) error { _, err := q.Wait(ctx, unknown); return err },
-		"cancel":  func(q full) error { _, err := q.Cancel(ctx, unknown, ""); return err },
-		"replay":  func(q full) error { _, err := q.Replay(ctx, id); return err },
+		"get":          func(q full) error { _, err := q.Get(ctx, unknown, 0); return err },
+		"history":      func(q full) error { _, err := q.History(ctx, unknown); return err },
+		"explain":      func(q full) error { _, err := q.Explain(ctx, unknown); return err },
+		"wait":         func(q full) error { _, err := q.Wait(ctx, unknown); return err },
+		"cancel":       func(q full) error { _, err := q.Cancel(ctx, unknown, ""); return err },
+		"edit":         func(q full) error { _, err := q.Edit(ctx, unknown, gq.JobEdit{Queue: "q"}); return err },
+		"edit nothing": func(q full) error { _, err := q.Edit(ctx, id, gq.JobEdit{}); return err },
+		"replay":       func(q full) error { _, err := q.Replay(ctx, id); return err },
 		"update": func(q full) error {
 			_, err := q.UpdateMetadata(ctx, unknown, gq.MetadataPatch{Priority: gq.PriorityHigh})
 			return err

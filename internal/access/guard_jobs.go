@@ -174,6 +174,18 @@ func (g *Guard) SubmitGraph(ctx context.Context, drafts []gq.GraphJob) ([]gq.Sub
 	return c.conceal(ctx, out)
 }
 
+// Edit needs submit on the job and on the queue that it moves to.
+func (g *Guard) Edit(ctx context.Context, id gq.JobID, change gq.JobEdit) (gq.SubmitResult, error) {
+	c, err := g.enter(ctx, Submit)
+	if err != nil {
+		return gq.SubmitResult{}, err
+	}
+	if change.Queue != "" && !c.May(Submit, change.Queue) {
+		return gq.SubmitResult{}, Submit.Missing(" on the queue that the job would move to")
+	}
+	return g.engine.Edit(c.asking(ctx, Submit), id, change)
+}
+
 // GetFor is Get for callers with one of the given scopes on the job's queue.
 func (g *Guard) GetFor(ctx context.Context, s Scope, id gq.JobID, parts gq.Parts) (gq.Job, error) {
 	ctx, err := g.asking(ctx, s)

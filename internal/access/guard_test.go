@@ -100,6 +100,10 @@ var calls = map[string]call{
 		_, err := g.CancelWhere(ctx, gq.Query{Queue: at.queue, Statuses: []gq.Status{gq.StatusDelayed}}, "")
 		return err
 	}},
+	"Edit": {needs: Submit, do: func(ctx context.Context, g *Guard, at *target) error {
+		_, err := g.Edit(ctx, at.job.Spec.ID, gq.JobEdit{Queue: at.queue})
+		return err
+	}},
 	"Replay": {needs: Submit, do: func(ctx context.Context, g *Guard, at *target) error {
 		_, err := g.Replay(ctx, at.done)
 		return err

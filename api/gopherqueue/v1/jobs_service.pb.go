@@ -1144,6 +1144,83 @@ func (x *CancelReport) GetFinished() int64 {
 	return 0
 }
 
+// EditRequest says what changes in a waiting job; what is absent stays.
+type EditRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	Queue         string                 `protobuf:"bytes,2,opt,name=queue,proto3" json:"queue,omitempty"`
+	Payload       []byte                 `protobuf:"bytes,3,opt,name=payload,proto3,oneof" json:"payload,omitempty"`
+	ContentType   string                 `protobuf:"bytes,4,opt,name=content_type,json=contentType,proto3" json:"content_type,omitempty"` // of the payload
+	RunAt         *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=run_at,json=runAt,proto3" json:"run_at,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *EditRequest) Reset() {
+	*x = EditRequest{}
+	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *EditRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*EditRequest) ProtoMessage() {}
+
+func (x *EditRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use EditRequest.ProtoReflect.Descriptor instead.
+func (*EditRequest) Descriptor() ([]byte, []int) {
+	return file_gopherqueue_v1_jobs_service_proto_rawDescGZIP(), []int{16}
+}
+
+func (x *EditRequest) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *EditRequest) GetQueue() string {
+	if x != nil {
+		return x.Queue
+	}
+	return ""
+}
+
+func (x *EditRequest) GetPayload() []byte {
+	if x != nil {
+		return x.Payload
+	}
+	return nil
+}
+
+func (x *EditRequest) GetContentType() string {
+	if x != nil {
+		return x.ContentType
+	}
+	return ""
+}
+
+func (x *EditRequest) GetRunAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.RunAt
+	}
+	return nil
+}
+
 type ReplayRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
@@ -1153,7 +1230,7 @@ type ReplayRequest struct {
 
 func (x *ReplayRequest) Reset() {
 	*x = ReplayRequest{}
-	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[16]
+	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1165,7 +1242,7 @@ func (x *ReplayRequest) String() string {
 func (*ReplayRequest) ProtoMessage() {}
 
 func (x *ReplayRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[16]
+	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1178,7 +1255,7 @@ func (x *ReplayRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReplayRequest.ProtoReflect.Descriptor instead.
 func (*ReplayRequest) Descriptor() ([]byte, []int) {
-	return file_gopherqueue_v1_jobs_service_proto_rawDescGZIP(), []int{16}
+	return file_gopherqueue_v1_jobs_service_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *ReplayRequest) GetId() string {
@@ -1198,7 +1275,7 @@ type WaitRequest struct {
 
 func (x *WaitRequest) Reset() {
 	*x = WaitRequest{}
-	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[17]
+	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1210,7 +1287,7 @@ func (x *WaitRequest) String() string {
 func (*WaitRequest) ProtoMessage() {}
 
 func (x *WaitRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[17]
+	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1223,7 +1300,7 @@ func (x *WaitRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WaitRequest.ProtoReflect.Descriptor instead.
 func (*WaitRequest) Descriptor() ([]byte, []int) {
-	return file_gopherqueue_v1_jobs_service_proto_rawDescGZIP(), []int{17}
+	return file_gopherqueue_v1_jobs_service_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *WaitRequest) GetId() string {
@@ -1249,7 +1326,7 @@ type ExplainRequest struct {
 
 func (x *ExplainRequest) Reset() {
 	*x = ExplainRequest{}
-	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[18]
+	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1261,7 +1338,7 @@ func (x *ExplainRequest) String() string {
 func (*ExplainRequest) ProtoMessage() {}
 
 func (x *ExplainRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[18]
+	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1274,7 +1351,7 @@ func (x *ExplainRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainRequest.ProtoReflect.Descriptor instead.
 func (*ExplainRequest) Descriptor() ([]byte, []int) {
-	return file_gopherqueue_v1_jobs_service_proto_rawDescGZIP(), []int{18}
+	return file_gopherqueue_v1_jobs_service_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *ExplainRequest) GetId() string {
@@ -1303,7 +1380,7 @@ type Explanation struct {
 
 func (x *Explanation) Reset() {
 	*x = Explanation{}
-	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[19]
+	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1315,7 +1392,7 @@ func (x *Explanation) String() string {
 func (*Explanation) ProtoMessage() {}
 
 func (x *Explanation) ProtoReflect() protoreflect.Message {
-	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[19]
+	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1328,7 +1405,7 @@ func (x *Explanation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Explanation.ProtoReflect.Descriptor instead.
 func (*Explanation) Descriptor() ([]byte, []int) {
-	return file_gopherqueue_v1_jobs_service_proto_rawDescGZIP(), []int{19}
+	return file_gopherqueue_v1_jobs_service_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *Explanation) GetJobId() string {
@@ -1415,7 +1492,7 @@ type Reason struct {
 
 func (x *Reason) Reset() {
 	*x = Reason{}
-	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[20]
+	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1427,7 +1504,7 @@ func (x *Reason) String() string {
 func (*Reason) ProtoMessage() {}
 
 func (x *Reason) ProtoReflect() protoreflect.Message {
-	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[20]
+	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1440,7 +1517,7 @@ func (x *Reason) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Reason.ProtoReflect.Descriptor instead.
 func (*Reason) Descriptor() ([]byte, []int) {
-	return file_gopherqueue_v1_jobs_service_proto_rawDescGZIP(), []int{20}
+	return file_gopherqueue_v1_jobs_service_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *Reason) GetCause() Cause {
@@ -1499,7 +1576,7 @@ type Related struct {
 
 func (x *Related) Reset() {
 	*x = Related{}
-	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[21]
+	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1511,7 +1588,7 @@ func (x *Related) String() string {
 func (*Related) ProtoMessage() {}
 
 func (x *Related) ProtoReflect() protoreflect.Message {
-	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[21]
+	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1524,7 +1601,7 @@ func (x *Related) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Related.ProtoReflect.Descriptor instead.
 func (*Related) Descriptor() ([]byte, []int) {
-	return file_gopherqueue_v1_jobs_service_proto_rawDescGZIP(), []int{21}
+	return file_gopherqueue_v1_jobs_service_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *Related) GetJobId() string {
@@ -1578,7 +1655,7 @@ type HistoryRequest struct {
 
 func (x *HistoryRequest) Reset() {
 	*x = HistoryRequest{}
-	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[22]
+	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1590,7 +1667,7 @@ func (x *HistoryRequest) String() string {
 func (*HistoryRequest) ProtoMessage() {}
 
 func (x *HistoryRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[22]
+	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1603,7 +1680,7 @@ func (x *HistoryRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HistoryRequest.ProtoReflect.Descriptor instead.
 func (*HistoryRequest) Descriptor() ([]byte, []int) {
-	return file_gopherqueue_v1_jobs_service_proto_rawDescGZIP(), []int{22}
+	return file_gopherqueue_v1_jobs_service_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *HistoryRequest) GetId() string {
@@ -1622,7 +1699,7 @@ type HistoryResponse struct {
 
 func (x *HistoryResponse) Reset() {
 	*x = HistoryResponse{}
-	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[23]
+	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1634,7 +1711,7 @@ func (x *HistoryResponse) String() string {
 func (*HistoryResponse) ProtoMessage() {}
 
 func (x *HistoryResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[23]
+	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1647,7 +1724,7 @@ func (x *HistoryResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HistoryResponse.ProtoReflect.Descriptor instead.
 func (*HistoryResponse) Descriptor() ([]byte, []int) {
-	return file_gopherqueue_v1_jobs_service_proto_rawDescGZIP(), []int{23}
+	return file_gopherqueue_v1_jobs_service_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *HistoryResponse) GetEvents() []*Event {
@@ -1682,7 +1759,7 @@ type Event struct {
 
 func (x *Event) Reset() {
 	*x = Event{}
-	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[24]
+	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1694,7 +1771,7 @@ func (x *Event) String() string {
 func (*Event) ProtoMessage() {}
 
 func (x *Event) ProtoReflect() protoreflect.Message {
-	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[24]
+	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1707,7 +1784,7 @@ func (x *Event) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Event.ProtoReflect.Descriptor instead.
 func (*Event) Descriptor() ([]byte, []int) {
-	return file_gopherqueue_v1_jobs_service_proto_rawDescGZIP(), []int{24}
+	return file_gopherqueue_v1_jobs_service_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *Event) GetSeq() uint64 {
@@ -1831,7 +1908,7 @@ type CountRequest struct {
 
 func (x *CountRequest) Reset() {
 	*x = CountRequest{}
-	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[25]
+	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1843,7 +1920,7 @@ func (x *CountRequest) String() string {
 func (*CountRequest) ProtoMessage() {}
 
 func (x *CountRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[25]
+	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1856,7 +1933,7 @@ func (x *CountRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CountRequest.ProtoReflect.Descriptor instead.
 func (*CountRequest) Descriptor() ([]byte, []int) {
-	return file_gopherqueue_v1_jobs_service_proto_rawDescGZIP(), []int{25}
+	return file_gopherqueue_v1_jobs_service_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *CountRequest) GetQueues() []string {
@@ -1875,7 +1952,7 @@ type CountResponse struct {
 
 func (x *CountResponse) Reset() {
 	*x = CountResponse{}
-	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[26]
+	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1887,7 +1964,7 @@ func (x *CountResponse) String() string {
 func (*CountResponse) ProtoMessage() {}
 
 func (x *CountResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[26]
+	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1900,7 +1977,7 @@ func (x *CountResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CountResponse.ProtoReflect.Descriptor instead.
 func (*CountResponse) Descriptor() ([]byte, []int) {
-	return file_gopherqueue_v1_jobs_service_proto_rawDescGZIP(), []int{26}
+	return file_gopherqueue_v1_jobs_service_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *CountResponse) GetQueues() []*QueueCount {
@@ -1921,7 +1998,7 @@ type QueueCount struct {
 
 func (x *QueueCount) Reset() {
 	*x = QueueCount{}
-	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[27]
+	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1933,7 +2010,7 @@ func (x *QueueCount) String() string {
 func (*QueueCount) ProtoMessage() {}
 
 func (x *QueueCount) ProtoReflect() protoreflect.Message {
-	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[27]
+	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1946,7 +2023,7 @@ func (x *QueueCount) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueueCount.ProtoReflect.Descriptor instead.
 func (*QueueCount) Descriptor() ([]byte, []int) {
-	return file_gopherqueue_v1_jobs_service_proto_rawDescGZIP(), []int{27}
+	return file_gopherqueue_v1_jobs_service_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *QueueCount) GetQueue() string {
@@ -1971,7 +2048,7 @@ type StatsRequest struct {
 
 func (x *StatsRequest) Reset() {
 	*x = StatsRequest{}
-	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[28]
+	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1983,7 +2060,7 @@ func (x *StatsRequest) String() string {
 func (*StatsRequest) ProtoMessage() {}
 
 func (x *StatsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[28]
+	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1996,7 +2073,7 @@ func (x *StatsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatsRequest.ProtoReflect.Descriptor instead.
 func (*StatsRequest) Descriptor() ([]byte, []int) {
-	return file_gopherqueue_v1_jobs_service_proto_rawDescGZIP(), []int{28}
+	return file_gopherqueue_v1_jobs_service_proto_rawDescGZIP(), []int{29}
 }
 
 type StatsResponse struct {
@@ -2012,7 +2089,7 @@ type StatsResponse struct {
 
 func (x *StatsResponse) Reset() {
 	*x = StatsResponse{}
-	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[29]
+	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2024,7 +2101,7 @@ func (x *StatsResponse) String() string {
 func (*StatsResponse) ProtoMessage() {}
 
 func (x *StatsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[29]
+	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2037,7 +2114,7 @@ func (x *StatsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatsResponse.ProtoReflect.Descriptor instead.
 func (*StatsResponse) Descriptor() ([]byte, []int) {
-	return file_gopherqueue_v1_jobs_service_proto_rawDescGZIP(), []int{29}
+	return file_gopherqueue_v1_jobs_service_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *StatsResponse) GetQueues() []*QueueCount {
@@ -2084,7 +2161,7 @@ type PurgeRequest struct {
 
 func (x *PurgeRequest) Reset() {
 	*x = PurgeRequest{}
-	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[30]
+	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2096,7 +2173,7 @@ func (x *PurgeRequest) String() string {
 func (*PurgeRequest) ProtoMessage() {}
 
 func (x *PurgeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[30]
+	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2109,7 +2186,7 @@ func (x *PurgeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PurgeRequest.ProtoReflect.Descriptor instead.
 func (*PurgeRequest) Descriptor() ([]byte, []int) {
-	return file_gopherqueue_v1_jobs_service_proto_rawDescGZIP(), []int{30}
+	return file_gopherqueue_v1_jobs_service_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *PurgeRequest) GetId() string {
@@ -2127,7 +2204,7 @@ type PurgeResponse struct {
 
 func (x *PurgeResponse) Reset() {
 	*x = PurgeResponse{}
-	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[31]
+	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2139,7 +2216,7 @@ func (x *PurgeResponse) String() string {
 func (*PurgeResponse) ProtoMessage() {}
 
 func (x *PurgeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[31]
+	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2152,7 +2229,7 @@ func (x *PurgeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PurgeResponse.ProtoReflect.Descriptor instead.
 func (*PurgeResponse) Descriptor() ([]byte, []int) {
-	return file_gopherqueue_v1_jobs_service_proto_rawDescGZIP(), []int{31}
+	return file_gopherqueue_v1_jobs_service_proto_rawDescGZIP(), []int{32}
 }
 
 type PurgeWhereRequest struct {
@@ -2164,7 +2241,7 @@ type PurgeWhereRequest struct {
 
 func (x *PurgeWhereRequest) Reset() {
 	*x = PurgeWhereRequest{}
-	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[32]
+	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2176,7 +2253,7 @@ func (x *PurgeWhereRequest) String() string {
 func (*PurgeWhereRequest) ProtoMessage() {}
 
 func (x *PurgeWhereRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[32]
+	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2189,7 +2266,7 @@ func (x *PurgeWhereRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PurgeWhereRequest.ProtoReflect.Descriptor instead.
 func (*PurgeWhereRequest) Descriptor() ([]byte, []int) {
-	return file_gopherqueue_v1_jobs_service_proto_rawDescGZIP(), []int{32}
+	return file_gopherqueue_v1_jobs_service_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *PurgeWhereRequest) GetQuery() *Query {
@@ -2208,7 +2285,7 @@ type PurgeReport struct {
 
 func (x *PurgeReport) Reset() {
 	*x = PurgeReport{}
-	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[33]
+	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2220,7 +2297,7 @@ func (x *PurgeReport) String() string {
 func (*PurgeReport) ProtoMessage() {}
 
 func (x *PurgeReport) ProtoReflect() protoreflect.Message {
-	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[33]
+	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2233,7 +2310,7 @@ func (x *PurgeReport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PurgeReport.ProtoReflect.Descriptor instead.
 func (*PurgeReport) Descriptor() ([]byte, []int) {
-	return file_gopherqueue_v1_jobs_service_proto_rawDescGZIP(), []int{33}
+	return file_gopherqueue_v1_jobs_service_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *PurgeReport) GetPurged() int64 {
@@ -2318,7 +2395,15 @@ const file_gopherqueue_v1_jobs_service_proto_rawDesc = "" +
 	"\fCancelReport\x12\x1c\n" +
 	"\tcancelled\x18\x01 \x01(\x03R\tcancelled\x12\x1c\n" +
 	"\trequested\x18\x02 \x01(\x03R\trequested\x12\x1a\n" +
-	"\bfinished\x18\x03 \x01(\x03R\bfinished\"\x1f\n" +
+	"\bfinished\x18\x03 \x01(\x03R\bfinished\"\xb4\x01\n" +
+	"\vEditRequest\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\x12\x14\n" +
+	"\x05queue\x18\x02 \x01(\tR\x05queue\x12\x1d\n" +
+	"\apayload\x18\x03 \x01(\fH\x00R\apayload\x88\x01\x01\x12!\n" +
+	"\fcontent_type\x18\x04 \x01(\tR\vcontentType\x121\n" +
+	"\x06run_at\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\x05runAtB\n" +
+	"\n" +
+	"\b_payload\"\x1f\n" +
 	"\rReplayRequest\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\"R\n" +
 	"\vWaitRequest\x12\x0e\n" +
@@ -2447,7 +2532,7 @@ const file_gopherqueue_v1_jobs_service_proto_rawDesc = "" +
 	"\x1fEVENT_TYPE_JOB_CANCEL_REQUESTED\x10\f\x12#\n" +
 	"\x1fEVENT_TYPE_JOB_CANCEL_DELIVERED\x10\r\x12\x1c\n" +
 	"\x18EVENT_TYPE_LEASE_RENEWED\x10\x0e\x12\x1a\n" +
-	"\x16EVENT_TYPE_JOB_UPDATED\x10\x0f2\xfd\b\n" +
+	"\x16EVENT_TYPE_JOB_UPDATED\x10\x0f2\xbd\t\n" +
 	"\vJobsService\x12B\n" +
 	"\x06Submit\x12\x1d.gopherqueue.v1.SubmitRequest\x1a\x19.gopherqueue.v1.Submitted\x12V\n" +
 	"\vSubmitBatch\x12\".gopherqueue.v1.SubmitBatchRequest\x1a#.gopherqueue.v1.SubmitBatchResponse\x12V\n" +
@@ -2456,7 +2541,8 @@ const file_gopherqueue_v1_jobs_service_proto_rawDesc = "" +
 	"\x04List\x12\x1b.gopherqueue.v1.ListRequest\x1a\x1c.gopherqueue.v1.ListResponse\x12<\n" +
 	"\x06Update\x12\x1d.gopherqueue.v1.UpdateRequest\x1a\x13.gopherqueue.v1.Job\x12>\n" +
 	"\x06Cancel\x12\x1d.gopherqueue.v1.CancelRequest\x1a\x15.gopherqueue.v1.State\x12O\n" +
-	"\vCancelWhere\x12\".gopherqueue.v1.CancelWhereRequest\x1a\x1c.gopherqueue.v1.CancelReport\x12B\n" +
+	"\vCancelWhere\x12\".gopherqueue.v1.CancelWhereRequest\x1a\x1c.gopherqueue.v1.CancelReport\x12>\n" +
+	"\x04Edit\x12\x1b.gopherqueue.v1.EditRequest\x1a\x19.gopherqueue.v1.Submitted\x12B\n" +
 	"\x06Replay\x12\x1d.gopherqueue.v1.ReplayRequest\x1a\x19.gopherqueue.v1.Submitted\x128\n" +
 	"\x04Wait\x12\x1b.gopherqueue.v1.WaitRequest\x1a\x13.gopherqueue.v1.Job\x12F\n" +
 	"\aExplain\x12\x1e.gopherqueue.v1.ExplainRequest\x1a\x1b.gopherqueue.v1.Explanation\x12J\n" +
@@ -2480,7 +2566,7 @@ func file_gopherqueue_v1_jobs_service_proto_rawDescGZIP() []byte {
 }
 
 var file_gopherqueue_v1_jobs_service_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_gopherqueue_v1_jobs_service_proto_msgTypes = make([]protoimpl.MessageInfo, 37)
+var file_gopherqueue_v1_jobs_service_proto_msgTypes = make([]protoimpl.MessageInfo, 38)
 var file_gopherqueue_v1_jobs_service_proto_goTypes = []any{
 	(Cause)(0),                    // 0: gopherqueue.v1.Cause
 	(EventType)(0),                // 1: gopherqueue.v1.EventType
@@ -2500,122 +2586,126 @@ var file_gopherqueue_v1_jobs_service_proto_goTypes = []any{
 	(*CancelRequest)(nil),         // 15: gopherqueue.v1.CancelRequest
 	(*CancelWhereRequest)(nil),    // 16: gopherqueue.v1.CancelWhereRequest
 	(*CancelReport)(nil),          // 17: gopherqueue.v1.CancelReport
-	(*ReplayRequest)(nil),         // 18: gopherqueue.v1.ReplayRequest
-	(*WaitRequest)(nil),           // 19: gopherqueue.v1.WaitRequest
-	(*ExplainRequest)(nil),        // 20: gopherqueue.v1.ExplainRequest
-	(*Explanation)(nil),           // 21: gopherqueue.v1.Explanation
-	(*Reason)(nil),                // 22: gopherqueue.v1.Reason
-	(*Related)(nil),               // 23: gopherqueue.v1.Related
-	(*HistoryRequest)(nil),        // 24: gopherqueue.v1.HistoryRequest
-	(*HistoryResponse)(nil),       // 25: gopherqueue.v1.HistoryResponse
-	(*Event)(nil),                 // 26: gopherqueue.v1.Event
-	(*CountRequest)(nil),          // 27: gopherqueue.v1.CountRequest
-	(*CountResponse)(nil),         // 28: gopherqueue.v1.CountResponse
-	(*QueueCount)(nil),            // 29: gopherqueue.v1.QueueCount
-	(*StatsRequest)(nil),          // 30: gopherqueue.v1.StatsRequest
-	(*StatsResponse)(nil),         // 31: gopherqueue.v1.StatsResponse
-	(*PurgeRequest)(nil),          // 32: gopherqueue.v1.PurgeRequest
-	(*PurgeResponse)(nil),         // 33: gopherqueue.v1.PurgeResponse
-	(*PurgeWhereRequest)(nil),     // 34: gopherqueue.v1.PurgeWhereRequest
-	(*PurgeReport)(nil),           // 35: gopherqueue.v1.PurgeReport
-	nil,                           // 36: gopherqueue.v1.Query.TagsEntry
-	nil,                           // 37: gopherqueue.v1.UpdateRequest.SetTagsEntry
-	nil,                           // 38: gopherqueue.v1.QueueCount.ByStatusEntry
-	(*Spec)(nil),                  // 39: gopherqueue.v1.Spec
-	(*State)(nil),                 // 40: gopherqueue.v1.State
-	(*Problem)(nil),               // 41: gopherqueue.v1.Problem
-	(Final)(0),                    // 42: gopherqueue.v1.Final
-	(DependencyKind)(0),           // 43: gopherqueue.v1.DependencyKind
-	(Status)(0),                   // 44: gopherqueue.v1.Status
-	(*timestamppb.Timestamp)(nil), // 45: google.protobuf.Timestamp
-	(*Job)(nil),                   // 46: gopherqueue.v1.Job
-	(Priority)(0),                 // 47: gopherqueue.v1.Priority
-	(*durationpb.Duration)(nil),   // 48: google.protobuf.Duration
-	(LeaseState)(0),               // 49: gopherqueue.v1.LeaseState
-	(Detail)(0),                   // 50: gopherqueue.v1.Detail
-	(*Failure)(nil),               // 51: gopherqueue.v1.Failure
+	(*EditRequest)(nil),           // 18: gopherqueue.v1.EditRequest
+	(*ReplayRequest)(nil),         // 19: gopherqueue.v1.ReplayRequest
+	(*WaitRequest)(nil),           // 20: gopherqueue.v1.WaitRequest
+	(*ExplainRequest)(nil),        // 21: gopherqueue.v1.ExplainRequest
+	(*Explanation)(nil),           // 22: gopherqueue.v1.Explanation
+	(*Reason)(nil),                // 23: gopherqueue.v1.Reason
+	(*Related)(nil),               // 24: gopherqueue.v1.Related
+	(*HistoryRequest)(nil),        // 25: gopherqueue.v1.HistoryRequest
+	(*HistoryResponse)(nil),       // 26: gopherqueue.v1.HistoryResponse
+	(*Event)(nil),                 // 27: gopherqueue.v1.Event
+	(*CountRequest)(nil),          // 28: gopherqueue.v1.CountRequest
+	(*CountResponse)(nil),         // 29: gopherqueue.v1.CountResponse
+	(*QueueCount)(nil),            // 30: gopherqueue.v1.QueueCount
+	(*StatsRequest)(nil),          // 31: gopherqueue.v1.StatsRequest
+	(*StatsResponse)(nil),         // 32: gopherqueue.v1.StatsResponse
+	(*PurgeRequest)(nil),          // 33: gopherqueue.v1.PurgeRequest
+	(*PurgeResponse)(nil),         // 34: gopherqueue.v1.PurgeResponse
+	(*PurgeWhereRequest)(nil),     // 35: gopherqueue.v1.PurgeWhereRequest
+	(*PurgeReport)(nil),           // 36: gopherqueue.v1.PurgeReport
+	nil,                           // 37: gopherqueue.v1.Query.TagsEntry
+	nil,                           // 38: gopherqueue.v1.UpdateRequest.SetTagsEntry
+	nil,                           // 39: gopherqueue.v1.QueueCount.ByStatusEntry
+	(*Spec)(nil),                  // 40: gopherqueue.v1.Spec
+	(*State)(nil),                 // 41: gopherqueue.v1.State
+	(*Problem)(nil),               // 42: gopherqueue.v1.Problem
+	(Final)(0),                    // 43: gopherqueue.v1.Final
+	(DependencyKind)(0),           // 44: gopherqueue.v1.DependencyKind
+	(Status)(0),                   // 45: gopherqueue.v1.Status
+	(*timestamppb.Timestamp)(nil), // 46: google.protobuf.Timestamp
+	(*Job)(nil),                   // 47: gopherqueue.v1.Job
+	(Priority)(0),                 // 48: gopherqueue.v1.Priority
+	(*durationpb.Duration)(nil),   // 49: google.protobuf.Duration
+	(LeaseState)(0),               // 50: gopherqueue.v1.LeaseState
+	(Detail)(0),                   // 51: gopherqueue.v1.Detail
+	(*Failure)(nil),               // 52: gopherqueue.v1.Failure
 }
 var file_gopherqueue_v1_jobs_service_proto_depIdxs = []int32{
-	39, // 0: gopherqueue.v1.SubmitRequest.spec:type_name -> gopherqueue.v1.Spec
-	40, // 1: gopherqueue.v1.Submitted.state:type_name -> gopherqueue.v1.State
-	41, // 2: gopherqueue.v1.Submitted.problem:type_name -> gopherqueue.v1.Problem
-	39, // 3: gopherqueue.v1.SubmitBatchRequest.specs:type_name -> gopherqueue.v1.Spec
+	40, // 0: gopherqueue.v1.SubmitRequest.spec:type_name -> gopherqueue.v1.Spec
+	41, // 1: gopherqueue.v1.Submitted.state:type_name -> gopherqueue.v1.State
+	42, // 2: gopherqueue.v1.Submitted.problem:type_name -> gopherqueue.v1.Problem
+	40, // 3: gopherqueue.v1.SubmitBatchRequest.specs:type_name -> gopherqueue.v1.Spec
 	3,  // 4: gopherqueue.v1.SubmitBatchResponse.submitted:type_name -> gopherqueue.v1.Submitted
 	8,  // 5: gopherqueue.v1.SubmitGraphRequest.drafts:type_name -> gopherqueue.v1.Draft
 	3,  // 6: gopherqueue.v1.SubmitGraphResponse.submitted:type_name -> gopherqueue.v1.Submitted
-	39, // 7: gopherqueue.v1.Draft.spec:type_name -> gopherqueue.v1.Spec
+	40, // 7: gopherqueue.v1.Draft.spec:type_name -> gopherqueue.v1.Spec
 	9,  // 8: gopherqueue.v1.Draft.needs:type_name -> gopherqueue.v1.Need
-	42, // 9: gopherqueue.v1.Draft.final:type_name -> gopherqueue.v1.Final
-	43, // 10: gopherqueue.v1.Need.kind:type_name -> gopherqueue.v1.DependencyKind
-	44, // 11: gopherqueue.v1.Query.statuses:type_name -> gopherqueue.v1.Status
-	45, // 12: gopherqueue.v1.Query.created_after:type_name -> google.protobuf.Timestamp
-	45, // 13: gopherqueue.v1.Query.created_before:type_name -> google.protobuf.Timestamp
-	36, // 14: gopherqueue.v1.Query.tags:type_name -> gopherqueue.v1.Query.TagsEntry
+	43, // 9: gopherqueue.v1.Draft.final:type_name -> gopherqueue.v1.Final
+	44, // 10: gopherqueue.v1.Need.kind:type_name -> gopherqueue.v1.DependencyKind
+	45, // 11: gopherqueue.v1.Query.statuses:type_name -> gopherqueue.v1.Status
+	46, // 12: gopherqueue.v1.Query.created_after:type_name -> google.protobuf.Timestamp
+	46, // 13: gopherqueue.v1.Query.created_before:type_name -> google.protobuf.Timestamp
+	37, // 14: gopherqueue.v1.Query.tags:type_name -> gopherqueue.v1.Query.TagsEntry
 	11, // 15: gopherqueue.v1.ListRequest.query:type_name -> gopherqueue.v1.Query
-	46, // 16: gopherqueue.v1.ListResponse.jobs:type_name -> gopherqueue.v1.Job
-	47, // 17: gopherqueue.v1.UpdateRequest.priority:type_name -> gopherqueue.v1.Priority
-	37, // 18: gopherqueue.v1.UpdateRequest.set_tags:type_name -> gopherqueue.v1.UpdateRequest.SetTagsEntry
+	47, // 16: gopherqueue.v1.ListResponse.jobs:type_name -> gopherqueue.v1.Job
+	48, // 17: gopherqueue.v1.UpdateRequest.priority:type_name -> gopherqueue.v1.Priority
+	38, // 18: gopherqueue.v1.UpdateRequest.set_tags:type_name -> gopherqueue.v1.UpdateRequest.SetTagsEntry
 	11, // 19: gopherqueue.v1.CancelWhereRequest.query:type_name -> gopherqueue.v1.Query
-	48, // 20: gopherqueue.v1.WaitRequest.timeout:type_name -> google.protobuf.Duration
-	44, // 21: gopherqueue.v1.Explanation.status:type_name -> gopherqueue.v1.Status
-	22, // 22: gopherqueue.v1.Explanation.reason:type_name -> gopherqueue.v1.Reason
-	22, // 23: gopherqueue.v1.Explanation.also:type_name -> gopherqueue.v1.Reason
-	26, // 24: gopherqueue.v1.Explanation.timeline:type_name -> gopherqueue.v1.Event
-	0,  // 25: gopherqueue.v1.Reason.cause:type_name -> gopherqueue.v1.Cause
-	45, // 26: gopherqueue.v1.Reason.until:type_name -> google.protobuf.Timestamp
-	23, // 27: gopherqueue.v1.Reason.jobs:type_name -> gopherqueue.v1.Related
-	44, // 28: gopherqueue.v1.Related.status:type_name -> gopherqueue.v1.Status
-	43, // 29: gopherqueue.v1.Related.kind:type_name -> gopherqueue.v1.DependencyKind
-	45, // 30: gopherqueue.v1.Related.since:type_name -> google.protobuf.Timestamp
-	26, // 31: gopherqueue.v1.HistoryResponse.events:type_name -> gopherqueue.v1.Event
-	45, // 32: gopherqueue.v1.Event.time:type_name -> google.protobuf.Timestamp
-	1,  // 33: gopherqueue.v1.Event.type:type_name -> gopherqueue.v1.EventType
-	44, // 34: gopherqueue.v1.Event.status:type_name -> gopherqueue.v1.Status
-	49, // 35: gopherqueue.v1.Event.lease_state:type_name -> gopherqueue.v1.LeaseState
-	45, // 36: gopherqueue.v1.Event.until:type_name -> google.protobuf.Timestamp
-	50, // 37: gopherqueue.v1.Event.detail:type_name -> gopherqueue.v1.Detail
-	51, // 38: gopherqueue.v1.Event.failure:type_name -> gopherqueue.v1.Failure
-	29, // 39: gopherqueue.v1.CountResponse.queues:type_name -> gopherqueue.v1.QueueCount
-	38, // 40: gopherqueue.v1.QueueCount.by_status:type_name -> gopherqueue.v1.QueueCount.ByStatusEntry
-	29, // 41: gopherqueue.v1.StatsResponse.queues:type_name -> gopherqueue.v1.QueueCount
-	11, // 42: gopherqueue.v1.PurgeWhereRequest.query:type_name -> gopherqueue.v1.Query
-	2,  // 43: gopherqueue.v1.JobsService.Submit:input_type -> gopherqueue.v1.SubmitRequest
-	4,  // 44: gopherqueue.v1.JobsService.SubmitBatch:input_type -> gopherqueue.v1.SubmitBatchRequest
-	6,  // 45: gopherqueue.v1.JobsService.SubmitGraph:input_type -> gopherqueue.v1.SubmitGraphRequest
-	10, // 46: gopherqueue.v1.JobsService.Get:input_type -> gopherqueue.v1.GetRequest
-	12, // 47: gopherqueue.v1.JobsService.List:input_type -> gopherqueue.v1.ListRequest
-	14, // 48: gopherqueue.v1.JobsService.Update:input_type -> gopherqueue.v1.UpdateRequest
-	15, // 49: gopherqueue.v1.JobsService.Cancel:input_type -> gopherqueue.v1.CancelRequest
-	16, // 50: gopherqueue.v1.JobsService.CancelWhere:input_type -> gopherqueue.v1.CancelWhereRequest
-	18, // 51: gopherqueue.v1.JobsService.Replay:input_type -> gopherqueue.v1.ReplayRequest
-	19, // 52: gopherqueue.v1.JobsService.Wait:input_type -> gopherqueue.v1.WaitRequest
-	20, // 53: gopherqueue.v1.JobsService.Explain:input_type -> gopherqueue.v1.ExplainRequest
-	24, // 54: gopherqueue.v1.JobsService.History:input_type -> gopherqueue.v1.HistoryRequest
-	27, // 55: gopherqueue.v1.JobsService.Count:input_type -> gopherqueue.v1.CountRequest
-	30, // 56: gopherqueue.v1.JobsService.Stats:input_type -> gopherqueue.v1.StatsRequest
-	32, // 57: gopherqueue.v1.JobsService.Purge:input_type -> gopherqueue.v1.PurgeRequest
-	34, // 58: gopherqueue.v1.JobsService.PurgeWhere:input_type -> gopherqueue.v1.PurgeWhereRequest
-	3,  // 59: gopherqueue.v1.JobsService.Submit:output_type -> gopherqueue.v1.Submitted
-	5,  // 60: gopherqueue.v1.JobsService.SubmitBatch:output_type -> gopherqueue.v1.SubmitBatchResponse
-	7,  // 61: gopherqueue.v1.JobsService.SubmitGraph:output_type -> gopherqueue.v1.SubmitGraphResponse
-	46, // 62: gopherqueue.v1.JobsService.Get:output_type -> gopherqueue.v1.Job
-	13, // 63: gopherqueue.v1.JobsService.List:output_type -> gopherqueue.v1.ListResponse
-	46, // 64: gopherqueue.v1.JobsService.Update:output_type -> gopherqueue.v1.Job
-	40, // 65: gopherqueue.v1.JobsService.Cancel:output_type -> gopherqueue.v1.State
-	17, // 66: gopherqueue.v1.JobsService.CancelWhere:output_type -> gopherqueue.v1.CancelReport
-	3,  // 67: gopherqueue.v1.JobsService.Replay:output_type -> gopherqueue.v1.Submitted
-	46, // 68: gopherqueue.v1.JobsService.Wait:output_type -> gopherqueue.v1.Job
-	21, // 69: gopherqueue.v1.JobsService.Explain:output_type -> gopherqueue.v1.Explanation
-	25, // 70: gopherqueue.v1.JobsService.History:output_type -> gopherqueue.v1.HistoryResponse
-	28, // 71: gopherqueue.v1.JobsService.Count:output_type -> gopherqueue.v1.CountResponse
-	31, // 72: gopherqueue.v1.JobsService.Stats:output_type -> gopherqueue.v1.StatsResponse
-	33, // 73: gopherqueue.v1.JobsService.Purge:output_type -> gopherqueue.v1.PurgeResponse
-	35, // 74: gopherqueue.v1.JobsService.PurgeWhere:output_type -> gopherqueue.v1.PurgeReport
-	59, // [59:75] is the sub-list for method output_type
-	43, // [43:59] is the sub-list for method input_type
-	43, // [43:43] is the sub-list for extension type_name
-	43, // [43:43] is the sub-list for extension extendee
-	0,  // [0:43] is the sub-list for field type_name
+	46, // 20: gopherqueue.v1.EditRequest.run_at:type_name -> google.protobuf.Timestamp
+	49, // 21: gopherqueue.v1.WaitRequest.timeout:type_name -> google.protobuf.Duration
+	45, // 22: gopherqueue.v1.Explanation.status:type_name -> gopherqueue.v1.Status
+	23, // 23: gopherqueue.v1.Explanation.reason:type_name -> gopherqueue.v1.Reason
+	23, // 24: gopherqueue.v1.Explanation.also:type_name -> gopherqueue.v1.Reason
+	27, // 25: gopherqueue.v1.Explanation.timeline:type_name -> gopherqueue.v1.Event
+	0,  // 26: gopherqueue.v1.Reason.cause:type_name -> gopherqueue.v1.Cause
+	46, // 27: gopherqueue.v1.Reason.until:type_name -> google.protobuf.Timestamp
+	24, // 28: gopherqueue.v1.Reason.jobs:type_name -> gopherqueue.v1.Related
+	45, // 29: gopherqueue.v1.Related.status:type_name -> gopherqueue.v1.Status
+	44, // 30: gopherqueue.v1.Related.kind:type_name -> gopherqueue.v1.DependencyKind
+	46, // 31: gopherqueue.v1.Related.since:type_name -> google.protobuf.Timestamp
+	27, // 32: gopherqueue.v1.HistoryResponse.events:type_name -> gopherqueue.v1.Event
+	46, // 33: gopherqueue.v1.Event.time:type_name -> google.protobuf.Timestamp
+	1,  // 34: gopherqueue.v1.Event.type:type_name -> gopherqueue.v1.EventType
+	45, // 35: gopherqueue.v1.Event.status:type_name -> gopherqueue.v1.Status
+	50, // 36: gopherqueue.v1.Event.lease_state:type_name -> gopherqueue.v1.LeaseState
+	46, // 37: gopherqueue.v1.Event.until:type_name -> google.protobuf.Timestamp
+	51, // 38: gopherqueue.v1.Event.detail:type_name -> gopherqueue.v1.Detail
+	52, // 39: gopherqueue.v1.Event.failure:type_name -> gopherqueue.v1.Failure
+	30, // 40: gopherqueue.v1.CountResponse.queues:type_name -> gopherqueue.v1.QueueCount
+	39, // 41: gopherqueue.v1.QueueCount.by_status:type_name -> gopherqueue.v1.QueueCount.ByStatusEntry
+	30, // 42: gopherqueue.v1.StatsResponse.queues:type_name -> gopherqueue.v1.QueueCount
+	11, // 43: gopherqueue.v1.PurgeWhereRequest.query:type_name -> gopherqueue.v1.Query
+	2,  // 44: gopherqueue.v1.JobsService.Submit:input_type -> gopherqueue.v1.SubmitRequest
+	4,  // 45: gopherqueue.v1.JobsService.SubmitBatch:input_type -> gopherqueue.v1.SubmitBatchRequest
+	6,  // 46: gopherqueue.v1.JobsService.SubmitGraph:input_type -> gopherqueue.v1.SubmitGraphRequest
+	10, // 47: gopherqueue.v1.JobsService.Get:input_type -> gopherqueue.v1.GetRequest
+	12, // 48: gopherqueue.v1.JobsService.List:input_type -> gopherqueue.v1.ListRequest
+	14, // 49: gopherqueue.v1.JobsService.Update:input_type -> gopherqueue.v1.UpdateRequest
+	15, // 50: gopherqueue.v1.JobsService.Cancel:input_type -> gopherqueue.v1.CancelRequest
+	16, // 51: gopherqueue.v1.JobsService.CancelWhere:input_type -> gopherqueue.v1.CancelWhereRequest
+	18, // 52: gopherqueue.v1.JobsService.Edit:input_type -> gopherqueue.v1.EditRequest
+	19, // 53: gopherqueue.v1.JobsService.Replay:input_type -> gopherqueue.v1.ReplayRequest
+	20, // 54: gopherqueue.v1.JobsService.Wait:input_type -> gopherqueue.v1.WaitRequest
+	21, // 55: gopherqueue.v1.JobsService.Explain:input_type -> gopherqueue.v1.ExplainRequest
+	25, // 56: gopherqueue.v1.JobsService.History:input_type -> gopherqueue.v1.HistoryRequest
+	28, // 57: gopherqueue.v1.JobsService.Count:input_type -> gopherqueue.v1.CountRequest
+	31, // 58: gopherqueue.v1.JobsService.Stats:input_type -> gopherqueue.v1.StatsRequest
+	33, // 59: gopherqueue.v1.JobsService.Purge:input_type -> gopherqueue.v1.PurgeRequest
+	35, // 60: gopherqueue.v1.JobsService.PurgeWhere:input_type -> gopherqueue.v1.PurgeWhereRequest
+	3,  // 61: gopherqueue.v1.JobsService.Submit:output_type -> gopherqueue.v1.Submitted
+	5,  // 62: gopherqueue.v1.JobsService.SubmitBatch:output_type -> gopherqueue.v1.SubmitBatchResponse
+	7,  // 63: gopherqueue.v1.JobsService.SubmitGraph:output_type -> gopherqueue.v1.SubmitGraphResponse
+	47, // 64: gopherqueue.v1.JobsService.Get:output_type -> gopherqueue.v1.Job
+	13, // 65: gopherqueue.v1.JobsService.List:output_type -> gopherqueue.v1.ListResponse
+	47, // 66: gopherqueue.v1.JobsService.Update:output_type -> gopherqueue.v1.Job
+	41, // 67: gopherqueue.v1.JobsService.Cancel:output_type -> gopherqueue.v1.State
+	17, // 68: gopherqueue.v1.JobsService.CancelWhere:output_type -> gopherqueue.v1.CancelReport
+	3,  // 69: gopherqueue.v1.JobsService.Edit:output_type -> gopherqueue.v1.Submitted
+	3,  // 70: gopherqueue.v1.JobsService.Replay:output_type -> gopherqueue.v1.Submitted
+	47, // 71: gopherqueue.v1.JobsService.Wait:output_type -> gopherqueue.v1.Job
+	22, // 72: gopherqueue.v1.JobsService.Explain:output_type -> gopherqueue.v1.Explanation
+	26, // 73: gopherqueue.v1.JobsService.History:output_type -> gopherqueue.v1.HistoryResponse
+	29, // 74: gopherqueue.v1.JobsService.Count:output_type -> gopherqueue.v1.CountResponse
+	32, // 75: gopherqueue.v1.JobsService.Stats:output_type -> gopherqueue.v1.StatsResponse
+	34, // 76: gopherqueue.v1.JobsService.Purge:output_type -> gopherqueue.v1.PurgeResponse
+	36, // 77: gopherqueue.v1.JobsService.PurgeWhere:output_type -> gopherqueue.v1.PurgeReport
+	61, // [61:78] is the sub-list for method output_type
+	44, // [44:61] is the sub-list for method input_type
+	44, // [44:44] is the sub-list for extension type_name
+	44, // [44:44] is the sub-list for extension extendee
+	0,  // [0:44] is the sub-list for field type_name
 }
 
 func init() { file_gopherqueue_v1_jobs_service_proto_init() }
@@ -2625,13 +2715,14 @@ func file_gopherqueue_v1_jobs_service_proto_init() {
 	}
 	file_gopherqueue_v1_job_proto_init()
 	file_gopherqueue_v1_jobs_service_proto_msgTypes[12].OneofWrappers = []any{}
+	file_gopherqueue_v1_jobs_service_proto_msgTypes[16].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_gopherqueue_v1_jobs_service_proto_rawDesc), len(file_gopherqueue_v1_jobs_service_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   37,
+			NumMessages:   38,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

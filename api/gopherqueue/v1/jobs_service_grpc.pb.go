@@ -27,6 +27,7 @@ const (
 	JobsService_Update_FullMethodName      = "/gopherqueue.v1.JobsService/Update"
 	JobsService_Cancel_FullMethodName      = "/gopherqueue.v1.JobsService/Cancel"
 	JobsService_CancelWhere_FullMethodName = "/gopherqueue.v1.JobsService/CancelWhere"
+	JobsService_Edit_FullMethodName        = "/gopherqueue.v1.JobsService/Edit"
 	JobsService_Replay_FullMethodName      = "/gopherqueue.v1.JobsService/Replay"
 	JobsService_Wait_FullMethodName        = "/gopherqueue.v1.JobsService/Wait"
 	JobsService_Explain_FullMethodName     = "/gopherqueue.v1.JobsService/Explain"
@@ -60,6 +61,8 @@ type JobsServiceClient interface {
 	// CancelWhere cancels all live jobs that a query selects. Where it breaks off,
 	// the status has a CancelReport among its details.
 	CancelWhere(ctx context.Context, in *CancelWhereRequest, opts ...grpc.CallOption) (*CancelReport, error)
+	// Edit replaces a waiting job by a copy with another payload, queue or run time.
+	Edit(ctx context.Context, in *EditRequest, opts ...grpc.CallOption) (*Submitted, error)
 	// Replay submits a finished job again, as a new one.
 	Replay(ctx context.Context, in *ReplayRequest, opts ...grpc.CallOption) (*Submitted, error)
 	// Wait answers when the job has ended, or as it stands when the wait is over.
@@ -161,6 +164,16 @@ func (c *jobsServiceClient) CancelWhere(ctx context.Context, in *CancelWhereRequ
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(CancelReport)
 	err := c.cc.Invoke(ctx, JobsService_CancelWhere_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *jobsServiceClient) Edit(ctx context.Context, in *EditRequest, opts ...grpc.CallOption) (*Submitted, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(Submitted)
+	err := c.cc.Invoke(ctx, JobsService_Edit_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -270,6 +283,8 @@ type JobsServiceServer interface {
 	// CancelWhere cancels all live jobs that a query selects. Where it breaks off,
 	// the status has a CancelReport among its details.
 	CancelWhere(context.Context, *CancelWhereRequest) (*CancelReport, error)
+	// Edit replaces a waiting job by a copy with another payload, queue or run time.
+	Edit(context.Context, *EditRequest) (*Submitted, error)
 	// Replay submits a finished job again, as a new one.
 	Replay(context.Context, *ReplayRequest) (*Submitted, error)
 	// Wait answers when the job has ended, or as it stands when the wait is over.
@@ -320,6 +335,9 @@ func (UnimplementedJobsServiceServer) Cancel(context.Context, *CancelRequest) (*
 }
 func (UnimplementedJobsServiceServer) CancelWhere(context.Context, *CancelWhereRequest) (*CancelReport, error) {
 	return nil, status.Error(codes.Unimplemented, "method CancelWhere not implemented")
+}
+func (UnimplementedJobsServiceServer) Edit(context.Context, *EditRequest) (*Submitted, error) {
+	return nil, status.Error(codes.Unimplemented, "method Edit not implemented")
 }
 func (UnimplementedJobsServiceServer) Replay(context.Context, *ReplayRequest) (*Submitted, error) {
 	return nil, status.Error(codes.Unimplemented, "method Replay not implemented")
@@ -510,6 +528,24 @@ func _JobsService_CancelWhere_Handler(srv interface{}, ctx context.Context, dec 
 	return interceptor(ctx, in, info, handler)
 }
 
+func _JobsService_Edit_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(EditRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(JobsServiceServer).Edit(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: JobsService_Edit_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(JobsServiceServer).Edit(ctx, req.(*EditRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _JobsService_Replay_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(ReplayRequest)
 	if err := dec(in); err != nil {
@@ -692,6 +728,10 @@ var JobsService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "CancelWhere",
 			Handler:    _JobsService_CancelWhere_Handler,
+		},
+		{
+			MethodName: "Edit",
+			Handler:    _JobsService_Edit_Handler,
 		},
 		{
 			MethodName: "Replay",

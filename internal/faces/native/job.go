@@ -60,6 +60,11 @@ func (h *HTTP) oneJobRoutes(schemas *httpx.Schemas) []httpx.Route {
 			Method: http.MethodPost, Path: "/v1/jobs/{id}/replay", ID: "replay-job", Tag: "jobs", Optional: true, Status: http.StatusCreated,
 			Headers: map[string]string{"Location": "Where the job is."}, Summary: "Submit a finished job again", Description: "As a new job with replay_of set; the old one stays as it ended.",
 		}, h.replay),
+		httpx.Handle(httpx.Route{
+			Method: http.MethodPost, Path: "/v1/jobs/{id}/edit", ID: "edit-job", Tag: "jobs", Status: http.StatusCreated,
+			Headers: map[string]string{"Location": "Where the new job is."}, Summary: "Edit or move a waiting job",
+			Description: "Replaces the job by a copy with another payload, queue or run time, which has its key and its place in dependencies. The old job ends CANCELLED in the same commit; replaces and replaced_by link the two.",
+		}, h.edit),
 		httpx.Stream(httpx.Route{
 			Method: http.MethodGet, Path: "/v1/jobs/{id}/events", ID: "job-events", Tag: "jobs", Summary: "Read the history of a job",
 			Description: "Oldest first, one event a line.", Refusals: refusals,
@@ -156,6 +161,27 @@ func (h *HTTP) purge(ctx context.Context, in *jobInput, _ *httpx.None) (*httpx.A
 		return nil, err
 	}
 	return nil, h.engine.Purge(ctx, id)
+}
+
+func (h *HTTP) edit(ctx context.Context, in *jobInput, body *wire.Edit) (*httpx.Answer[wire.Submitted], error) {
+	id, err := machine.ParseJobID(in.ID)
+	if err != nil {
+		return nil, err
+	}
+	change, err := body.Domain()
+	if err != nil {
+		return nil, err
+	}
+	s, err := h.engine.Edit(ctx, id, change)
+	if err != nil {
+		return nil, err
+	}
+	httpx.CallOf(ctx).Header().Set("Location", jobPath(s.ID()))
+	out := httpx.OK(wire.Submitted{Job: wire.StateOf(&s.State)})
+	if job, err := h.engine.Get(ctx, s.ID(), gq.WithPayload); err == nil { // the edit succeeded, whether or not this read does
+		out.Body.Job = wire.JobOf(&job)
+	}
+	return out, nil
 }
 
 type replayBody struct{}
@@ -274,6 +300,18 @@ func answerState(state gq.State, err error) (*pb.State, error) {
 		return nil, err
 	}
 	return wire.ProtoState(&state), nil
+}
+
+func (s *jobsServer) Edit(ctx context.Context, r *pb.EditRequest) (*pb.Submitted, error) {
+	id, change, err := wire.EditFromProto(r)
+	if err != nil {
+		return nil, fmt.Errorf("edit: %w", err)
+	}
+	out, err := s.engine.Edit(ctx, id, change)
+	if err != nil {
+		return nil, err
+	}
+	return wire.ProtoSubmitted(&out, ""), nil
 }
 
 func (s *jobsServer) Replay(ctx context.Context, r *pb.ReplayRequest) (*pb.Submitted, error) {

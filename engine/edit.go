@@ -1,0 +1,87 @@
+package engine
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/gopherqueue/gq"
+)
+
+// Edit replaces a waiting job by a copy with other content or in another queue. The copy has
+// the policy, the current metadata, the key, the run time and the open dependencies of the old
+// job, and jobs that wait for the old one wait for the copy. The old job ends CANCELLED in the
+// same commit, and each names the other.
+//
+// Errors: [gq.ErrInvalid], [gq.ErrNotFound], and [gq.ErrIllegalMove] for a job that a worker has
+// started or holds, or that has ended.
+func (e *Engine) Edit(ctx context.Context, id gq.JobID, change gq.JobEdit) (gq.SubmitResult, error) {
+	if change.Empty() {
+		return gq.SubmitResult{}, fmt.Errorf("edit %s: %w", id, &gq.InvalidError{Faults: []gq.Fault{{Field: "edit", Problem: "changes nothing; give a payload, a queue or a run time"}}})
+	}
+	job, err := e.Get(ctx, id, gq.WithPayload)
+	if err != nil {
+		return gq.SubmitResult{}, jobError("edit", id, err)
+	}
+	if job.State.Status.Terminal() {
+		return gq.SubmitResult{}, gq.ErrIllegalMove.Errorf("job %s is already %s", id, job.State.Status)
+	}
+	spec, err := e.edited(ctx, &job, change)
+	if err != nil {
+		return gq.SubmitResult{}, jobError("edit", id, err)
+	}
+	out, err := e.submit(ctx, spec, e.fill)
+	if err != nil {
+		return gq.SubmitResult{}, jobError("edit", id, err)
+	}
+	return out, nil
+}
+
+// edited returns the spec of the job that takes the place of another one.
+func (e *Engine) edited(ctx context.Context, job *gq.Job, change gq.JobEdit) (gq.Spec, error) {
+	s := change.Apply(job.Spec)
+	s.ID, s.Replaces, s.Delay = gq.JobID{}, job.State.ID, 0
+	if change.RunAt.IsZero() {
+		if s.RunAt = job.State.RunAt; !s.RunAt.After(job.State.CreatedAt) {
+			s.RunAt = gq.Spec{}.RunAt
+		}
+	}
+	s.Metadata = job.Metadata
+	s.Metadata.Tags = maps.Clone(job.Metadata.Tags)
+	if len(s.Unique.Fields) > 0 {
+		s.Key = gq.IdempotencyKey{} // it follows from the payload
+	}
+	if s.Unique.OnCollision == gq.Debounced { // which needs a delay
+		s.Unique.OnCollision = gq.Existing
+	}
+	var err error
+	s.DependsOn, err = e.openDependencies(ctx, job)
+	return s, err
+}
+
+// openDependencies returns the dependencies that a job still waits for, and the job that
+// spawned it. Where one was replaced, the job waits for the one that took its place.
+func (e *Engine) openDependencies(ctx context.Context, job *gq.Job) (open []gq.Dependency, err error) {
+	for _, d := range job.Spec.DependsOn {
+		if d.Kind.Waits() && (job.State.Status != gq.StatusPending || d.Kind == gq.DependencyAfterAny && !job.State.AnyOpen) {
+			continue // it has ended
+		}
+		for {
+			found, err := e.Jobs(ctx, []gq.JobID{d.Job}, 0)
+			if err != nil {
+				return nil, err
+			}
+			other, there := found[d.Job]
+			if there && !other.State.ReplacedBy.IsZero() {
+				d.Job = other.State.ReplacedBy
+				continue
+			}
+			if there && !slices.Contains(open, d) { // one that is gone has ended
+				open = append(open, d)
+			}
+			break
+		}
+	}
+	return open, nil
+}
