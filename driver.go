@@ -26,6 +26,10 @@ type Driver interface {
 	// UpdateMetadata changes the tags, the priority and other metadata of a live job.
 	//gq:needs submit on the job
 	UpdateMetadata(ctx context.Context, id JobID, p MetadataPatch) (Job, error)
+	// Reschedule sets the run time of a waiting job. A zero or past time makes it claimable
+	// at once.
+	//gq:needs submit on the job
+	Reschedule(ctx context.Context, id JobID, at time.Time) (State, error)
 	// Cancel ends a waiting job at once and asks the worker of a running job to stop.
 	//gq:needs submit on the job
 	Cancel(ctx context.Context, id JobID, reason string) (State, error)
@@ -37,6 +41,12 @@ type Driver interface {
 	// Replay submits a finished job again.
 	//gq:needs submit on the job
 	Replay(ctx context.Context, id JobID) (SubmitResult, error)
+	// ReplayWhere submits finished jobs that a query selects again, up to Query.Limit in a
+	// call. [ReplayReport.Next] is the cursor of the next call.
+	ReplayWhere(ctx context.Context, q Query) (ReplayReport, error)
+	// CountWhere counts the jobs that a query selects. [CountReport.Next] is the cursor of
+	// the next call if one call could not count all of them.
+	CountWhere(ctx context.Context, q Query) (CountReport, error)
 	// Purge removes a finished job.
 	//gq:needs admin on the job
 	Purge(ctx context.Context, id JobID) error
@@ -105,6 +115,10 @@ type Driver interface {
 	// Resume allows claims from a paused queue again.
 	//gq:needs admin on the queue
 	Resume(ctx context.Context, queue string) (Queue, error)
+	// DeleteQueue removes the configuration of a queue without live jobs. Its finished jobs
+	// stay until their retention is over.
+	//gq:needs admin on the queue
+	DeleteQueue(ctx context.Context, name string) error
 	// Counts returns the number of jobs by queue and status. Without names it returns all
 	// queues.
 	Counts(ctx context.Context, queues ...string) ([]Count, error)

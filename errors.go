@@ -84,6 +84,7 @@ var (
 	ErrClosed      = sentinel(KindUnavailable, "closed", "the store is closed")
 	ErrInUse       = sentinel(KindConflict, "in_use", "the store is in use by another process")
 	ErrNotEmpty    = sentinel(KindConflict, "not_empty", "the store is not empty")
+	ErrQueueInUse  = sentinel(KindConflict, "queue_in_use", "the queue has live jobs")
 	ErrUnfinished  = sentinel(KindConflict, "unfinished", "the store holds an unfinished copy")
 	ErrFormat      = sentinel(KindInvalid, "format", "this version cannot open the store")
 	ErrCorrupt     = sentinel(KindInternal, "corrupt", "stored data is damaged")

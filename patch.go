@@ -4,7 +4,7 @@ import "maps"
 
 // MetadataPatch changes the metadata of a live job. Zero fields change nothing.
 type MetadataPatch struct {
-	Priority      Priority          // can change until the first claim
+	Priority      Priority          // can change while no worker holds the job
 	SetTags       map[string]string // tags to add or replace
 	DropTags      []string          // tags to remove; unknown tags are ignored
 	CorrelationID *string

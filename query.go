@@ -97,6 +97,20 @@ type CancelReport struct {
 	Finished  int // ended before they could be cancelled
 }
 
+// ReplayReport is the result of one call of [Driver.ReplayWhere].
+type ReplayReport struct {
+	Jobs    []JobID // the new jobs
+	Refused int     // jobs that could not be submitted again
+	Problem string  // of the first refused job
+	Next    string  // cursor of the next call; empty after the last
+}
+
+// CountReport is the result of one call of [Driver.CountWhere].
+type CountReport struct {
+	Jobs int64  // that this call counted
+	Next string // cursor of the next call; empty after the last
+}
+
 // LiveWorker is a worker that claimed a job or sent a heartbeat in the last minute.
 type LiveWorker struct {
 	Name     string

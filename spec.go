@@ -68,7 +68,7 @@ type Spec struct {
 
 // Metadata is the part of a job that a user can change while the job is live.
 type Metadata struct {
-	Priority      Priority // can change until the first claim
+	Priority      Priority // can change while no worker holds the job
 	Tags          map[string]string
 	CorrelationID string
 	CallbackURL   string

@@ -219,6 +219,15 @@ func (c *Client) Cancel(ctx context.Context, id gq.JobID, reason string) (gq.Sta
 	return read("cancel", m, wire.StateFromProto)
 }
 
+// Reschedule sets the run time of a waiting job. A zero or past time makes it claimable at once.
+func (c *Client) Reschedule(ctx context.Context, id gq.JobID, at time.Time) (gq.State, error) {
+	m, err := invoke(ctx, c, repeat, c.jobs.Reschedule, &pb.RescheduleRequest{Id: id.String(), RunAt: wire.ProtoTime(at)})
+	if err != nil {
+		return gq.State{}, err
+	}
+	return read("reschedule", m, wire.StateFromProto)
+}
+
 // CancelWhere cancels every live job that a query selects. It ignores the cursor and the limit of
 // the query. After an error the report has the known counts, and repeating the call continues.
 func (c *Client) CancelWhere(ctx context.Context, q gq.Query, reason string) (gq.CancelReport, error) {
@@ -254,6 +263,23 @@ func (c *Client) Replay(ctx context.Context, id gq.JobID) (gq.SubmitResult, erro
 		return gq.SubmitResult{}, err
 	}
 	return read("replay", m, wire.SubmittedFromProto)
+}
+
+// ReplayWhere submits finished jobs that a query selects again, up to Query.Limit in a call. The
+// query must name at least one status. [gq.ReplayReport.Next] is the cursor of the next call.
+func (c *Client) ReplayWhere(ctx context.Context, q gq.Query) (gq.ReplayReport, error) {
+	m, err := invoke(ctx, c, once, c.jobs.ReplayWhere, &pb.ReplayWhereRequest{Query: wire.ProtoQuery(&q), Cursor: q.Cursor, Limit: int64(q.Limit)})
+	if err != nil {
+		return gq.ReplayReport{}, err
+	}
+	return read("replay many", m, wire.ReplayReportFromProto)
+}
+
+// CountWhere counts the jobs that a query selects. [gq.CountReport.Next] is the cursor of the
+// next call.
+func (c *Client) CountWhere(ctx context.Context, q gq.Query) (gq.CountReport, error) {
+	m, err := invoke(ctx, c, repeat, c.jobs.CountWhere, &pb.CountWhereRequest{Query: wire.ProtoQuery(&q), Cursor: q.Cursor})
+	return gq.CountReport{Jobs: m.GetJobs(), Next: m.GetNextCursor()}, err
 }
 
 // Purge removes a finished job before its retention is over.

@@ -60,6 +60,13 @@ func (c *Client) Queue(ctx context.Context, name string) (gq.Queue, error) {
 	return readQueue(invoke(ctx, c, repeat, c.queues.GetQueue, &pb.GetQueueRequest{Name: name}))
 }
 
+// DeleteQueue removes the configuration of a queue. If it has live jobs, the error is
+// [gq.ErrQueueInUse].
+func (c *Client) DeleteQueue(ctx context.Context, name string) error {
+	_, err := invoke(ctx, c, once, c.queues.DeleteQueue, &pb.DeleteQueueRequest{Name: name})
+	return err
+}
+
 // PutQueue replaces the configuration of a queue. It takes effect with the next claim or
 // submission. A zero policy is the default one.
 func (c *Client) PutQueue(ctx context.Context, q gq.Queue) (gq.Queue, error) {

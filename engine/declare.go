@@ -54,6 +54,10 @@ func (e *Engine) declareQueue(ctx context.Context, q gq.Queue) (out gq.Queue, er
 	if err != nil {
 		return refused(err)
 	}
+	if out.UpdatedAt.IsZero() { // not configured, or deleted since its last declaration
+		before = out
+		before.Name = q.Name
+	}
 	if !found || declared(out, before, q) != out {
 		if out, err = e.ChangeQueue(ctx, q.Name, func(now *gq.Queue) { *now = declared(*now, before, q) }); err != nil {
 			return gq.Queue{}, err

@@ -138,8 +138,8 @@ type stripes [64]sync.Mutex
 
 func (s *stripes) of(id gq.JobID) *sync.Mutex { return &s[id[15]%64] }
 
-// UpdateMetadata changes the metadata of a live job. The priority can change until the first
-// claim. Concurrent changes through one engine are all applied; if two engines change the tags
+// UpdateMetadata changes the metadata of a live job. The priority can change while no
+// worker holds the job. Concurrent changes through one engine are all applied; if two engines change the tags
 // of a job at the same moment, the later one wins.
 func (e *Engine) UpdateMetadata(ctx context.Context, id gq.JobID, p gq.MetadataPatch) (gq.Job, error) {
 	lock := e.patches.of(id)
@@ -197,8 +197,17 @@ func (e *Engine) Replay(ctx context.Context, id gq.JobID) (gq.SubmitResult, erro
 	if job.State.Live() {
 		return gq.SubmitResult{}, gq.ErrIllegalMove.Errorf("job %s is still %s; only finished jobs can be replayed", id, job.State.Status)
 	}
+	out, err := e.submit(ctx, replayed(&job), e.fill)
+	if err != nil {
+		return gq.SubmitResult{}, fmt.Errorf("replay %s: %w", id, err)
+	}
+	return out, nil
+}
+
+// replayed returns the submission that repeats a finished job.
+func replayed(job *gq.Job) gq.Spec {
 	again := job.Spec
-	again.ID, again.ReplayOf = gq.JobID{}, id
+	again.ID, again.ReplayOf = gq.JobID{}, job.State.ID
 	again.Replaces, again.DependsOn, again.RunAt, again.Delay = gq.JobID{}, nil, time.Time{}, 0
 	if again.Unique.OnCollision == gq.Debounced { // which needs a delay
 		again.Unique.OnCollision = gq.Existing
@@ -209,9 +218,5 @@ func (e *Engine) Replay(ctx context.Context, id gq.JobID) (gq.SubmitResult, erro
 	again.Workflow, again.Ref, again.Gate = gq.WorkflowID{}, "", 0 // RetryWorkflow replays within a workflow
 	again.Metadata = job.Metadata
 	again.Metadata.Tags = maps.Clone(job.Metadata.Tags)
-	out, err := e.submit(ctx, again, e.fill)
-	if err != nil {
-		return gq.SubmitResult{}, fmt.Errorf("replay %s: %w", id, err)
-	}
-	return out, nil
+	return again
 }

@@ -35,7 +35,7 @@ const purgePage = 500
 // their number. The query must name at least one status, and only terminal ones. PurgeWhere
 // ignores its cursor and limit. After an error repeating the call continues.
 func (e *Engine) PurgeWhere(ctx context.Context, q gq.Query) (removed int, err error) {
-	if err := checkPurge(q); err != nil {
+	if err := checkFinished(q, "purged"); err != nil {
 		return 0, fmt.Errorf("purge many: %w", err)
 	}
 	q.Cursor, q.Limit = "", purgePage
@@ -67,15 +67,16 @@ func (e *Engine) PurgeWhere(ctx context.Context, q gq.Query) (removed int, err e
 	}
 }
 
-// checkPurge requires a query that names terminal statuses.
-func checkPurge(q gq.Query) error {
+// checkFinished requires a query that names terminal statuses. done says what is to happen to
+// the jobs.
+func checkFinished(q gq.Query, done string) error {
 	var faults []gq.Fault
 	if len(q.Statuses) == 0 {
 		faults = append(faults, gq.Fault{Field: "states", Problem: "is required; use COMPLETED, FAILED, DEAD_LETTER or CANCELLED"})
 	}
 	for _, s := range q.Statuses {
 		if !s.Terminal() {
-			faults = append(faults, gq.Fault{Field: "states", Problem: fmt.Sprintf("%s is not terminal; only finished jobs can be purged", s)})
+			faults = append(faults, gq.Fault{Field: "states", Problem: fmt.Sprintf("%s is not terminal; only finished jobs can be %s", s, done)})
 		}
 	}
 	if len(faults) > 0 {

@@ -32,7 +32,7 @@ var moves = map[gq.Status][]gq.Status{
 	0:                  {gq.StatusPending},
 	gq.StatusPending:   {gq.StatusScheduled, gq.StatusDelayed, gq.StatusCompleted, gq.StatusFailed, gq.StatusDeadLetter, gq.StatusCancelled},
 	gq.StatusDelayed:   {gq.StatusScheduled, gq.StatusDeadLetter, gq.StatusCancelled},
-	gq.StatusScheduled: {gq.StatusClaimed, gq.StatusRunning, gq.StatusDeadLetter, gq.StatusCancelled},
+	gq.StatusScheduled: {gq.StatusClaimed, gq.StatusRunning, gq.StatusDelayed, gq.StatusRetrying, gq.StatusDeadLetter, gq.StatusCancelled},
 	gq.StatusClaimed:   {gq.StatusRunning, gq.StatusScheduled, gq.StatusRetrying, gq.StatusDeadLetter, gq.StatusCancelled},
 	gq.StatusRunning:   {gq.StatusCompleted, gq.StatusFailed, gq.StatusRetrying, gq.StatusDeadLetter, gq.StatusCancelled},
 	gq.StatusRetrying:  {gq.StatusScheduled, gq.StatusDeadLetter, gq.StatusCancelled},

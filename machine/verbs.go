@@ -519,14 +519,14 @@ func DependencyEnded(s gq.State, dep EndedDependency, now time.Time) (gq.State, 
 	return t.State, t.events, nil
 }
 
-// Update records a change of metadata. The job must be live, and the priority can change only
-// until the first claim.
+// Update records a change of metadata. The job must be live, and the priority cannot change
+// while a worker holds the job.
 func Update(s gq.State, own gq.Priority, now time.Time) (gq.State, []gq.Event, error) {
 	if s.Status.Terminal() {
 		return s, nil, illegal(s, "update")
 	}
-	if own != s.Own && (s.Version > 0 || s.Status.Held()) {
-		return s, nil, gq.ErrIllegalMove.Errorf("the priority of job %s cannot change after its first claim", s.ID)
+	if own != s.Own && s.Status.Held() {
+		return s, nil, gq.ErrIllegalMove.Errorf("the priority of job %s cannot change while it is %s", s.ID, s.Status)
 	}
 	if !own.Valid() {
 		return s, nil, invalid("priority", "must be one of CRITICAL, HIGH, NORMAL, LOW, BULK")

@@ -250,8 +250,8 @@ func TestDependencyEnds(t *testing.T) {
 	j.is(gq.StatusDelayed) // its run time is in the future
 }
 
-// TestUpdate: metadata can change while a job is live; its priority only until the first
-// claim.
+// TestUpdate: metadata can change while a job is live; its priority only while
+// no worker holds it.
 func TestUpdate(t *testing.T) {
 	j := submit(t, machine.DefaultPolicy())
 	updated := j.s.UpdatedAt
@@ -263,8 +263,12 @@ func TestUpdate(t *testing.T) {
 	ref := j.run()
 	j.do(setPriority(gq.PriorityCritical))
 	j.refuses(gq.ErrIllegalMove, map[string]verb{"another": setPriority(gq.PriorityLow)})
-	j.do(release(ref, 0))
-	j.refuses(gq.ErrIllegalMove, map[string]verb{"another": setPriority(gq.PriorityLow)})
+	j.do(release(ref, time.Minute))
+	j.do(setPriority(gq.PriorityLow))
+	if j.s.Own != gq.PriorityLow || j.s.Status != gq.StatusRetrying {
+		t.Errorf("updated between two attempts: %+v", j.s)
+	}
+	j.after(time.Minute).do(setPriority(gq.PriorityCritical))
 	j.do(complete(j.run()))
 	j.refuses(gq.ErrIllegalMove, map[string]verb{"the same": setPriority(gq.PriorityCritical)})
 }

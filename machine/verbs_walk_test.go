@@ -103,7 +103,7 @@ func (w *walker) draw() move {
 	draw := machine.Draw{U: rapid.Float64Range(0, 0.999).Draw(w.T, "u")}
 	name := rapid.SampledFrom([]string{
 		"claim", "claim", "claim", "claim", "complete", "complete", "fail", "fail", "release", "heartbeat", "heartbeat", "prepare",
-		"start", "start", "cancel", "advance", "advance", "update", "dependency",
+		"start", "start", "cancel", "advance", "advance", "update", "dependency", "reschedule", "reschedule",
 	}).Draw(w.T, "verb")
 	switch name {
 	case "claim":
@@ -128,6 +128,9 @@ func (w *walker) draw() move {
 		return move{name: name, apply: cancel}
 	case "update":
 		return move{name: name, apply: setPriority(rapid.SampledFrom(enum.All[gq.Priority]()).Draw(w.T, "priority"))}
+	case "reschedule":
+		at := w.now.Add(time.Duration(rapid.SampledFrom([]int{-1, 0, 2, 10, 3600}).Draw(w.T, "at")) * time.Second)
+		return move{name: name, apply: func(s gq.State, now time.Time) (gq.State, []gq.Event, error) { return machine.Reschedule(s, at, now) }}
 	case "dependency":
 		e := machine.EndedDependency{
 			Kind:   rapid.SampledFrom(enum.All[gq.DependencyKind]()).Draw(w.T, "kind"),
@@ -159,7 +162,7 @@ func (w *walker) step() {
 	if !reflect.DeepEqual(before, w.s) {
 		w.Fatalf("%s changed its argument:\n%s", m.name, cmp.Diff(before, w.s))
 	}
-	if err != nil && !errors.Is(err, gq.ErrStaleLease) && !errors.Is(err, gq.ErrIllegalMove) {
+	if err != nil && !errors.Is(err, gq.ErrStaleLease) && !errors.Is(err, gq.ErrIllegalMove) && (m.name != "reschedule" || !errors.Is(err, gq.ErrInvalid)) {
 		w.Fatalf("%s: %v", m.name, err)
 	}
 	unchanged := reflect.DeepEqual(before, next)
@@ -266,8 +269,8 @@ func (w *walker) counted(m move, before, next gq.State, events []gq.Event, done 
 	case faults != 0:
 		w.Fatalf("%s cost %d faults", m.name, faults)
 	}
-	if next.Own != before.Own && (m.name != "update" || before.Version > 0) {
-		w.Fatalf("%s changed the priority after %d claims", m.name, before.Version)
+	if next.Own != before.Own && (m.name != "update" || before.Status.Held()) {
+		w.Fatalf("%s changed the priority of a %s job", m.name, before.Status)
 	}
 	if !before.FirstStartedAt.IsZero() && !next.FirstStartedAt.Equal(before.FirstStartedAt) {
 		w.Fatalf("the first start moved to %v", next.FirstStartedAt)

@@ -96,6 +96,23 @@ func TooManyQueues(queue string) error {
 	return fmt.Errorf("queue %s would be one more than %d: %w", queue, gq.MaxQueues, gq.ErrTooMany)
 }
 
+// QueueInUse refuses to delete a queue with live jobs; nil if it has none.
+func QueueInUse(c gq.Count) error {
+	if c.Live() == 0 {
+		return nil
+	}
+	var by []string
+	for s := gq.StatusPending; s < gq.StatusCompleted; s++ {
+		if n := c.By[s]; n > 0 {
+			by = append(by, fmt.Sprintf("%d %s", n, s))
+		}
+	}
+	return gq.ErrQueueInUse.Errorf("queue %s has %d live jobs (%s); cancel them or wait until they have ended", c.Queue, c.Live(), strings.Join(by, ", "))
+}
+
+// NoQueue is the error of a call about a queue that does not exist.
+func NoQueue(name string) error { return gq.ErrNotFound.Errorf("queue %.80q not found", name) }
+
 // CheckClaim reports everything that is wrong with a claim.
 func CheckClaim(c Claim) error {
 	faults := c.Filter.faults()

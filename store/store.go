@@ -207,6 +207,12 @@ type Settings interface {
 	// [gq.ErrTooMany] beyond [gq.MaxQueues].
 	PutQueue(ctx context.Context, q gq.Queue) error
 
+	// DeleteQueue removes the configuration of a queue, with the state of its rate and
+	// its turns. The queue is then listed only while it has jobs, until it is configured
+	// again. Errors: [gq.ErrNotFound] for a queue that is not listed, and
+	// [gq.ErrQueueInUse] with the counts for one with live jobs, see [QueueInUse].
+	DeleteQueue(ctx context.Context, name string) error
+
 	// Queues lists queues that were configured or ever had a job, by name. Its cost
 	// depends only on what it returns.
 	Queues(ctx context.Context, q QueueQuery) ([]gq.Queue, error)

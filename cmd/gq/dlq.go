@@ -70,7 +70,7 @@ Name the jobs or select them with flags. The old jobs stay as they are.`,
 		}
 		return r.long(c.Context(), func(ctx context.Context, q queue) error {
 			if len(ids) == 0 {
-				return r.replayDead(ctx, q, query)
+				return r.replayMany(ctx, q, query)
 			}
 			return each(ids, func(id gq.JobID) error {
 				if err := checkDead(ctx, q, id, "; gq job replay takes any"); err != nil {
@@ -91,47 +91,6 @@ func checkDead(ctx context.Context, q queue, id gq.JobID, hint string) error {
 		err = fmt.Errorf("job %s is %s, not DEAD_LETTER%s: %w", id, job.State.Status, hint, gq.ErrIllegalMove)
 	}
 	return err
-}
-
-// replayDead replays all jobs that a query selects.
-func (r *remote) replayDead(ctx context.Context, q queue, query gq.Query) error {
-	query.OldestFirst, query.Limit = true, 500
-	line := newProgress(r.stderr)
-	defer line.clear()
-	made := map[gq.JobID]bool{} // jobs created here, which must not be replayed again if they die meanwhile
-	done, failed := 0, error(nil)
-	for {
-		page, err := q.List(ctx, query)
-		if err != nil {
-			return errors.Join(failed, err)
-		}
-		for i := range page.Jobs {
-			if made[page.Jobs[i].State.ID] {
-				continue
-			}
-			again, err := r.replay(ctx, q, page.Jobs[i].State.ID)
-			if err != nil {
-				if ctx.Err() != nil {
-					return err
-				}
-				failed = errors.Join(failed, err)
-				continue
-			}
-			made[again] = true
-			if done++; done%50 == 0 {
-				line.show("%d submitted again …", done)
-			}
-		}
-		if page.Next == "" {
-			break
-		}
-		query.Cursor = page.Next
-	}
-	line.clear()
-	if !r.json {
-		fmt.Fprintf(r.stderr, "gq: %d submitted again\n", done)
-	}
-	return failed
 }
 
 func newDLQPurge(p process) *cobra.Command {

@@ -27,7 +27,7 @@ func newJob(p process) *cobra.Command {
   gq job explain 0198…
   gq job wait 0198… && echo done`,
 	}
-	c.AddCommand(newJobGet(p), newJobList(p), newJobUpdate(p), newJobCancel(p), newJobEdit(p), newJobReplay(p),
+	c.AddCommand(newJobGet(p), newJobList(p), newJobUpdate(p), newJobCancel(p), newJobEdit(p), newJobRunNow(p), newJobReschedule(p), newJobReplay(p),
 		newJobEvents(p), newJobWait(p), newJobExplain(p))
 	return c
 }

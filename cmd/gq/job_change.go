@@ -20,7 +20,7 @@ func newJobUpdate(p process) *cobra.Command {
 		Use:   "update ID",
 		Short: "Change the metadata of a live job",
 		Long: `Change the tags, correlation id or callback of a job that has not ended, or the
-priority of one that has not been claimed yet.`,
+priority of one that no worker holds: it counts from the next claim on.`,
 		Example: `  gq job update 0198… --priority CRITICAL
   gq job update 0198… --tag customer=7 --untag draft`,
 		Args: oneArgument("the id of a job"),
@@ -63,10 +63,17 @@ priority of one that has not been claimed yet.`,
 			if err != nil {
 				return err
 			}
-			return r.print(wire.JobOf(&job), func(s screen) { s.line("%s updated", id) })
+			return r.print(wire.JobOf(&job), func(s screen) { s.line("%s updated%s", id, newPriority(&patch)) })
 		})
 	}
 	return c
+}
+
+func newPriority(p *gq.MetadataPatch) string {
+	if p.Priority == 0 {
+		return ""
+	}
+	return ", priority " + p.Priority.String()
 }
 
 func newJobCancel(p process) *cobra.Command {
@@ -136,35 +143,6 @@ func (r *remote) cancelMany(ctx context.Context, q queue, query gq.Query, reason
 	return errors.Join(err, r.print(wire.CancelReport(report), func(s screen) {
 		s.line("%d cancelled, %d asked to stop, %d had ended", report.Cancelled, report.Requested, report.Finished)
 	}))
-}
-
-func newJobReplay(p process) *cobra.Command {
-	c := &cobra.Command{
-		Use:     "replay ID...",
-		Short:   "Submit finished jobs again",
-		Long:    "Submit finished jobs again as new jobs and print their ids. The old jobs stay as\nthey are.",
-		Example: "  gq job replay 0198…",
-		Args: func(c *cobra.Command, args []string) error {
-			if len(args) == 0 {
-				return fmt.Errorf("%s needs the id of a job", c.CommandPath())
-			}
-			return nil
-		},
-	}
-	r := newRemote(p, c)
-	c.RunE = func(c *cobra.Command, args []string) error {
-		ids, err := jobArgs(args)
-		if err != nil {
-			return err
-		}
-		return r.short(c.Context(), func(ctx context.Context, q queue) error {
-			return each(ids, func(id gq.JobID) error {
-				_, err := r.replay(ctx, q, id)
-				return err
-			})
-		})
-	}
-	return c
 }
 
 // replay replays a finished job, prints the result and returns the id of the new job.

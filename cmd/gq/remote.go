@@ -36,6 +36,10 @@ type queue interface {
 	CancelWhere(ctx context.Context, q gq.Query, reason string) (gq.CancelReport, error)
 	Edit(ctx context.Context, id gq.JobID, change gq.JobEdit) (gq.SubmitResult, error)
 	Replay(ctx context.Context, id gq.JobID) (gq.SubmitResult, error)
+	Reschedule(ctx context.Context, id gq.JobID, at time.Time) (gq.State, error)
+	ReplayWhere(ctx context.Context, q gq.Query) (gq.ReplayReport, error)
+	CountWhere(ctx context.Context, q gq.Query) (gq.CountReport, error)
+	DeleteQueue(ctx context.Context, name string) error
 	Purge(ctx context.Context, id gq.JobID) error
 	PurgeWhere(ctx context.Context, q gq.Query) (int, error)
 	Wait(ctx context.Context, id gq.JobID) (gq.Job, error)

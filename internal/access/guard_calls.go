@@ -88,6 +88,14 @@ func (g *Guard) ConfigurePool(ctx context.Context, p gq.Pool) error {
 	return g.engine.ConfigurePool(ctx, p)
 }
 
+// DeleteQueue needs admin on the queue.
+func (g *Guard) DeleteQueue(ctx context.Context, name string) error {
+	if err := g.onQueue(ctx, Admin, name); err != nil {
+		return err
+	}
+	return g.engine.DeleteQueue(ctx, name)
+}
+
 // DiscardRefused needs admin on all queues.
 func (g *Guard) DiscardRefused(ctx context.Context, which gq.RefusedSelection) (int, error) {
 	if err := g.onAll(ctx, Admin); err != nil {
@@ -222,6 +230,15 @@ func (g *Guard) Report(ctx context.Context, lease gq.LeaseRef, d gq.Detail, r ma
 		return gq.State{}, err
 	}
 	return g.engine.Report(ctx, lease, d, r)
+}
+
+// Reschedule needs submit on the job.
+func (g *Guard) Reschedule(ctx context.Context, id gq.JobID, at time.Time) (gq.State, error) {
+	ctx, err := g.asking(ctx, Submit)
+	if err != nil {
+		return gq.State{}, err
+	}
+	return g.engine.Reschedule(ctx, id, at)
 }
 
 // Resume needs admin on the queue.

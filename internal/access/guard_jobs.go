@@ -231,33 +231,43 @@ func (g *Guard) List(ctx context.Context, q gq.Query) (gq.Page, error) {
 
 // CancelWhere needs submit on the queue that it names, or on all queues.
 func (g *Guard) CancelWhere(ctx context.Context, q gq.Query, reason string) (gq.CancelReport, error) {
-	c, err := g.enter(ctx, Submit)
-	if err != nil {
-		return gq.CancelReport{}, err
-	}
-	if q.Queue == "" {
-		err = c.everywhere(Submit)
-	} else {
-		err = c.on(Submit, q.Queue)
-	}
-	if err != nil {
+	if err := g.selects(ctx, Submit, q); err != nil {
 		return gq.CancelReport{}, err
 	}
 	return g.engine.CancelWhere(ctx, q, reason)
 }
 
-// PurgeWhere needs admin on the queue that it names, or on all queues.
-func (g *Guard) PurgeWhere(ctx context.Context, q gq.Query) (int, error) {
-	c, err := g.enter(ctx, Admin)
+// ReplayWhere needs submit on the queue that it names, or on all queues.
+func (g *Guard) ReplayWhere(ctx context.Context, q gq.Query) (gq.ReplayReport, error) {
+	if err := g.selects(ctx, Submit, q); err != nil {
+		return gq.ReplayReport{}, err
+	}
+	return g.engine.ReplayWhere(ctx, q)
+}
+
+// CountWhere needs read on the queue that it names, or on all queues.
+func (g *Guard) CountWhere(ctx context.Context, q gq.Query) (gq.CountReport, error) {
+	if err := g.selects(ctx, Read, q); err != nil {
+		return gq.CountReport{}, err
+	}
+	return g.engine.CountWhere(ctx, q)
+}
+
+// selects rejects callers without a scope on the queue that a query names, or on all queues.
+func (g *Guard) selects(ctx context.Context, s Scope, q gq.Query) error {
+	c, err := g.enter(ctx, s)
 	if err != nil {
-		return 0, err
+		return err
 	}
 	if q.Queue == "" {
-		err = c.everywhere(Admin)
-	} else {
-		err = c.on(Admin, q.Queue)
+		return c.everywhere(s)
 	}
-	if err != nil {
+	return c.on(s, q.Queue)
+}
+
+// PurgeWhere needs admin on the queue that it names, or on all queues.
+func (g *Guard) PurgeWhere(ctx context.Context, q gq.Query) (int, error) {
+	if err := g.selects(ctx, Admin, q); err != nil {
 		return 0, err
 	}
 	return g.engine.PurgeWhere(ctx, q)

@@ -251,7 +251,7 @@ func Children(specs []Spec, queuePolicy func(queue string) (gq.Policy, error)) (
 
 // Patch changes the metadata of a live job. Absent members stay as they are.
 type Patch struct {
-	Priority      *Priority         `json:"priority,omitempty" doc:"Only until the first claim."`
+	Priority      *Priority         `json:"priority,omitempty" doc:"Only while no worker holds the job."`
 	Tags          map[string]string `json:"tags,omitempty" doc:"Added or replaced."`
 	DropTags      []string          `json:"drop_tags,omitempty" doc:"Taken away."`
 	CorrelationID *string           `json:"correlation_id,omitempty"`

@@ -81,6 +81,29 @@ type CancelReport struct {
 	Finished  int `json:"finished" doc:"Had ended in the meantime."`
 }
 
+// ReplayReport is the result of replaying a page of jobs.
+type ReplayReport struct {
+	Jobs       []string `json:"jobs" doc:"The new jobs."`
+	Refused    int      `json:"refused,omitzero" doc:"Jobs that could not be submitted again."`
+	Problem    string   `json:"problem,omitzero" doc:"Of the first refused job."`
+	NextCursor string   `json:"next_cursor,omitzero" doc:"Cursor of the next call; absent after the last."`
+}
+
+// ReplayReportOf converts the result of replaying a page of jobs.
+func ReplayReportOf(r *gq.ReplayReport) ReplayReport {
+	out := ReplayReport{Jobs: make([]string, len(r.Jobs)), Refused: r.Refused, Problem: r.Problem, NextCursor: r.Next}
+	for i, id := range r.Jobs {
+		out.Jobs[i] = id.String()
+	}
+	return out
+}
+
+// CountReport is the number of jobs that a filter selects.
+type CountReport struct {
+	Jobs       int64  `json:"jobs" doc:"That this call counted."`
+	NextCursor string `json:"next_cursor,omitzero" doc:"Cursor of the next call; absent after the last."`
+}
+
 // PurgeReport says how many jobs were removed.
 type PurgeReport struct {
 	Purged int `json:"purged"`

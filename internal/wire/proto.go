@@ -150,6 +150,16 @@ func DurationFromProto(field string, d *durationpb.Duration) (time.Duration, err
 	return out, r.err()
 }
 
+// TimeFromProto decodes a time; absent is the zero time.
+func TimeFromProto(field string, t *timestamppb.Timestamp) (time.Time, error) {
+	var r protoReader
+	out := r.time("", field, t)
+	return out, r.err()
+}
+
+// ProtoTime returns nil for the zero time.
+func ProtoTime(t time.Time) *timestamppb.Timestamp { return protoTime(t) }
+
 // ProtoDuration returns nil for 0.
 func ProtoDuration(d time.Duration) *durationpb.Duration { return protoDuration(d) }
 

@@ -205,6 +205,28 @@ func ProtoCancelReport(c gq.CancelReport) *pb.CancelReport {
 	return &pb.CancelReport{Cancelled: int64(c.Cancelled), Requested: int64(c.Requested), Finished: int64(c.Finished)}
 }
 
+// ProtoReplayReport encodes the result of replaying many jobs.
+func ProtoReplayReport(r *gq.ReplayReport) *pb.ReplayReport {
+	m := &pb.ReplayReport{JobIds: make([]string, len(r.Jobs)), Refused: int64(r.Refused), Problem: Prose(r.Problem), NextCursor: r.Next}
+	for i, id := range r.Jobs {
+		m.JobIds[i] = id.String()
+	}
+	return m
+}
+
+// ReplayReportFromProto decodes the result of replaying many jobs.
+func ReplayReportFromProto(m *pb.ReplayReport) (gq.ReplayReport, error) {
+	r := gq.ReplayReport{Refused: int(m.GetRefused()), Problem: m.GetProblem(), Next: m.GetNextCursor()}
+	for _, text := range m.GetJobIds() {
+		id, err := JobIDFromProto(text)
+		if err != nil {
+			return gq.ReplayReport{}, err
+		}
+		r.Jobs = append(r.Jobs, id)
+	}
+	return r, nil
+}
+
 // CancelReportFromProto decodes the result of cancelling many jobs.
 func CancelReportFromProto(m *pb.CancelReport) gq.CancelReport {
 	return gq.CancelReport{Cancelled: int(m.GetCancelled()), Requested: int(m.GetRequested()), Finished: int(m.GetFinished())}

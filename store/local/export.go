@@ -24,6 +24,7 @@ type export struct {
 	snap  *pebble.Snapshot
 	head  store.Head
 	names map[uint32]string // of queues
+	empty map[uint32]bool   // deleted queues without jobs
 }
 
 // exported are the kinds of records that are items of their own, in the order of
@@ -37,7 +38,7 @@ func (s *Store) Export(ctx context.Context) (store.Export, error) {
 	if err := s.told(ctx); err != nil {
 		return nil, fmt.Errorf("export: %w", err)
 	}
-	x := &export{s: s, names: map[uint32]string{}}
+	x := &export{s: s, names: map[uint32]string{}, empty: map[uint32]bool{}}
 	err := s.view(ctx, oneByOne, func(time.Time) (then, error) {
 		s.awaitDisk()
 		x.snap = s.db.NewSnapshot()
@@ -49,6 +50,9 @@ func (s *Store) Export(ctx context.Context) (store.Export, error) {
 		}
 		for _, q := range t.numbers[1:] {
 			x.names[q.number] = q.config.Name
+			if q.hidden() {
+				x.empty[q.number] = true
+			}
 			for _, n := range q.counts {
 				x.head.Jobs += n
 			}
@@ -194,6 +198,9 @@ func (x *export) item(items *store.Items, key, value []byte, size *int) error {
 		items.Pools = append(items.Pools, p)
 		return err
 	case prefixQueue:
+		if isDeleted(value) && x.empty[binary.BigEndian.Uint32(key[1:])] {
+			return nil
+		}
 		q, err := x.queue(key, value)
 		items.Queues = append(items.Queues, q)
 		return err

@@ -39,6 +39,7 @@ func (s *Store) PutQueue(ctx context.Context, config gq.Queue) error {
 		q := tx.queue(config.Name)
 		tx.changePool(q) // the pool it may leave
 		tx.reconfigure(q, next)
+		q.deleted = false
 		tx.set(smallKey(prefixQueue, q.number), encodeQueue(next))
 		tx.change(q)
 	})
@@ -48,12 +49,41 @@ func (s *Store) PutQueue(ctx context.Context, config gq.Queue) error {
 	return err
 }
 
+// DeleteQueue implements [store.Store]. The record of the queue stays, because its number stands
+// in those of its finished jobs.
+func (s *Store) DeleteQueue(ctx context.Context, name string) error {
+	var refused error
+	err := s.do(ctx, 1, func(tx *txn) {
+		q := tx.t.queues[name]
+		if q == nil || q.hidden() {
+			refused = store.NoQueue(name)
+			return
+		}
+		if refused = store.QueueInUse(gq.Count{Queue: name, By: q.counts}); refused != nil {
+			return
+		}
+		tx.changePool(q)
+		tx.reconfigure(q, machine.NewQueue(name))
+		q.deleted, q.due = true, time.Time{}
+		tx.set(smallKey(prefixQueue, q.number), encodeDeleted(q.config.queue()))
+		tx.remove(smallKey(prefixPace, q.number))
+		tx.change(q)
+	})
+	if err == nil {
+		err = refused
+	}
+	return err
+}
+
+// hidden reports whether the queue was deleted and has no jobs.
+func (q *queue) hidden() bool { return q.deleted && q.counts == [len(q.counts)]int64{} }
+
 // Queues implements [store.Store].
 func (s *Store) Queues(ctx context.Context, asked store.QueueQuery) ([]gq.Queue, error) {
 	var out []gq.Queue
 	err := s.view(ctx, memoryOnly, func(time.Time) (then, error) {
 		for _, q := range s.candidates(asked) {
-			if q.config.Name <= asked.After && asked.After != "" ||
+			if q.hidden() || q.config.Name <= asked.After && asked.After != "" ||
 				asked.Pool != "" && q.config.Pool != asked.Pool || !asked.Selects(q.config.queue()) {
 				continue
 			}
@@ -113,6 +143,9 @@ func (s *Store) Counts(ctx context.Context, queues ...string) ([]gq.Count, error
 			byName := s.queuesByName()
 			out = make([]gq.Count, 0, len(byName))
 			for _, q := range byName {
+				if q.hidden() {
+					continue
+				}
 				out = append(out, gq.Count{Queue: q.config.Name, By: q.counts})
 			}
 			return nil, nil

@@ -1,6 +1,7 @@
 package local
 
 import (
+	"bytes"
 	"encoding/binary"
 	"encoding/json"
 	"errors"
@@ -80,7 +81,7 @@ func (s *Store) recoverQueues() error {
 		if config.Pool != "" && s.table.pools[config.Pool] == nil {
 			return fmt.Errorf("pool %s is missing: %w", config.Pool, gq.ErrCorrupt)
 		}
-		s.table.addQueue(next, config)
+		s.table.addQueue(next, config).deleted = isDeleted(value)
 		return nil
 	})
 	if err != nil {
@@ -251,6 +252,24 @@ func encodeQueue(q gq.Queue) []byte {
 	b, err := json.Marshal(q)
 	must(err)
 	return b
+}
+
+// deletedQueue is the record of a queue that was deleted.
+type deletedQueue struct {
+	gq.Queue
+	Deleted bool
+}
+
+func encodeDeleted(q gq.Queue) []byte {
+	b, err := json.Marshal(deletedQueue{q, true})
+	must(err)
+	return b
+}
+
+// isDeleted reports whether the record of a queue says that it was deleted.
+func isDeleted(record []byte) bool {
+	var q deletedQueue
+	return bytes.Contains(record, []byte(`"Deleted"`)) && json.Unmarshal(record, &q) == nil && q.Deleted
 }
 
 func decodeQueue(b []byte) (q gq.Queue, err error) {

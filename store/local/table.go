@@ -148,6 +148,7 @@ type queue struct {
 	classes []*class
 	lists   *[gq.StatusCompleted]numbers // live jobs by status and sequence; nil until there is one
 	counts  [gq.StatusCancelled + 1]int64
+	deleted bool // listed only while it has jobs
 	touched bool // the counts of finished jobs changed in this commit
 	changed bool // a job changed in this commit
 }

@@ -44,11 +44,12 @@ type Store struct {
 	sequence   uint64                       // of the newest job
 	granted    uint64                       // leases so far
 
-	queues map[string]gq.Queue
-	pools  map[string]gq.Pool
-	rates  map[string]time.Time // when the next claim is due under a queue's rate
-	served map[turnKey]uint64   // turn being served, by queue and priority
-	newest map[turnKey]uint64   // newest turn, by queue, priority and fair key
+	queues  map[string]gq.Queue
+	deleted map[string]bool // queues that are listed only while they have jobs
+	pools   map[string]gq.Pool
+	rates   map[string]time.Time // when the next claim is due under a queue's rate
+	served  map[turnKey]uint64   // turn being served, by queue and priority
+	newest  map[turnKey]uint64   // newest turn, by queue, priority and fair key
 
 	docs    map[docKey]store.Doc
 	version uint64 // of the newest document
@@ -133,7 +134,7 @@ func Open(c store.Config) (*Store, error) {
 		waiting: make(map[string]*ordered[candidate]), held: make(map[*job]bool),
 		timers: ordered[timer]{compare: timer.compare}, ended: ordered[timer]{compare: timer.compare},
 		counts: make(map[string]*gq.Count), leases: make(map[gq.LeaseID]*job), keys: make(map[gq.IdempotencyKey]keyUse),
-		queues: make(map[string]gq.Queue), pools: make(map[string]gq.Pool), rates: make(map[string]time.Time),
+		queues: make(map[string]gq.Queue), deleted: make(map[string]bool), pools: make(map[string]gq.Pool), rates: make(map[string]time.Time),
 		served: make(map[turnKey]uint64), newest: make(map[turnKey]uint64), docs: make(map[docKey]store.Doc),
 		listeners: make(map[*listener]bool),
 	}, nil

@@ -90,7 +90,7 @@ func (s *Store) Counts(ctx context.Context, queues ...string) (counts []gq.Count
 	}
 	defer s.end()
 	for name, c := range s.counts {
-		if len(queues) == 0 || slices.Contains(queues, name) {
+		if len(queues) == 0 && !s.hidden(name) || slices.Contains(queues, name) {
 			counts = append(counts, *c)
 		}
 	}

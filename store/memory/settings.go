@@ -33,11 +33,50 @@ func (s *Store) PutQueue(ctx context.Context, q gq.Queue) error {
 	}
 	s.changed(q.Name) // with the pool that it may leave
 	s.queues[q.Name] = q
+	delete(s.deleted, q.Name)
 	s.changed(q.Name)
 	if old.Fair != q.Fair {
 		s.rearrange(q.Name)
 	}
 	return nil
+}
+
+// DeleteQueue implements [store.Settings].
+func (s *Store) DeleteQueue(ctx context.Context, name string) error {
+	if _, err := s.begin(ctx); err != nil {
+		return err
+	}
+	defer s.end()
+	if _, exists := s.queues[name]; !exists || s.hidden(name) {
+		return store.NoQueue(name)
+	}
+	if c := s.counts[name]; c != nil {
+		if err := store.QueueInUse(*c); err != nil {
+			return err
+		}
+	}
+	s.queues[name], s.deleted[name] = machine.NewQueue(name), true
+	delete(s.rates, name)
+	for k := range s.served {
+		if k.queue == name {
+			delete(s.served, k)
+		}
+	}
+	for k := range s.newest {
+		if k.queue == name {
+			delete(s.newest, k)
+		}
+	}
+	return nil
+}
+
+// hidden reports whether a queue was deleted and has no jobs.
+func (s *Store) hidden(name string) bool {
+	if !s.deleted[name] {
+		return false
+	}
+	c := s.counts[name]
+	return c == nil || c.By == gq.Count{}.By
 }
 
 // Queues implements [store.Settings].
@@ -50,6 +89,9 @@ func (s *Store) Queues(ctx context.Context, asked store.QueueQuery) (queues []gq
 		q := s.queues[name]
 		if asked.Limit > 0 && len(queues) == asked.Limit {
 			break
+		}
+		if s.hidden(name) {
+			continue
 		}
 		if name > asked.After && (asked.Names == nil || slices.Contains(asked.Names, name)) &&
 			(asked.Pool == "" || asked.Pool == q.Pool) && asked.Selects(q) {

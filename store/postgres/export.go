@@ -156,7 +156,7 @@ func (x *export) queues(ctx context.Context, _ string, _ int, items *store.Items
 		SELECT name, config, due, turns FROM gq.queue WHERE config IS NOT NULL
 		UNION ALL
 		SELECT DISTINCT queue, NULL::jsonb, 0, NULL::bigint[] FROM `+tally+`
-		WHERE queue NOT IN (SELECT name FROM gq.queue WHERE config IS NOT NULL)`)
+		WHERE `+otherwiseListed)
 	if err != nil {
 		return "", err
 	}

@@ -114,6 +114,54 @@ func (s *Store) putQueue(ctx context.Context, q gq.Queue, moves bool) error {
 	})
 }
 
+// DeleteQueue implements [store.Store]. A row without a configuration remains, which says that the
+// queue was deleted.
+func (s *Store) DeleteQueue(ctx context.Context, name string) error {
+	listed, err := s.readQueues(ctx, store.QueueQuery{Names: []string{name}})
+	if err != nil {
+		return err
+	}
+	if len(listed) == 0 {
+		return store.NoQueue(name)
+	}
+	return s.write(ctx, "delete queue", func(tx *txn) error {
+		if _, err := tx.Exec(ctx, "SELECT pg_advisory_xact_lock($1, 0)", lockPools); err != nil { // it may leave a pool
+			return err
+		}
+		was, err := tx.readQueues(ctx, "SELECT name, config FROM gq.queue WHERE name = $1 FOR UPDATE", name)
+		if err != nil {
+			return err
+		}
+		sharing, err := tx.sharing(ctx, was[name].Pool)
+		if err != nil {
+			return err
+		}
+		tx.changes.open(append(sharing, name)...)
+		if _, err := tx.stamp(ctx, 0); err != nil {
+			return err
+		}
+		count := gq.Count{Queue: name}
+		rows, err := tx.Query(ctx, "SELECT status, sum(jobs)::bigint FROM "+tally+" WHERE queue = $1 GROUP BY status", name)
+		if err != nil {
+			return err
+		}
+		var status int16
+		var jobs int64
+		if _, err = pgx.ForEachRow(rows, []any{&status, &jobs}, func() error {
+			count.By[status] = jobs
+			return nil
+		}); err != nil {
+			return err
+		}
+		if err := store.QueueInUse(count); err != nil {
+			return err
+		}
+		tx.more.Queue("INSERT INTO gq.queue (name) VALUES ($1) ON CONFLICT (name) DO UPDATE SET config = NULL, due = DEFAULT, turns = DEFAULT", name)
+		tx.more.Queue("DELETE FROM gq.turn WHERE queue = $1", name)
+		return tx.flush(ctx)
+	})
+}
+
 // Queues implements [store.Store]. Calls for all queues share reads, because many callers
 // ask at once when a server starts. A call during a read is answered by the next one.
 func (s *Store) Queues(ctx context.Context, asked store.QueueQuery) ([]gq.Queue, error) {
@@ -150,10 +198,22 @@ func (s *Store) queues(ctx context.Context, asked []gq.Policy, _ bool) ([][]gq.Q
 	return answers, nil
 }
 
+// otherwiseListed selects queues of t that are listed although they have no configuration: those
+// with jobs, and those that had some and were not deleted. Only a deleted queue has a row
+// without a configuration.
+const otherwiseListed = `
+	NOT EXISTS (
+		SELECT FROM gq.queue AS c
+		WHERE c.name = t.queue AND (c.config IS NOT NULL OR ` + emptied + `)
+	)`
+
+// emptied selects rows c of gq.queue without jobs.
+const emptied = "NOT EXISTS (SELECT FROM " + tally + " WHERE t.queue = c.name GROUP BY t.queue HAVING sum(t.jobs) <> 0)"
+
 // unconfigured selects the queues that have had jobs but have no configuration.
 const unconfigured = `
 	SELECT DISTINCT queue, NULL::jsonb FROM ` + tally + `
-	WHERE NOT EXISTS (SELECT FROM gq.queue AS c WHERE c.name = t.queue AND c.config IS NOT NULL)`
+	WHERE ` + otherwiseListed
 
 // Queries of queues. Those by name and by page use the primary keys, so their cost does
 // not grow with the number of queues; only few counts are not folded into gq.tally yet. A
@@ -166,13 +226,13 @@ const (
 		UNION ALL
 		(
 			SELECT DISTINCT queue, NULL::jsonb FROM gq.tally AS t
-			WHERE NOT EXISTS (SELECT FROM gq.queue AS c WHERE c.name = t.queue AND c.config IS NOT NULL) AND queue > $1
+			WHERE ` + otherwiseListed + ` AND queue > $1
 			ORDER BY queue
 			LIMIT $2
 		)
 		UNION ALL
 		SELECT queue, NULL::jsonb FROM (SELECT DISTINCT queue FROM ` + unfolded + `) AS t
-		WHERE NOT EXISTS (SELECT FROM gq.queue AS c WHERE c.name = t.queue AND c.config IS NOT NULL) AND queue > $1`
+		WHERE ` + otherwiseListed + ` AND queue > $1`
 	allQueues = `
 		SELECT name, config FROM gq.queue WHERE config IS NOT NULL
 		UNION ALL` + unconfigured
@@ -282,7 +342,7 @@ func (s *Store) Counts(ctx context.Context, queues ...string) ([]gq.Count, error
 		rows, err := tx.Query(ctx, `
 			SELECT queue, status, sum(jobs)::bigint
 			FROM `+tally+`
-			WHERE $1 OR queue = ANY ($2)
+			WHERE queue = ANY ($2) OR $1 AND NOT EXISTS (SELECT FROM gq.queue AS c WHERE c.name = t.queue AND c.config IS NULL AND `+emptied+`)
 			GROUP BY queue, status
 			ORDER BY queue`,
 			len(queues) == 0, storable(queues))

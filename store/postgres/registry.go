@@ -19,7 +19,7 @@ type registry struct {
 }
 
 // everyQueue selects the queues that were configured or had jobs.
-const everyQueue = "SELECT name FROM gq.queue UNION SELECT queue FROM " + tally
+const everyQueue = "SELECT name FROM gq.queue WHERE config IS NOT NULL UNION SELECT queue FROM " + tally + " WHERE " + otherwiseListed
 
 func (c *registry) read(names []string) {
 	c.mu.Lock()

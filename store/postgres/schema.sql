@@ -318,7 +318,7 @@ SELECT number, event, gone, time, numbered, folded FROM gq.round ORDER BY number
 -- Queues
 
 -- A transaction locks this row to check the limits of the queue. A queue that was never
--- configured has no config and may have no row.
+-- configured has no row; one that was deleted has a row without config.
 CREATE TABLE gq.queue (
     name   text     COLLATE "C" PRIMARY KEY,
     config jsonb,

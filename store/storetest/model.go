@@ -319,7 +319,7 @@ var interesting = []string{
 	"key taken, same", "key taken, different", "key free again", "duplicate id", "invalid", "cycle", "queue full",
 	"unique key free again", "unique, existing", "unique, refused", "unique, replaced", "unique, debounced", "unique, throttled", "unique, throttled and waiting",
 	"dependent of a replaced job",
-	"dependent scheduled", "dependent FAILED", "dependent DEAD_LETTER", "dependent CANCELLED", "two generations",
+	"rescheduled SCHEDULED", "rescheduled DELAYED", "dependent scheduled", "dependent FAILED", "dependent DEAD_LETTER", "dependent CANCELLED", "two generations",
 	"collected", "reopen", "clock set back", "pages", "swept", "claim beside a limit", "claim at a rate", "claim told to come back", "turn", "rearranged", "document written", "document deleted", "document conflict",
 }
 

@@ -180,6 +180,8 @@ func (m *model) become(j, next *modelJob) {
 			m.happened("lease lost")
 		case v.Type == gq.EventScheduled && v.Reason == "hold_expired":
 			m.happened("hold lost")
+		case v.Reason == "rescheduled":
+			m.happened("rescheduled " + v.Status.String())
 		case v.Type == gq.EventRetrying && v.Failure == nil:
 			m.happened("released")
 		case v.Type == gq.EventRetrying:

@@ -258,7 +258,7 @@ func (m *model) drawChange(r *rapid.T) (c drawnChange) {
 
 func (m *model) drawVerb(r *rapid.T, j *modelJob) verb {
 	ref := m.drawRef(r, j)
-	switch pick(r, "verb", "complete", "fail", "complete", "fail", "heartbeat", "heartbeat", "release", "start", "start", "prepare", "cancel", "update", "advance", "signal") {
+	switch pick(r, "verb", "complete", "fail", "complete", "fail", "heartbeat", "heartbeat", "release", "start", "start", "prepare", "cancel", "update", "reschedule", "advance", "signal") {
 	case "complete":
 		return completeVerb(ref, pick(r, "result", nil, []byte("r"), []byte("s")))
 	case "fail":
@@ -285,6 +285,8 @@ func (m *model) drawVerb(r *rapid.T, j *modelJob) verb {
 			data.Priority = j.s.Own
 		}
 		return updateVerb(data)
+	case "reschedule":
+		return rescheduleVerb(m.now.Add(seconds(r, "at", -1, 0, 1, 4, 25)))
 	default:
 		return advanceVerb()
 	}

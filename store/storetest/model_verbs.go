@@ -304,11 +304,42 @@ func signalVerb(value []byte) verb {
 
 func updateVerb(m gq.Metadata) verb {
 	return verb{name: fmt.Sprintf("update %+v", m), apply: updating(m.Priority), metadata: &m, model: func(j *modelJob, now time.Time) error {
-		if j.terminal() || m.Priority != j.s.Own && j.s.Version > 0 {
+		if j.terminal() || m.Priority != j.s.Own && j.held() {
 			return gq.ErrIllegalMove
 		}
 		j.s.Own = m.Priority
 		j.note(gq.EventUpdated, nil, now)
+		return nil
+	}}
+}
+
+func rescheduleVerb(at time.Time) verb {
+	return verb{name: fmt.Sprintf("reschedule to %v", at), apply: rescheduling(at), model: func(j *modelJob, now time.Time) error {
+		later := at.After(now)
+		switch {
+		case j.terminal() || j.held() || j.s.Status == gq.StatusPending || come(j.lifeEnd(), now):
+			return gq.ErrIllegalMove
+		case later && come(j.lifeEnd(), at):
+			return gq.ErrInvalid
+		case !later && j.s.Status == gq.StatusScheduled || later && j.s.Status != gq.StatusScheduled && j.s.RunAt.Equal(at):
+			return nil
+		}
+		j.s.RunAt = at
+		if !later {
+			j.s.RunAt = now
+			j.become(gq.StatusScheduled, nil, now).Reason = "rescheduled"
+			return nil
+		}
+		var v *gq.Event
+		switch {
+		case j.s.Status != gq.StatusScheduled:
+			v = j.note(gq.EventUpdated, nil, now)
+		case j.s.Attempt > 0:
+			v = j.become(gq.StatusRetrying, nil, now)
+		default:
+			v = j.become(gq.StatusDelayed, nil, now)
+		}
+		v.Until, v.Reason = at, "rescheduled"
 		return nil
 	}}
 }

@@ -209,10 +209,43 @@ func (n *naive) PutQueue(ctx context.Context, q gq.Queue) error {
 		defer n.announce(q.Name)
 	}
 	n.data.queues[q.Name] = q
+	delete(n.data.deleted, q.Name)
 	if changed && n.bug != fairLater {
 		n.rearrange(q.Name)
 	}
 	return nil
+}
+
+func (n *naive) DeleteQueue(ctx context.Context, name string) error {
+	if _, err := n.begin(ctx, true); err != nil {
+		return err
+	}
+	defer n.mu.Unlock()
+	if _, ok := n.data.queues[name]; !ok || n.data.deleted[name] && !n.hasJobs(name) {
+		return store.NoQueue(name)
+	}
+	c := gq.Count{Queue: name}
+	for _, j := range n.data.jobs {
+		if j.spec.Queue == name {
+			c.By[j.state.Status]++
+		}
+	}
+	if err := store.QueueInUse(c); err != nil {
+		return err
+	}
+	n.announce(name)
+	n.data.queues[name], n.data.deleted[name] = machine.NewQueue(name), true
+	delete(n.data.due, name)
+	return nil
+}
+
+func (n *naive) hasJobs(queue string) bool {
+	for _, j := range n.data.jobs {
+		if j.spec.Queue == queue {
+			return true
+		}
+	}
+	return false
 }
 
 func (n *naive) PutPool(ctx context.Context, p gq.Pool) error {

@@ -286,6 +286,9 @@ func (n *naive) Queues(ctx context.Context, asked store.QueueQuery) (queues []gq
 	}
 	defer n.mu.Unlock()
 	for _, q := range n.data.queues {
+		if n.data.deleted[q.Name] && !n.hasJobs(q.Name) {
+			continue
+		}
 		if (asked.Names == nil || slices.Contains(asked.Names, q.Name)) && (asked.Pool == "" || asked.Pool == q.Pool) &&
 			asked.Selects(q) && q.Name > asked.After {
 			queues = append(queues, q)

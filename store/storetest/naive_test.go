@@ -43,6 +43,7 @@ type naiveData struct {
 	leases   map[gq.LeaseID]gq.JobID
 	keys     map[gq.IdempotencyKey]naiveKey // key without fingerprint
 	queues   map[string]gq.Queue
+	deleted  map[string]bool // queues that are listed only while they have jobs
 	pools    map[string]gq.Pool
 	due      map[string]time.Time    // state of the rates, by queue
 	turn     map[naiveTurn]uint64    // being served, by queue and level
@@ -89,7 +90,7 @@ func naiveBackend(b bug, h habit) Backend {
 			}
 			return &naive{bug: b, habit: h, cfg: cfg, data: &naiveData{
 				jobs: make(map[gq.JobID]*naiveJob), leases: make(map[gq.LeaseID]gq.JobID),
-				keys: make(map[gq.IdempotencyKey]naiveKey), queues: make(map[string]gq.Queue),
+				keys: make(map[gq.IdempotencyKey]naiveKey), queues: make(map[string]gq.Queue), deleted: map[string]bool{},
 				docs: make(map[[2]string]store.Doc), pools: make(map[string]gq.Pool), due: make(map[string]time.Time),
 				turn: make(map[naiveTurn]uint64), newest: make(map[naiveTurn]uint64),
 			}}

@@ -2,6 +2,7 @@ package storetest
 
 import (
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/gopherqueue/gq"
@@ -45,6 +46,18 @@ var queueCases = []Case{
 		Clause: "a refused submission leaves no queue behind",
 		Needs:  []string{"Insert", "Queues", "Close"},
 		run:    queueRefused,
+	},
+	{
+		Name:   "Queues/Delete",
+		Clause: "a deleted queue has no configuration and is listed only while it has jobs; one with live jobs is ErrQueueInUse, one that is not listed ErrNotFound",
+		Needs:  []string{"Insert", "Claim", "Update", "Get", "PutQueue", "PutPool", "DeleteQueue", "Queues", "Counts", "Collect", "Close"},
+		run:    queueDelete,
+	},
+	{
+		Name:   "Queues/DeleteReopen",
+		Clause: "a deleted queue is gone after a restart",
+		Needs:  []string{"PutQueue", "DeleteQueue", "Queues", "Close", reopening},
+		run:    queueDeleteReopen,
 	},
 	{
 		Name:   "Queues/Reopen",
@@ -217,5 +230,64 @@ func queueReopen(e *env) {
 	e.reopen()
 	if after, _ := e.queues(); !slices.Equal(after, names) {
 		e.Errorf("after all jobs of a queue were collected the queues are %q, want %q", after, names)
+	}
+}
+
+func queueDelete(e *env) {
+	e.open()
+	remove := func(name string) error { return e.s.DeleteQueue(e.Context(), name) }
+	e.is("delete an unknown queue", remove("x"), gq.ErrNotFound)
+	e.putPool("pool", 5)
+	e.put("q", func(q *gq.Queue) {
+		q.Paused, q.MaxRunning, q.Rate, q.Pool, q.Fair = true, 1, gq.Rate{Count: 1, Per: time.Hour}, "pool", true
+	})
+	job := e.add()
+	err := remove("q")
+	e.is("delete a queue with a live job", err, gq.ErrQueueInUse)
+	if err != nil && !strings.Contains(err.Error(), "1 SCHEDULED") {
+		e.Errorf("%v does not tell the counts", err)
+	}
+	if _, by := e.queues(); !by["q"].Paused {
+		e.Errorf("a refused deletion changed the queue: %+v", by["q"])
+	}
+	e.cancel(job.ID)
+	e.check("delete a queue without live jobs", remove("q"))
+	e.stands("its finished job", job.ID, gq.StatusCancelled)
+	names, by := e.queues()
+	if q := by["q"]; !slices.Equal(names, []string{"q"}) || q.Paused || q.MaxRunning != 0 || q.Rate.Limited() || q.Pool != "" || q.Fair || !q.UpdatedAt.IsZero() {
+		e.Errorf("with a finished job the queues are %q, %+v; want one without configuration", names, q)
+	}
+	e.claimed("new jobs", 2, []gq.JobID{e.add().ID, e.add().ID})
+	e.is("delete it with held jobs", remove("q"), gq.ErrQueueInUse)
+	for _, j := range e.list(gq.Query{Statuses: []gq.Status{gq.StatusRunning}}) {
+		e.complete(j)
+	}
+	e.clock.Advance(e.keeping().Completed + time.Hour)
+	e.collect()
+	if names, _ := e.queues(); len(names) != 0 {
+		e.Errorf("without jobs the queues are %q, want none", names)
+	}
+	if c := e.counts(); len(c) != 0 {
+		e.Errorf("without jobs the counts are %v, want none", c)
+	}
+	e.is("delete it again", remove("q"), gq.ErrNotFound)
+	e.put("q", func(q *gq.Queue) { q.MaxDepth = 7 })
+	if _, by := e.queues(); by["q"].MaxDepth != 7 {
+		e.Errorf("configured again it is %+v", by["q"])
+	}
+}
+
+func queueDeleteReopen(e *env) {
+	e.put("kept", func(*gq.Queue) {})
+	e.put("gone", func(q *gq.Queue) { q.Fair, q.MaxRunning = true, 3 })
+	e.check("DeleteQueue", e.s.DeleteQueue(e.Context(), "gone"))
+	e.reopen()
+	if names, _ := e.queues(); !slices.Equal(names, []string{"kept"}) {
+		e.Errorf("after a restart the queues are %q, want only the other one", names)
+	}
+	e.put("gone", func(*gq.Queue) {})
+	e.reopen()
+	if names, by := e.queues(); !slices.Equal(names, []string{"gone", "kept"}) || by["gone"].MaxRunning != 0 {
+		e.Errorf("configured again, after a restart, the queues are %q, %+v", names, by["gone"])
 	}
 }

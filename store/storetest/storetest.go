@@ -62,7 +62,7 @@ func Cases() []Case {
 	return slices.Concat(
 		insertCases, faultCases, keyCases, uniqueCases, replaceCases, graphCases, payloadCases, memoryCases,
 		claimCases, filterCases, leaseCases, limitCases, keyLimitCases, poolCases, rateCases, fairCases,
-		updateCases, settleCases, fenceCases, blobCases, spawnCases,
+		updateCases, rescheduleCases, settleCases, fenceCases, blobCases, spawnCases,
 		dueCases, dependCases, gateCases, listCases, countCases, eventCases,
 		collectCases, purgeCases, notifyCases, queueCases, docCases, changeCases, moveCases, reopenCases, closeCases, concurrentCases,
 	)

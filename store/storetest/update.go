@@ -74,7 +74,7 @@ var updateCases = []Case{
 	},
 	{
 		Name:   "Update/Priority",
-		Clause: "a new priority changes a waiting job's place, and stands from the first claim on",
+		Clause: "a new priority changes a waiting job's place, also between two attempts, and stands while a worker holds the job",
 		Needs:  []string{"Insert", "Claim", "Update", "Get", "Close"},
 		run:    updatePriority,
 	},
@@ -339,6 +339,15 @@ func updatePriority(e *env) {
 	e.clock.Advance(time.Second)
 	e.claimed("after the priorities changed", 10, []gq.JobID{delayed.ID, second.ID, first.ID})
 	e.is("a new priority for a running job", change(first.ID, gq.PriorityHigh).Err, gq.ErrIllegalMove)
+
+	again := e.add()
+	e.clock.Advance(time.Second)
+	tried := e.one()
+	e.fail(tried, temporary)
+	last := e.add(at(gq.PriorityHigh))
+	e.check("a new priority between two attempts", change(again.ID, gq.PriorityCritical).Err)
+	e.clock.Advance(time.Minute)
+	e.claimed("after a new priority between two attempts", 2, []gq.JobID{again.ID, last.ID})
 }
 
 func updateLarge(e *env) {

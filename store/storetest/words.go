@@ -53,6 +53,10 @@ func updating(own gq.Priority) store.Apply {
 	return func(s gq.State, now time.Time) (gq.State, []gq.Event, error) { return machine.Update(s, own, now) }
 }
 
+func rescheduling(at time.Time) store.Apply {
+	return func(s gq.State, now time.Time) (gq.State, []gq.Event, error) { return machine.Reschedule(s, at, now) }
+}
+
 func advancing(s gq.State, now time.Time) (gq.State, []gq.Event, error) {
 	return machine.Advance(s, machine.Draw{}, now)
 }

@@ -1688,7 +1688,7 @@ func (x *UniqueRule) GetFields() []string {
 // Metadata can be changed while a job is live.
 type Metadata struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Priority      Priority               `protobuf:"varint,1,opt,name=priority,proto3,enum=gopherqueue.v1.Priority" json:"priority,omitempty"` // until the first claim
+	Priority      Priority               `protobuf:"varint,1,opt,name=priority,proto3,enum=gopherqueue.v1.Priority" json:"priority,omitempty"` // can change while no worker holds the job
 	Tags          map[string]string      `protobuf:"bytes,2,rep,name=tags,proto3" json:"tags,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	CorrelationId string                 `protobuf:"bytes,3,opt,name=correlation_id,json=correlationId,proto3" json:"correlation_id,omitempty"`
 	CallbackUrl   string                 `protobuf:"bytes,4,opt,name=callback_url,json=callbackUrl,proto3" json:"callback_url,omitempty"`

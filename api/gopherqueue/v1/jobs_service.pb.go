@@ -1265,6 +1265,292 @@ func (x *ReplayRequest) GetId() string {
 	return ""
 }
 
+type RescheduleRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	RunAt         *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=run_at,json=runAt,proto3" json:"run_at,omitempty"` // absent or past is now
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RescheduleRequest) Reset() {
+	*x = RescheduleRequest{}
+	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[18]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RescheduleRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RescheduleRequest) ProtoMessage() {}
+
+func (x *RescheduleRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[18]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RescheduleRequest.ProtoReflect.Descriptor instead.
+func (*RescheduleRequest) Descriptor() ([]byte, []int) {
+	return file_gopherqueue_v1_jobs_service_proto_rawDescGZIP(), []int{18}
+}
+
+func (x *RescheduleRequest) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *RescheduleRequest) GetRunAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.RunAt
+	}
+	return nil
+}
+
+type ReplayWhereRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Query         *Query                 `protobuf:"bytes,1,opt,name=query,proto3" json:"query,omitempty"`   // must name states, and only terminal ones
+	Cursor        string                 `protobuf:"bytes,2,opt,name=cursor,proto3" json:"cursor,omitempty"` // next_cursor of the call before
+	Limit         int64                  `protobuf:"varint,3,opt,name=limit,proto3" json:"limit,omitempty"`  // 0 is 500, the most is 1000
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReplayWhereRequest) Reset() {
+	*x = ReplayWhereRequest{}
+	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[19]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReplayWhereRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReplayWhereRequest) ProtoMessage() {}
+
+func (x *ReplayWhereRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[19]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReplayWhereRequest.ProtoReflect.Descriptor instead.
+func (*ReplayWhereRequest) Descriptor() ([]byte, []int) {
+	return file_gopherqueue_v1_jobs_service_proto_rawDescGZIP(), []int{19}
+}
+
+func (x *ReplayWhereRequest) GetQuery() *Query {
+	if x != nil {
+		return x.Query
+	}
+	return nil
+}
+
+func (x *ReplayWhereRequest) GetCursor() string {
+	if x != nil {
+		return x.Cursor
+	}
+	return ""
+}
+
+func (x *ReplayWhereRequest) GetLimit() int64 {
+	if x != nil {
+		return x.Limit
+	}
+	return 0
+}
+
+// ReplayReport is what one call has submitted again.
+type ReplayReport struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	JobIds        []string               `protobuf:"bytes,1,rep,name=job_ids,json=jobIds,proto3" json:"job_ids,omitempty"`             // the new jobs
+	Refused       int64                  `protobuf:"varint,2,opt,name=refused,proto3" json:"refused,omitempty"`                        // jobs that could not be submitted again
+	Problem       string                 `protobuf:"bytes,3,opt,name=problem,proto3" json:"problem,omitempty"`                         // of the first of them
+	NextCursor    string                 `protobuf:"bytes,4,opt,name=next_cursor,json=nextCursor,proto3" json:"next_cursor,omitempty"` // of the next call; empty after the last
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReplayReport) Reset() {
+	*x = ReplayReport{}
+	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[20]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReplayReport) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReplayReport) ProtoMessage() {}
+
+func (x *ReplayReport) ProtoReflect() protoreflect.Message {
+	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[20]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReplayReport.ProtoReflect.Descriptor instead.
+func (*ReplayReport) Descriptor() ([]byte, []int) {
+	return file_gopherqueue_v1_jobs_service_proto_rawDescGZIP(), []int{20}
+}
+
+func (x *ReplayReport) GetJobIds() []string {
+	if x != nil {
+		return x.JobIds
+	}
+	return nil
+}
+
+func (x *ReplayReport) GetRefused() int64 {
+	if x != nil {
+		return x.Refused
+	}
+	return 0
+}
+
+func (x *ReplayReport) GetProblem() string {
+	if x != nil {
+		return x.Problem
+	}
+	return ""
+}
+
+func (x *ReplayReport) GetNextCursor() string {
+	if x != nil {
+		return x.NextCursor
+	}
+	return ""
+}
+
+type CountWhereRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Query         *Query                 `protobuf:"bytes,1,opt,name=query,proto3" json:"query,omitempty"`
+	Cursor        string                 `protobuf:"bytes,2,opt,name=cursor,proto3" json:"cursor,omitempty"` // next_cursor of the call before
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CountWhereRequest) Reset() {
+	*x = CountWhereRequest{}
+	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[21]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CountWhereRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CountWhereRequest) ProtoMessage() {}
+
+func (x *CountWhereRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[21]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CountWhereRequest.ProtoReflect.Descriptor instead.
+func (*CountWhereRequest) Descriptor() ([]byte, []int) {
+	return file_gopherqueue_v1_jobs_service_proto_rawDescGZIP(), []int{21}
+}
+
+func (x *CountWhereRequest) GetQuery() *Query {
+	if x != nil {
+		return x.Query
+	}
+	return nil
+}
+
+func (x *CountWhereRequest) GetCursor() string {
+	if x != nil {
+		return x.Cursor
+	}
+	return ""
+}
+
+// CountReport is what one call has counted.
+type CountReport struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Jobs          int64                  `protobuf:"varint,1,opt,name=jobs,proto3" json:"jobs,omitempty"`
+	NextCursor    string                 `protobuf:"bytes,2,opt,name=next_cursor,json=nextCursor,proto3" json:"next_cursor,omitempty"` // of the next call; empty after the last
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CountReport) Reset() {
+	*x = CountReport{}
+	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[22]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CountReport) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CountReport) ProtoMessage() {}
+
+func (x *CountReport) ProtoReflect() protoreflect.Message {
+	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[22]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CountReport.ProtoReflect.Descriptor instead.
+func (*CountReport) Descriptor() ([]byte, []int) {
+	return file_gopherqueue_v1_jobs_service_proto_rawDescGZIP(), []int{22}
+}
+
+func (x *CountReport) GetJobs() int64 {
+	if x != nil {
+		return x.Jobs
+	}
+	return 0
+}
+
+func (x *CountReport) GetNextCursor() string {
+	if x != nil {
+		return x.NextCursor
+	}
+	return ""
+}
+
 type WaitRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
@@ -1275,7 +1561,7 @@ type WaitRequest struct {
 
 func (x *WaitRequest) Reset() {
 	*x = WaitRequest{}
-	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[18]
+	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1287,7 +1573,7 @@ func (x *WaitRequest) String() string {
 func (*WaitRequest) ProtoMessage() {}
 
 func (x *WaitRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[18]
+	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1300,7 +1586,7 @@ func (x *WaitRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WaitRequest.ProtoReflect.Descriptor instead.
 func (*WaitRequest) Descriptor() ([]byte, []int) {
-	return file_gopherqueue_v1_jobs_service_proto_rawDescGZIP(), []int{18}
+	return file_gopherqueue_v1_jobs_service_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *WaitRequest) GetId() string {
@@ -1326,7 +1612,7 @@ type ExplainRequest struct {
 
 func (x *ExplainRequest) Reset() {
 	*x = ExplainRequest{}
-	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[19]
+	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1338,7 +1624,7 @@ func (x *ExplainRequest) String() string {
 func (*ExplainRequest) ProtoMessage() {}
 
 func (x *ExplainRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[19]
+	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1351,7 +1637,7 @@ func (x *ExplainRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainRequest.ProtoReflect.Descriptor instead.
 func (*ExplainRequest) Descriptor() ([]byte, []int) {
-	return file_gopherqueue_v1_jobs_service_proto_rawDescGZIP(), []int{19}
+	return file_gopherqueue_v1_jobs_service_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *ExplainRequest) GetId() string {
@@ -1380,7 +1666,7 @@ type Explanation struct {
 
 func (x *Explanation) Reset() {
 	*x = Explanation{}
-	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[20]
+	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1392,7 +1678,7 @@ func (x *Explanation) String() string {
 func (*Explanation) ProtoMessage() {}
 
 func (x *Explanation) ProtoReflect() protoreflect.Message {
-	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[20]
+	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1405,7 +1691,7 @@ func (x *Explanation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Explanation.ProtoReflect.Descriptor instead.
 func (*Explanation) Descriptor() ([]byte, []int) {
-	return file_gopherqueue_v1_jobs_service_proto_rawDescGZIP(), []int{20}
+	return file_gopherqueue_v1_jobs_service_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *Explanation) GetJobId() string {
@@ -1492,7 +1778,7 @@ type Reason struct {
 
 func (x *Reason) Reset() {
 	*x = Reason{}
-	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[21]
+	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1504,7 +1790,7 @@ func (x *Reason) String() string {
 func (*Reason) ProtoMessage() {}
 
 func (x *Reason) ProtoReflect() protoreflect.Message {
-	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[21]
+	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1517,7 +1803,7 @@ func (x *Reason) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Reason.ProtoReflect.Descriptor instead.
 func (*Reason) Descriptor() ([]byte, []int) {
-	return file_gopherqueue_v1_jobs_service_proto_rawDescGZIP(), []int{21}
+	return file_gopherqueue_v1_jobs_service_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *Reason) GetCause() Cause {
@@ -1576,7 +1862,7 @@ type Related struct {
 
 func (x *Related) Reset() {
 	*x = Related{}
-	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[22]
+	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1588,7 +1874,7 @@ func (x *Related) String() string {
 func (*Related) ProtoMessage() {}
 
 func (x *Related) ProtoReflect() protoreflect.Message {
-	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[22]
+	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1601,7 +1887,7 @@ func (x *Related) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Related.ProtoReflect.Descriptor instead.
 func (*Related) Descriptor() ([]byte, []int) {
-	return file_gopherqueue_v1_jobs_service_proto_rawDescGZIP(), []int{22}
+	return file_gopherqueue_v1_jobs_service_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *Related) GetJobId() string {
@@ -1655,7 +1941,7 @@ type HistoryRequest struct {
 
 func (x *HistoryRequest) Reset() {
 	*x = HistoryRequest{}
-	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[23]
+	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1667,7 +1953,7 @@ func (x *HistoryRequest) String() string {
 func (*HistoryRequest) ProtoMessage() {}
 
 func (x *HistoryRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[23]
+	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1680,7 +1966,7 @@ func (x *HistoryRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HistoryRequest.ProtoReflect.Descriptor instead.
 func (*HistoryRequest) Descriptor() ([]byte, []int) {
-	return file_gopherqueue_v1_jobs_service_proto_rawDescGZIP(), []int{23}
+	return file_gopherqueue_v1_jobs_service_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *HistoryRequest) GetId() string {
@@ -1699,7 +1985,7 @@ type HistoryResponse struct {
 
 func (x *HistoryResponse) Reset() {
 	*x = HistoryResponse{}
-	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[24]
+	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1711,7 +1997,7 @@ func (x *HistoryResponse) String() string {
 func (*HistoryResponse) ProtoMessage() {}
 
 func (x *HistoryResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[24]
+	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1724,7 +2010,7 @@ func (x *HistoryResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HistoryResponse.ProtoReflect.Descriptor instead.
 func (*HistoryResponse) Descriptor() ([]byte, []int) {
-	return file_gopherqueue_v1_jobs_service_proto_rawDescGZIP(), []int{24}
+	return file_gopherqueue_v1_jobs_service_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *HistoryResponse) GetEvents() []*Event {
@@ -1759,7 +2045,7 @@ type Event struct {
 
 func (x *Event) Reset() {
 	*x = Event{}
-	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[25]
+	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1771,7 +2057,7 @@ func (x *Event) String() string {
 func (*Event) ProtoMessage() {}
 
 func (x *Event) ProtoReflect() protoreflect.Message {
-	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[25]
+	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1784,7 +2070,7 @@ func (x *Event) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Event.ProtoReflect.Descriptor instead.
 func (*Event) Descriptor() ([]byte, []int) {
-	return file_gopherqueue_v1_jobs_service_proto_rawDescGZIP(), []int{25}
+	return file_gopherqueue_v1_jobs_service_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *Event) GetSeq() uint64 {
@@ -1908,7 +2194,7 @@ type CountRequest struct {
 
 func (x *CountRequest) Reset() {
 	*x = CountRequest{}
-	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[26]
+	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1920,7 +2206,7 @@ func (x *CountRequest) String() string {
 func (*CountRequest) ProtoMessage() {}
 
 func (x *CountRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[26]
+	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1933,7 +2219,7 @@ func (x *CountRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CountRequest.ProtoReflect.Descriptor instead.
 func (*CountRequest) Descriptor() ([]byte, []int) {
-	return file_gopherqueue_v1_jobs_service_proto_rawDescGZIP(), []int{26}
+	return file_gopherqueue_v1_jobs_service_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *CountRequest) GetQueues() []string {
@@ -1952,7 +2238,7 @@ type CountResponse struct {
 
 func (x *CountResponse) Reset() {
 	*x = CountResponse{}
-	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[27]
+	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1964,7 +2250,7 @@ func (x *CountResponse) String() string {
 func (*CountResponse) ProtoMessage() {}
 
 func (x *CountResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[27]
+	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1977,7 +2263,7 @@ func (x *CountResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CountResponse.ProtoReflect.Descriptor instead.
 func (*CountResponse) Descriptor() ([]byte, []int) {
-	return file_gopherqueue_v1_jobs_service_proto_rawDescGZIP(), []int{27}
+	return file_gopherqueue_v1_jobs_service_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *CountResponse) GetQueues() []*QueueCount {
@@ -1998,7 +2284,7 @@ type QueueCount struct {
 
 func (x *QueueCount) Reset() {
 	*x = QueueCount{}
-	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[28]
+	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2010,7 +2296,7 @@ func (x *QueueCount) String() string {
 func (*QueueCount) ProtoMessage() {}
 
 func (x *QueueCount) ProtoReflect() protoreflect.Message {
-	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[28]
+	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2023,7 +2309,7 @@ func (x *QueueCount) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueueCount.ProtoReflect.Descriptor instead.
 func (*QueueCount) Descriptor() ([]byte, []int) {
-	return file_gopherqueue_v1_jobs_service_proto_rawDescGZIP(), []int{28}
+	return file_gopherqueue_v1_jobs_service_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *QueueCount) GetQueue() string {
@@ -2048,7 +2334,7 @@ type StatsRequest struct {
 
 func (x *StatsRequest) Reset() {
 	*x = StatsRequest{}
-	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[29]
+	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2060,7 +2346,7 @@ func (x *StatsRequest) String() string {
 func (*StatsRequest) ProtoMessage() {}
 
 func (x *StatsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[29]
+	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2073,7 +2359,7 @@ func (x *StatsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatsRequest.ProtoReflect.Descriptor instead.
 func (*StatsRequest) Descriptor() ([]byte, []int) {
-	return file_gopherqueue_v1_jobs_service_proto_rawDescGZIP(), []int{29}
+	return file_gopherqueue_v1_jobs_service_proto_rawDescGZIP(), []int{34}
 }
 
 type StatsResponse struct {
@@ -2089,7 +2375,7 @@ type StatsResponse struct {
 
 func (x *StatsResponse) Reset() {
 	*x = StatsResponse{}
-	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[30]
+	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2101,7 +2387,7 @@ func (x *StatsResponse) String() string {
 func (*StatsResponse) ProtoMessage() {}
 
 func (x *StatsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[30]
+	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2114,7 +2400,7 @@ func (x *StatsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatsResponse.ProtoReflect.Descriptor instead.
 func (*StatsResponse) Descriptor() ([]byte, []int) {
-	return file_gopherqueue_v1_jobs_service_proto_rawDescGZIP(), []int{30}
+	return file_gopherqueue_v1_jobs_service_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *StatsResponse) GetQueues() []*QueueCount {
@@ -2161,7 +2447,7 @@ type PurgeRequest struct {
 
 func (x *PurgeRequest) Reset() {
 	*x = PurgeRequest{}
-	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[31]
+	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2173,7 +2459,7 @@ func (x *PurgeRequest) String() string {
 func (*PurgeRequest) ProtoMessage() {}
 
 func (x *PurgeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[31]
+	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2186,7 +2472,7 @@ func (x *PurgeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PurgeRequest.ProtoReflect.Descriptor instead.
 func (*PurgeRequest) Descriptor() ([]byte, []int) {
-	return file_gopherqueue_v1_jobs_service_proto_rawDescGZIP(), []int{31}
+	return file_gopherqueue_v1_jobs_service_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *PurgeRequest) GetId() string {
@@ -2204,7 +2490,7 @@ type PurgeResponse struct {
 
 func (x *PurgeResponse) Reset() {
 	*x = PurgeResponse{}
-	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[32]
+	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2216,7 +2502,7 @@ func (x *PurgeResponse) String() string {
 func (*PurgeResponse) ProtoMessage() {}
 
 func (x *PurgeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[32]
+	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2229,7 +2515,7 @@ func (x *PurgeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PurgeResponse.ProtoReflect.Descriptor instead.
 func (*PurgeResponse) Descriptor() ([]byte, []int) {
-	return file_gopherqueue_v1_jobs_service_proto_rawDescGZIP(), []int{32}
+	return file_gopherqueue_v1_jobs_service_proto_rawDescGZIP(), []int{37}
 }
 
 type PurgeWhereRequest struct {
@@ -2241,7 +2527,7 @@ type PurgeWhereRequest struct {
 
 func (x *PurgeWhereRequest) Reset() {
 	*x = PurgeWhereRequest{}
-	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[33]
+	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2253,7 +2539,7 @@ func (x *PurgeWhereRequest) String() string {
 func (*PurgeWhereRequest) ProtoMessage() {}
 
 func (x *PurgeWhereRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[33]
+	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2266,7 +2552,7 @@ func (x *PurgeWhereRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PurgeWhereRequest.ProtoReflect.Descriptor instead.
 func (*PurgeWhereRequest) Descriptor() ([]byte, []int) {
-	return file_gopherqueue_v1_jobs_service_proto_rawDescGZIP(), []int{33}
+	return file_gopherqueue_v1_jobs_service_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *PurgeWhereRequest) GetQuery() *Query {
@@ -2285,7 +2571,7 @@ type PurgeReport struct {
 
 func (x *PurgeReport) Reset() {
 	*x = PurgeReport{}
-	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[34]
+	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2297,7 +2583,7 @@ func (x *PurgeReport) String() string {
 func (*PurgeReport) ProtoMessage() {}
 
 func (x *PurgeReport) ProtoReflect() protoreflect.Message {
-	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[34]
+	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2310,7 +2596,7 @@ func (x *PurgeReport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PurgeReport.ProtoReflect.Descriptor instead.
 func (*PurgeReport) Descriptor() ([]byte, []int) {
-	return file_gopherqueue_v1_jobs_service_proto_rawDescGZIP(), []int{34}
+	return file_gopherqueue_v1_jobs_service_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *PurgeReport) GetPurged() int64 {
@@ -2405,7 +2691,27 @@ const file_gopherqueue_v1_jobs_service_proto_rawDesc = "" +
 	"\n" +
 	"\b_payload\"\x1f\n" +
 	"\rReplayRequest\x12\x0e\n" +
-	"\x02id\x18\x01 \x01(\tR\x02id\"R\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\"V\n" +
+	"\x11RescheduleRequest\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\x121\n" +
+	"\x06run_at\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x05runAt\"o\n" +
+	"\x12ReplayWhereRequest\x12+\n" +
+	"\x05query\x18\x01 \x01(\v2\x15.gopherqueue.v1.QueryR\x05query\x12\x16\n" +
+	"\x06cursor\x18\x02 \x01(\tR\x06cursor\x12\x14\n" +
+	"\x05limit\x18\x03 \x01(\x03R\x05limit\"|\n" +
+	"\fReplayReport\x12\x17\n" +
+	"\ajob_ids\x18\x01 \x03(\tR\x06jobIds\x12\x18\n" +
+	"\arefused\x18\x02 \x01(\x03R\arefused\x12\x18\n" +
+	"\aproblem\x18\x03 \x01(\tR\aproblem\x12\x1f\n" +
+	"\vnext_cursor\x18\x04 \x01(\tR\n" +
+	"nextCursor\"X\n" +
+	"\x11CountWhereRequest\x12+\n" +
+	"\x05query\x18\x01 \x01(\v2\x15.gopherqueue.v1.QueryR\x05query\x12\x16\n" +
+	"\x06cursor\x18\x02 \x01(\tR\x06cursor\"B\n" +
+	"\vCountReport\x12\x12\n" +
+	"\x04jobs\x18\x01 \x01(\x03R\x04jobs\x12\x1f\n" +
+	"\vnext_cursor\x18\x02 \x01(\tR\n" +
+	"nextCursor\"R\n" +
 	"\vWaitRequest\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x123\n" +
 	"\atimeout\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\atimeout\" \n" +
@@ -2532,7 +2838,7 @@ const file_gopherqueue_v1_jobs_service_proto_rawDesc = "" +
 	"\x1fEVENT_TYPE_JOB_CANCEL_REQUESTED\x10\f\x12#\n" +
 	"\x1fEVENT_TYPE_JOB_CANCEL_DELIVERED\x10\r\x12\x1c\n" +
 	"\x18EVENT_TYPE_LEASE_RENEWED\x10\x0e\x12\x1a\n" +
-	"\x16EVENT_TYPE_JOB_UPDATED\x10\x0f2\xbd\t\n" +
+	"\x16EVENT_TYPE_JOB_UPDATED\x10\x0f2\xa4\v\n" +
 	"\vJobsService\x12B\n" +
 	"\x06Submit\x12\x1d.gopherqueue.v1.SubmitRequest\x1a\x19.gopherqueue.v1.Submitted\x12V\n" +
 	"\vSubmitBatch\x12\".gopherqueue.v1.SubmitBatchRequest\x1a#.gopherqueue.v1.SubmitBatchResponse\x12V\n" +
@@ -2543,7 +2849,12 @@ const file_gopherqueue_v1_jobs_service_proto_rawDesc = "" +
 	"\x06Cancel\x12\x1d.gopherqueue.v1.CancelRequest\x1a\x15.gopherqueue.v1.State\x12O\n" +
 	"\vCancelWhere\x12\".gopherqueue.v1.CancelWhereRequest\x1a\x1c.gopherqueue.v1.CancelReport\x12>\n" +
 	"\x04Edit\x12\x1b.gopherqueue.v1.EditRequest\x1a\x19.gopherqueue.v1.Submitted\x12B\n" +
-	"\x06Replay\x12\x1d.gopherqueue.v1.ReplayRequest\x1a\x19.gopherqueue.v1.Submitted\x128\n" +
+	"\x06Replay\x12\x1d.gopherqueue.v1.ReplayRequest\x1a\x19.gopherqueue.v1.Submitted\x12F\n" +
+	"\n" +
+	"Reschedule\x12!.gopherqueue.v1.RescheduleRequest\x1a\x15.gopherqueue.v1.State\x12O\n" +
+	"\vReplayWhere\x12\".gopherqueue.v1.ReplayWhereRequest\x1a\x1c.gopherqueue.v1.ReplayReport\x12L\n" +
+	"\n" +
+	"CountWhere\x12!.gopherqueue.v1.CountWhereRequest\x1a\x1b.gopherqueue.v1.CountReport\x128\n" +
 	"\x04Wait\x12\x1b.gopherqueue.v1.WaitRequest\x1a\x13.gopherqueue.v1.Job\x12F\n" +
 	"\aExplain\x12\x1e.gopherqueue.v1.ExplainRequest\x1a\x1b.gopherqueue.v1.Explanation\x12J\n" +
 	"\aHistory\x12\x1e.gopherqueue.v1.HistoryRequest\x1a\x1f.gopherqueue.v1.HistoryResponse\x12D\n" +
@@ -2566,7 +2877,7 @@ func file_gopherqueue_v1_jobs_service_proto_rawDescGZIP() []byte {
 }
 
 var file_gopherqueue_v1_jobs_service_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_gopherqueue_v1_jobs_service_proto_msgTypes = make([]protoimpl.MessageInfo, 38)
+var file_gopherqueue_v1_jobs_service_proto_msgTypes = make([]protoimpl.MessageInfo, 43)
 var file_gopherqueue_v1_jobs_service_proto_goTypes = []any{
 	(Cause)(0),                    // 0: gopherqueue.v1.Cause
 	(EventType)(0),                // 1: gopherqueue.v1.EventType
@@ -2588,124 +2899,138 @@ var file_gopherqueue_v1_jobs_service_proto_goTypes = []any{
 	(*CancelReport)(nil),          // 17: gopherqueue.v1.CancelReport
 	(*EditRequest)(nil),           // 18: gopherqueue.v1.EditRequest
 	(*ReplayRequest)(nil),         // 19: gopherqueue.v1.ReplayRequest
-	(*WaitRequest)(nil),           // 20: gopherqueue.v1.WaitRequest
-	(*ExplainRequest)(nil),        // 21: gopherqueue.v1.ExplainRequest
-	(*Explanation)(nil),           // 22: gopherqueue.v1.Explanation
-	(*Reason)(nil),                // 23: gopherqueue.v1.Reason
-	(*Related)(nil),               // 24: gopherqueue.v1.Related
-	(*HistoryRequest)(nil),        // 25: gopherqueue.v1.HistoryRequest
-	(*HistoryResponse)(nil),       // 26: gopherqueue.v1.HistoryResponse
-	(*Event)(nil),                 // 27: gopherqueue.v1.Event
-	(*CountRequest)(nil),          // 28: gopherqueue.v1.CountRequest
-	(*CountResponse)(nil),         // 29: gopherqueue.v1.CountResponse
-	(*QueueCount)(nil),            // 30: gopherqueue.v1.QueueCount
-	(*StatsRequest)(nil),          // 31: gopherqueue.v1.StatsRequest
-	(*StatsResponse)(nil),         // 32: gopherqueue.v1.StatsResponse
-	(*PurgeRequest)(nil),          // 33: gopherqueue.v1.PurgeRequest
-	(*PurgeResponse)(nil),         // 34: gopherqueue.v1.PurgeResponse
-	(*PurgeWhereRequest)(nil),     // 35: gopherqueue.v1.PurgeWhereRequest
-	(*PurgeReport)(nil),           // 36: gopherqueue.v1.PurgeReport
-	nil,                           // 37: gopherqueue.v1.Query.TagsEntry
-	nil,                           // 38: gopherqueue.v1.UpdateRequest.SetTagsEntry
-	nil,                           // 39: gopherqueue.v1.QueueCount.ByStatusEntry
-	(*Spec)(nil),                  // 40: gopherqueue.v1.Spec
-	(*State)(nil),                 // 41: gopherqueue.v1.State
-	(*Problem)(nil),               // 42: gopherqueue.v1.Problem
-	(Final)(0),                    // 43: gopherqueue.v1.Final
-	(DependencyKind)(0),           // 44: gopherqueue.v1.DependencyKind
-	(Status)(0),                   // 45: gopherqueue.v1.Status
-	(*timestamppb.Timestamp)(nil), // 46: google.protobuf.Timestamp
-	(*Job)(nil),                   // 47: gopherqueue.v1.Job
-	(Priority)(0),                 // 48: gopherqueue.v1.Priority
-	(*durationpb.Duration)(nil),   // 49: google.protobuf.Duration
-	(LeaseState)(0),               // 50: gopherqueue.v1.LeaseState
-	(Detail)(0),                   // 51: gopherqueue.v1.Detail
-	(*Failure)(nil),               // 52: gopherqueue.v1.Failure
+	(*RescheduleRequest)(nil),     // 20: gopherqueue.v1.RescheduleRequest
+	(*ReplayWhereRequest)(nil),    // 21: gopherqueue.v1.ReplayWhereRequest
+	(*ReplayReport)(nil),          // 22: gopherqueue.v1.ReplayReport
+	(*CountWhereRequest)(nil),     // 23: gopherqueue.v1.CountWhereRequest
+	(*CountReport)(nil),           // 24: gopherqueue.v1.CountReport
+	(*WaitRequest)(nil),           // 25: gopherqueue.v1.WaitRequest
+	(*ExplainRequest)(nil),        // 26: gopherqueue.v1.ExplainRequest
+	(*Explanation)(nil),           // 27: gopherqueue.v1.Explanation
+	(*Reason)(nil),                // 28: gopherqueue.v1.Reason
+	(*Related)(nil),               // 29: gopherqueue.v1.Related
+	(*HistoryRequest)(nil),        // 30: gopherqueue.v1.HistoryRequest
+	(*HistoryResponse)(nil),       // 31: gopherqueue.v1.HistoryResponse
+	(*Event)(nil),                 // 32: gopherqueue.v1.Event
+	(*CountRequest)(nil),          // 33: gopherqueue.v1.CountRequest
+	(*CountResponse)(nil),         // 34: gopherqueue.v1.CountResponse
+	(*QueueCount)(nil),            // 35: gopherqueue.v1.QueueCount
+	(*StatsRequest)(nil),          // 36: gopherqueue.v1.StatsRequest
+	(*StatsResponse)(nil),         // 37: gopherqueue.v1.StatsResponse
+	(*PurgeRequest)(nil),          // 38: gopherqueue.v1.PurgeRequest
+	(*PurgeResponse)(nil),         // 39: gopherqueue.v1.PurgeResponse
+	(*PurgeWhereRequest)(nil),     // 40: gopherqueue.v1.PurgeWhereRequest
+	(*PurgeReport)(nil),           // 41: gopherqueue.v1.PurgeReport
+	nil,                           // 42: gopherqueue.v1.Query.TagsEntry
+	nil,                           // 43: gopherqueue.v1.UpdateRequest.SetTagsEntry
+	nil,                           // 44: gopherqueue.v1.QueueCount.ByStatusEntry
+	(*Spec)(nil),                  // 45: gopherqueue.v1.Spec
+	(*State)(nil),                 // 46: gopherqueue.v1.State
+	(*Problem)(nil),               // 47: gopherqueue.v1.Problem
+	(Final)(0),                    // 48: gopherqueue.v1.Final
+	(DependencyKind)(0),           // 49: gopherqueue.v1.DependencyKind
+	(Status)(0),                   // 50: gopherqueue.v1.Status
+	(*timestamppb.Timestamp)(nil), // 51: google.protobuf.Timestamp
+	(*Job)(nil),                   // 52: gopherqueue.v1.Job
+	(Priority)(0),                 // 53: gopherqueue.v1.Priority
+	(*durationpb.Duration)(nil),   // 54: google.protobuf.Duration
+	(LeaseState)(0),               // 55: gopherqueue.v1.LeaseState
+	(Detail)(0),                   // 56: gopherqueue.v1.Detail
+	(*Failure)(nil),               // 57: gopherqueue.v1.Failure
 }
 var file_gopherqueue_v1_jobs_service_proto_depIdxs = []int32{
-	40, // 0: gopherqueue.v1.SubmitRequest.spec:type_name -> gopherqueue.v1.Spec
-	41, // 1: gopherqueue.v1.Submitted.state:type_name -> gopherqueue.v1.State
-	42, // 2: gopherqueue.v1.Submitted.problem:type_name -> gopherqueue.v1.Problem
-	40, // 3: gopherqueue.v1.SubmitBatchRequest.specs:type_name -> gopherqueue.v1.Spec
+	45, // 0: gopherqueue.v1.SubmitRequest.spec:type_name -> gopherqueue.v1.Spec
+	46, // 1: gopherqueue.v1.Submitted.state:type_name -> gopherqueue.v1.State
+	47, // 2: gopherqueue.v1.Submitted.problem:type_name -> gopherqueue.v1.Problem
+	45, // 3: gopherqueue.v1.SubmitBatchRequest.specs:type_name -> gopherqueue.v1.Spec
 	3,  // 4: gopherqueue.v1.SubmitBatchResponse.submitted:type_name -> gopherqueue.v1.Submitted
 	8,  // 5: gopherqueue.v1.SubmitGraphRequest.drafts:type_name -> gopherqueue.v1.Draft
 	3,  // 6: gopherqueue.v1.SubmitGraphResponse.submitted:type_name -> gopherqueue.v1.Submitted
-	40, // 7: gopherqueue.v1.Draft.spec:type_name -> gopherqueue.v1.Spec
+	45, // 7: gopherqueue.v1.Draft.spec:type_name -> gopherqueue.v1.Spec
 	9,  // 8: gopherqueue.v1.Draft.needs:type_name -> gopherqueue.v1.Need
-	43, // 9: gopherqueue.v1.Draft.final:type_name -> gopherqueue.v1.Final
-	44, // 10: gopherqueue.v1.Need.kind:type_name -> gopherqueue.v1.DependencyKind
-	45, // 11: gopherqueue.v1.Query.statuses:type_name -> gopherqueue.v1.Status
-	46, // 12: gopherqueue.v1.Query.created_after:type_name -> google.protobuf.Timestamp
-	46, // 13: gopherqueue.v1.Query.created_before:type_name -> google.protobuf.Timestamp
-	37, // 14: gopherqueue.v1.Query.tags:type_name -> gopherqueue.v1.Query.TagsEntry
+	48, // 9: gopherqueue.v1.Draft.final:type_name -> gopherqueue.v1.Final
+	49, // 10: gopherqueue.v1.Need.kind:type_name -> gopherqueue.v1.DependencyKind
+	50, // 11: gopherqueue.v1.Query.statuses:type_name -> gopherqueue.v1.Status
+	51, // 12: gopherqueue.v1.Query.created_after:type_name -> google.protobuf.Timestamp
+	51, // 13: gopherqueue.v1.Query.created_before:type_name -> google.protobuf.Timestamp
+	42, // 14: gopherqueue.v1.Query.tags:type_name -> gopherqueue.v1.Query.TagsEntry
 	11, // 15: gopherqueue.v1.ListRequest.query:type_name -> gopherqueue.v1.Query
-	47, // 16: gopherqueue.v1.ListResponse.jobs:type_name -> gopherqueue.v1.Job
-	48, // 17: gopherqueue.v1.UpdateRequest.priority:type_name -> gopherqueue.v1.Priority
-	38, // 18: gopherqueue.v1.UpdateRequest.set_tags:type_name -> gopherqueue.v1.UpdateRequest.SetTagsEntry
+	52, // 16: gopherqueue.v1.ListResponse.jobs:type_name -> gopherqueue.v1.Job
+	53, // 17: gopherqueue.v1.UpdateRequest.priority:type_name -> gopherqueue.v1.Priority
+	43, // 18: gopherqueue.v1.UpdateRequest.set_tags:type_name -> gopherqueue.v1.UpdateRequest.SetTagsEntry
 	11, // 19: gopherqueue.v1.CancelWhereRequest.query:type_name -> gopherqueue.v1.Query
-	46, // 20: gopherqueue.v1.EditRequest.run_at:type_name -> google.protobuf.Timestamp
-	49, // 21: gopherqueue.v1.WaitRequest.timeout:type_name -> google.protobuf.Duration
-	45, // 22: gopherqueue.v1.Explanation.status:type_name -> gopherqueue.v1.Status
-	23, // 23: gopherqueue.v1.Explanation.reason:type_name -> gopherqueue.v1.Reason
-	23, // 24: gopherqueue.v1.Explanation.also:type_name -> gopherqueue.v1.Reason
-	27, // 25: gopherqueue.v1.Explanation.timeline:type_name -> gopherqueue.v1.Event
-	0,  // 26: gopherqueue.v1.Reason.cause:type_name -> gopherqueue.v1.Cause
-	46, // 27: gopherqueue.v1.Reason.until:type_name -> google.protobuf.Timestamp
-	24, // 28: gopherqueue.v1.Reason.jobs:type_name -> gopherqueue.v1.Related
-	45, // 29: gopherqueue.v1.Related.status:type_name -> gopherqueue.v1.Status
-	44, // 30: gopherqueue.v1.Related.kind:type_name -> gopherqueue.v1.DependencyKind
-	46, // 31: gopherqueue.v1.Related.since:type_name -> google.protobuf.Timestamp
-	27, // 32: gopherqueue.v1.HistoryResponse.events:type_name -> gopherqueue.v1.Event
-	46, // 33: gopherqueue.v1.Event.time:type_name -> google.protobuf.Timestamp
-	1,  // 34: gopherqueue.v1.Event.type:type_name -> gopherqueue.v1.EventType
-	45, // 35: gopherqueue.v1.Event.status:type_name -> gopherqueue.v1.Status
-	50, // 36: gopherqueue.v1.Event.lease_state:type_name -> gopherqueue.v1.LeaseState
-	46, // 37: gopherqueue.v1.Event.until:type_name -> google.protobuf.Timestamp
-	51, // 38: gopherqueue.v1.Event.detail:type_name -> gopherqueue.v1.Detail
-	52, // 39: gopherqueue.v1.Event.failure:type_name -> gopherqueue.v1.Failure
-	30, // 40: gopherqueue.v1.CountResponse.queues:type_name -> gopherqueue.v1.QueueCount
-	39, // 41: gopherqueue.v1.QueueCount.by_status:type_name -> gopherqueue.v1.QueueCount.ByStatusEntry
-	30, // 42: gopherqueue.v1.StatsResponse.queues:type_name -> gopherqueue.v1.QueueCount
-	11, // 43: gopherqueue.v1.PurgeWhereRequest.query:type_name -> gopherqueue.v1.Query
-	2,  // 44: gopherqueue.v1.JobsService.Submit:input_type -> gopherqueue.v1.SubmitRequest
-	4,  // 45: gopherqueue.v1.JobsService.SubmitBatch:input_type -> gopherqueue.v1.SubmitBatchRequest
-	6,  // 46: gopherqueue.v1.JobsService.SubmitGraph:input_type -> gopherqueue.v1.SubmitGraphRequest
-	10, // 47: gopherqueue.v1.JobsService.Get:input_type -> gopherqueue.v1.GetRequest
-	12, // 48: gopherqueue.v1.JobsService.List:input_type -> gopherqueue.v1.ListRequest
-	14, // 49: gopherqueue.v1.JobsService.Update:input_type -> gopherqueue.v1.UpdateRequest
-	15, // 50: gopherqueue.v1.JobsService.Cancel:input_type -> gopherqueue.v1.CancelRequest
-	16, // 51: gopherqueue.v1.JobsService.CancelWhere:input_type -> gopherqueue.v1.CancelWhereRequest
-	18, // 52: gopherqueue.v1.JobsService.Edit:input_type -> gopherqueue.v1.EditRequest
-	19, // 53: gopherqueue.v1.JobsService.Replay:input_type -> gopherqueue.v1.ReplayRequest
-	20, // 54: gopherqueue.v1.JobsService.Wait:input_type -> gopherqueue.v1.WaitRequest
-	21, // 55: gopherqueue.v1.JobsService.Explain:input_type -> gopherqueue.v1.ExplainRequest
-	25, // 56: gopherqueue.v1.JobsService.History:input_type -> gopherqueue.v1.HistoryRequest
-	28, // 57: gopherqueue.v1.JobsService.Count:input_type -> gopherqueue.v1.CountRequest
-	31, // 58: gopherqueue.v1.JobsService.Stats:input_type -> gopherqueue.v1.StatsRequest
-	33, // 59: gopherqueue.v1.JobsService.Purge:input_type -> gopherqueue.v1.PurgeRequest
-	35, // 60: gopherqueue.v1.JobsService.PurgeWhere:input_type -> gopherqueue.v1.PurgeWhereRequest
-	3,  // 61: gopherqueue.v1.JobsService.Submit:output_type -> gopherqueue.v1.Submitted
-	5,  // 62: gopherqueue.v1.JobsService.SubmitBatch:output_type -> gopherqueue.v1.SubmitBatchResponse
-	7,  // 63: gopherqueue.v1.JobsService.SubmitGraph:output_type -> gopherqueue.v1.SubmitGraphResponse
-	47, // 64: gopherqueue.v1.JobsService.Get:output_type -> gopherqueue.v1.Job
-	13, // 65: gopherqueue.v1.JobsService.List:output_type -> gopherqueue.v1.ListResponse
-	47, // 66: gopherqueue.v1.JobsService.Update:output_type -> gopherqueue.v1.Job
-	41, // 67: gopherqueue.v1.JobsService.Cancel:output_type -> gopherqueue.v1.State
-	17, // 68: gopherqueue.v1.JobsService.CancelWhere:output_type -> gopherqueue.v1.CancelReport
-	3,  // 69: gopherqueue.v1.JobsService.Edit:output_type -> gopherqueue.v1.Submitted
-	3,  // 70: gopherqueue.v1.JobsService.Replay:output_type -> gopherqueue.v1.Submitted
-	47, // 71: gopherqueue.v1.JobsService.Wait:output_type -> gopherqueue.v1.Job
-	22, // 72: gopherqueue.v1.JobsService.Explain:output_type -> gopherqueue.v1.Explanation
-	26, // 73: gopherqueue.v1.JobsService.History:output_type -> gopherqueue.v1.HistoryResponse
-	29, // 74: gopherqueue.v1.JobsService.Count:output_type -> gopherqueue.v1.CountResponse
-	32, // 75: gopherqueue.v1.JobsService.Stats:output_type -> gopherqueue.v1.StatsResponse
-	34, // 76: gopherqueue.v1.JobsService.Purge:output_type -> gopherqueue.v1.PurgeResponse
-	36, // 77: gopherqueue.v1.JobsService.PurgeWhere:output_type -> gopherqueue.v1.PurgeReport
-	61, // [61:78] is the sub-list for method output_type
-	44, // [44:61] is the sub-list for method input_type
-	44, // [44:44] is the sub-list for extension type_name
-	44, // [44:44] is the sub-list for extension extendee
-	0,  // [0:44] is the sub-list for field type_name
+	51, // 20: gopherqueue.v1.EditRequest.run_at:type_name -> google.protobuf.Timestamp
+	51, // 21: gopherqueue.v1.RescheduleRequest.run_at:type_name -> google.protobuf.Timestamp
+	11, // 22: gopherqueue.v1.ReplayWhereRequest.query:type_name -> gopherqueue.v1.Query
+	11, // 23: gopherqueue.v1.CountWhereRequest.query:type_name -> gopherqueue.v1.Query
+	54, // 24: gopherqueue.v1.WaitRequest.timeout:type_name -> google.protobuf.Duration
+	50, // 25: gopherqueue.v1.Explanation.status:type_name -> gopherqueue.v1.Status
+	28, // 26: gopherqueue.v1.Explanation.reason:type_name -> gopherqueue.v1.Reason
+	28, // 27: gopherqueue.v1.Explanation.also:type_name -> gopherqueue.v1.Reason
+	32, // 28: gopherqueue.v1.Explanation.timeline:type_name -> gopherqueue.v1.Event
+	0,  // 29: gopherqueue.v1.Reason.cause:type_name -> gopherqueue.v1.Cause
+	51, // 30: gopherqueue.v1.Reason.until:type_name -> google.protobuf.Timestamp
+	29, // 31: gopherqueue.v1.Reason.jobs:type_name -> gopherqueue.v1.Related
+	50, // 32: gopherqueue.v1.Related.status:type_name -> gopherqueue.v1.Status
+	49, // 33: gopherqueue.v1.Related.kind:type_name -> gopherqueue.v1.DependencyKind
+	51, // 34: gopherqueue.v1.Related.since:type_name -> google.protobuf.Timestamp
+	32, // 35: gopherqueue.v1.HistoryResponse.events:type_name -> gopherqueue.v1.Event
+	51, // 36: gopherqueue.v1.Event.time:type_name -> google.protobuf.Timestamp
+	1,  // 37: gopherqueue.v1.Event.type:type_name -> gopherqueue.v1.EventType
+	50, // 38: gopherqueue.v1.Event.status:type_name -> gopherqueue.v1.Status
+	55, // 39: gopherqueue.v1.Event.lease_state:type_name -> gopherqueue.v1.LeaseState
+	51, // 40: gopherqueue.v1.Event.until:type_name -> google.protobuf.Timestamp
+	56, // 41: gopherqueue.v1.Event.detail:type_name -> gopherqueue.v1.Detail
+	57, // 42: gopherqueue.v1.Event.failure:type_name -> gopherqueue.v1.Failure
+	35, // 43: gopherqueue.v1.CountResponse.queues:type_name -> gopherqueue.v1.QueueCount
+	44, // 44: gopherqueue.v1.QueueCount.by_status:type_name -> gopherqueue.v1.QueueCount.ByStatusEntry
+	35, // 45: gopherqueue.v1.StatsResponse.queues:type_name -> gopherqueue.v1.QueueCount
+	11, // 46: gopherqueue.v1.PurgeWhereRequest.query:type_name -> gopherqueue.v1.Query
+	2,  // 47: gopherqueue.v1.JobsService.Submit:input_type -> gopherqueue.v1.SubmitRequest
+	4,  // 48: gopherqueue.v1.JobsService.SubmitBatch:input_type -> gopherqueue.v1.SubmitBatchRequest
+	6,  // 49: gopherqueue.v1.JobsService.SubmitGraph:input_type -> gopherqueue.v1.SubmitGraphRequest
+	10, // 50: gopherqueue.v1.JobsService.Get:input_type -> gopherqueue.v1.GetRequest
+	12, // 51: gopherqueue.v1.JobsService.List:input_type -> gopherqueue.v1.ListRequest
+	14, // 52: gopherqueue.v1.JobsService.Update:input_type -> gopherqueue.v1.UpdateRequest
+	15, // 53: gopherqueue.v1.JobsService.Cancel:input_type -> gopherqueue.v1.CancelRequest
+	16, // 54: gopherqueue.v1.JobsService.CancelWhere:input_type -> gopherqueue.v1.CancelWhereRequest
+	18, // 55: gopherqueue.v1.JobsService.Edit:input_type -> gopherqueue.v1.EditRequest
+	19, // 56: gopherqueue.v1.JobsService.Replay:input_type -> gopherqueue.v1.ReplayRequest
+	20, // 57: gopherqueue.v1.JobsService.Reschedule:input_type -> gopherqueue.v1.RescheduleRequest
+	21, // 58: gopherqueue.v1.JobsService.ReplayWhere:input_type -> gopherqueue.v1.ReplayWhereRequest
+	23, // 59: gopherqueue.v1.JobsService.CountWhere:input_type -> gopherqueue.v1.CountWhereRequest
+	25, // 60: gopherqueue.v1.JobsService.Wait:input_type -> gopherqueue.v1.WaitRequest
+	26, // 61: gopherqueue.v1.JobsService.Explain:input_type -> gopherqueue.v1.ExplainRequest
+	30, // 62: gopherqueue.v1.JobsService.History:input_type -> gopherqueue.v1.HistoryRequest
+	33, // 63: gopherqueue.v1.JobsService.Count:input_type -> gopherqueue.v1.CountRequest
+	36, // 64: gopherqueue.v1.JobsService.Stats:input_type -> gopherqueue.v1.StatsRequest
+	38, // 65: gopherqueue.v1.JobsService.Purge:input_type -> gopherqueue.v1.PurgeRequest
+	40, // 66: gopherqueue.v1.JobsService.PurgeWhere:input_type -> gopherqueue.v1.PurgeWhereRequest
+	3,  // 67: gopherqueue.v1.JobsService.Submit:output_type -> gopherqueue.v1.Submitted
+	5,  // 68: gopherqueue.v1.JobsService.SubmitBatch:output_type -> gopherqueue.v1.SubmitBatchResponse
+	7,  // 69: gopherqueue.v1.JobsService.SubmitGraph:output_type -> gopherqueue.v1.SubmitGraphResponse
+	52, // 70: gopherqueue.v1.JobsService.Get:output_type -> gopherqueue.v1.Job
+	13, // 71: gopherqueue.v1.JobsService.List:output_type -> gopherqueue.v1.ListResponse
+	52, // 72: gopherqueue.v1.JobsService.Update:output_type -> gopherqueue.v1.Job
+	46, // 73: gopherqueue.v1.JobsService.Cancel:output_type -> gopherqueue.v1.State
+	17, // 74: gopherqueue.v1.JobsService.CancelWhere:output_type -> gopherqueue.v1.CancelReport
+	3,  // 75: gopherqueue.v1.JobsService.Edit:output_type -> gopherqueue.v1.Submitted
+	3,  // 76: gopherqueue.v1.JobsService.Replay:output_type -> gopherqueue.v1.Submitted
+	46, // 77: gopherqueue.v1.JobsService.Reschedule:output_type -> gopherqueue.v1.State
+	22, // 78: gopherqueue.v1.JobsService.ReplayWhere:output_type -> gopherqueue.v1.ReplayReport
+	24, // 79: gopherqueue.v1.JobsService.CountWhere:output_type -> gopherqueue.v1.CountReport
+	52, // 80: gopherqueue.v1.JobsService.Wait:output_type -> gopherqueue.v1.Job
+	27, // 81: gopherqueue.v1.JobsService.Explain:output_type -> gopherqueue.v1.Explanation
+	31, // 82: gopherqueue.v1.JobsService.History:output_type -> gopherqueue.v1.HistoryResponse
+	34, // 83: gopherqueue.v1.JobsService.Count:output_type -> gopherqueue.v1.CountResponse
+	37, // 84: gopherqueue.v1.JobsService.Stats:output_type -> gopherqueue.v1.StatsResponse
+	39, // 85: gopherqueue.v1.JobsService.Purge:output_type -> gopherqueue.v1.PurgeResponse
+	41, // 86: gopherqueue.v1.JobsService.PurgeWhere:output_type -> gopherqueue.v1.PurgeReport
+	67, // [67:87] is the sub-list for method output_type
+	47, // [47:67] is the sub-list for method input_type
+	47, // [47:47] is the sub-list for extension type_name
+	47, // [47:47] is the sub-list for extension extendee
+	0,  // [0:47] is the sub-list for field type_name
 }
 
 func init() { file_gopherqueue_v1_jobs_service_proto_init() }
@@ -2722,7 +3047,7 @@ func file_gopherqueue_v1_jobs_service_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_gopherqueue_v1_jobs_service_proto_rawDesc), len(file_gopherqueue_v1_jobs_service_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   38,
+			NumMessages:   43,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -29,6 +29,9 @@ const (
 	JobsService_CancelWhere_FullMethodName = "/gopherqueue.v1.JobsService/CancelWhere"
 	JobsService_Edit_FullMethodName        = "/gopherqueue.v1.JobsService/Edit"
 	JobsService_Replay_FullMethodName      = "/gopherqueue.v1.JobsService/Replay"
+	JobsService_Reschedule_FullMethodName  = "/gopherqueue.v1.JobsService/Reschedule"
+	JobsService_ReplayWhere_FullMethodName = "/gopherqueue.v1.JobsService/ReplayWhere"
+	JobsService_CountWhere_FullMethodName  = "/gopherqueue.v1.JobsService/CountWhere"
 	JobsService_Wait_FullMethodName        = "/gopherqueue.v1.JobsService/Wait"
 	JobsService_Explain_FullMethodName     = "/gopherqueue.v1.JobsService/Explain"
 	JobsService_History_FullMethodName     = "/gopherqueue.v1.JobsService/History"
@@ -65,6 +68,12 @@ type JobsServiceClient interface {
 	Edit(ctx context.Context, in *EditRequest, opts ...grpc.CallOption) (*Submitted, error)
 	// Replay submits a finished job again, as a new one.
 	Replay(ctx context.Context, in *ReplayRequest, opts ...grpc.CallOption) (*Submitted, error)
+	// Reschedule sets the run time of a waiting job.
+	Reschedule(ctx context.Context, in *RescheduleRequest, opts ...grpc.CallOption) (*State, error)
+	// ReplayWhere submits finished jobs that a query selects again, a page a call.
+	ReplayWhere(ctx context.Context, in *ReplayWhereRequest, opts ...grpc.CallOption) (*ReplayReport, error)
+	// CountWhere counts the jobs that a query selects.
+	CountWhere(ctx context.Context, in *CountWhereRequest, opts ...grpc.CallOption) (*CountReport, error)
 	// Wait answers when the job has ended, or as it stands when the wait is over.
 	Wait(ctx context.Context, in *WaitRequest, opts ...grpc.CallOption) (*Job, error)
 	// Explain says why a job is where it is.
@@ -190,6 +199,36 @@ func (c *jobsServiceClient) Replay(ctx context.Context, in *ReplayRequest, opts 
 	return out, nil
 }
 
+func (c *jobsServiceClient) Reschedule(ctx context.Context, in *RescheduleRequest, opts ...grpc.CallOption) (*State, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(State)
+	err := c.cc.Invoke(ctx, JobsService_Reschedule_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *jobsServiceClient) ReplayWhere(ctx context.Context, in *ReplayWhereRequest, opts ...grpc.CallOption) (*ReplayReport, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ReplayReport)
+	err := c.cc.Invoke(ctx, JobsService_ReplayWhere_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *jobsServiceClient) CountWhere(ctx context.Context, in *CountWhereRequest, opts ...grpc.CallOption) (*CountReport, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(CountReport)
+	err := c.cc.Invoke(ctx, JobsService_CountWhere_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *jobsServiceClient) Wait(ctx context.Context, in *WaitRequest, opts ...grpc.CallOption) (*Job, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(Job)
@@ -287,6 +326,12 @@ type JobsServiceServer interface {
 	Edit(context.Context, *EditRequest) (*Submitted, error)
 	// Replay submits a finished job again, as a new one.
 	Replay(context.Context, *ReplayRequest) (*Submitted, error)
+	// Reschedule sets the run time of a waiting job.
+	Reschedule(context.Context, *RescheduleRequest) (*State, error)
+	// ReplayWhere submits finished jobs that a query selects again, a page a call.
+	ReplayWhere(context.Context, *ReplayWhereRequest) (*ReplayReport, error)
+	// CountWhere counts the jobs that a query selects.
+	CountWhere(context.Context, *CountWhereRequest) (*CountReport, error)
 	// Wait answers when the job has ended, or as it stands when the wait is over.
 	Wait(context.Context, *WaitRequest) (*Job, error)
 	// Explain says why a job is where it is.
@@ -341,6 +386,15 @@ func (UnimplementedJobsServiceServer) Edit(context.Context, *EditRequest) (*Subm
 }
 func (UnimplementedJobsServiceServer) Replay(context.Context, *ReplayRequest) (*Submitted, error) {
 	return nil, status.Error(codes.Unimplemented, "method Replay not implemented")
+}
+func (UnimplementedJobsServiceServer) Reschedule(context.Context, *RescheduleRequest) (*State, error) {
+	return nil, status.Error(codes.Unimplemented, "method Reschedule not implemented")
+}
+func (UnimplementedJobsServiceServer) ReplayWhere(context.Context, *ReplayWhereRequest) (*ReplayReport, error) {
+	return nil, status.Error(codes.Unimplemented, "method ReplayWhere not implemented")
+}
+func (UnimplementedJobsServiceServer) CountWhere(context.Context, *CountWhereRequest) (*CountReport, error) {
+	return nil, status.Error(codes.Unimplemented, "method CountWhere not implemented")
 }
 func (UnimplementedJobsServiceServer) Wait(context.Context, *WaitRequest) (*Job, error) {
 	return nil, status.Error(codes.Unimplemented, "method Wait not implemented")
@@ -564,6 +618,60 @@ func _JobsService_Replay_Handler(srv interface{}, ctx context.Context, dec func(
 	return interceptor(ctx, in, info, handler)
 }
 
+func _JobsService_Reschedule_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(RescheduleRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(JobsServiceServer).Reschedule(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: JobsService_Reschedule_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(JobsServiceServer).Reschedule(ctx, req.(*RescheduleRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _JobsService_ReplayWhere_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ReplayWhereRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(JobsServiceServer).ReplayWhere(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: JobsService_ReplayWhere_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(JobsServiceServer).ReplayWhere(ctx, req.(*ReplayWhereRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _JobsService_CountWhere_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(CountWhereRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(JobsServiceServer).CountWhere(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: JobsService_CountWhere_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(JobsServiceServer).CountWhere(ctx, req.(*CountWhereRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _JobsService_Wait_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(WaitRequest)
 	if err := dec(in); err != nil {
@@ -736,6 +844,18 @@ var JobsService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Replay",
 			Handler:    _JobsService_Replay_Handler,
+		},
+		{
+			MethodName: "Reschedule",
+			Handler:    _JobsService_Reschedule_Handler,
+		},
+		{
+			MethodName: "ReplayWhere",
+			Handler:    _JobsService_ReplayWhere_Handler,
+		},
+		{
+			MethodName: "CountWhere",
+			Handler:    _JobsService_CountWhere_Handler,
 		},
 		{
 			MethodName: "Wait",

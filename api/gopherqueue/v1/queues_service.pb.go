@@ -305,6 +305,86 @@ func (x *GetQueueRequest) GetName() string {
 	return ""
 }
 
+type DeleteQueueRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DeleteQueueRequest) Reset() {
+	*x = DeleteQueueRequest{}
+	mi := &file_gopherqueue_v1_queues_service_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DeleteQueueRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DeleteQueueRequest) ProtoMessage() {}
+
+func (x *DeleteQueueRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_gopherqueue_v1_queues_service_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DeleteQueueRequest.ProtoReflect.Descriptor instead.
+func (*DeleteQueueRequest) Descriptor() ([]byte, []int) {
+	return file_gopherqueue_v1_queues_service_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *DeleteQueueRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+type DeleteQueueResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DeleteQueueResponse) Reset() {
+	*x = DeleteQueueResponse{}
+	mi := &file_gopherqueue_v1_queues_service_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DeleteQueueResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DeleteQueueResponse) ProtoMessage() {}
+
+func (x *DeleteQueueResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_gopherqueue_v1_queues_service_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DeleteQueueResponse.ProtoReflect.Descriptor instead.
+func (*DeleteQueueResponse) Descriptor() ([]byte, []int) {
+	return file_gopherqueue_v1_queues_service_proto_rawDescGZIP(), []int{5}
+}
+
 type ListQueuesRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Cursor        string                 `protobuf:"bytes,1,opt,name=cursor,proto3" json:"cursor,omitempty"` // next_cursor of the page before
@@ -315,7 +395,7 @@ type ListQueuesRequest struct {
 
 func (x *ListQueuesRequest) Reset() {
 	*x = ListQueuesRequest{}
-	mi := &file_gopherqueue_v1_queues_service_proto_msgTypes[4]
+	mi := &file_gopherqueue_v1_queues_service_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -327,7 +407,7 @@ func (x *ListQueuesRequest) String() string {
 func (*ListQueuesRequest) ProtoMessage() {}
 
 func (x *ListQueuesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_gopherqueue_v1_queues_service_proto_msgTypes[4]
+	mi := &file_gopherqueue_v1_queues_service_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -340,7 +420,7 @@ func (x *ListQueuesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListQueuesRequest.ProtoReflect.Descriptor instead.
 func (*ListQueuesRequest) Descriptor() ([]byte, []int) {
-	return file_gopherqueue_v1_queues_service_proto_rawDescGZIP(), []int{4}
+	return file_gopherqueue_v1_queues_service_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *ListQueuesRequest) GetCursor() string {
@@ -367,7 +447,7 @@ type ListQueuesResponse struct {
 
 func (x *ListQueuesResponse) Reset() {
 	*x = ListQueuesResponse{}
-	mi := &file_gopherqueue_v1_queues_service_proto_msgTypes[5]
+	mi := &file_gopherqueue_v1_queues_service_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -379,7 +459,7 @@ func (x *ListQueuesResponse) String() string {
 func (*ListQueuesResponse) ProtoMessage() {}
 
 func (x *ListQueuesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_gopherqueue_v1_queues_service_proto_msgTypes[5]
+	mi := &file_gopherqueue_v1_queues_service_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -392,7 +472,7 @@ func (x *ListQueuesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListQueuesResponse.ProtoReflect.Descriptor instead.
 func (*ListQueuesResponse) Descriptor() ([]byte, []int) {
-	return file_gopherqueue_v1_queues_service_proto_rawDescGZIP(), []int{5}
+	return file_gopherqueue_v1_queues_service_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *ListQueuesResponse) GetQueues() []*Queue {
@@ -430,7 +510,7 @@ type SetQueueRequest struct {
 
 func (x *SetQueueRequest) Reset() {
 	*x = SetQueueRequest{}
-	mi := &file_gopherqueue_v1_queues_service_proto_msgTypes[6]
+	mi := &file_gopherqueue_v1_queues_service_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -442,7 +522,7 @@ func (x *SetQueueRequest) String() string {
 func (*SetQueueRequest) ProtoMessage() {}
 
 func (x *SetQueueRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_gopherqueue_v1_queues_service_proto_msgTypes[6]
+	mi := &file_gopherqueue_v1_queues_service_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -455,7 +535,7 @@ func (x *SetQueueRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetQueueRequest.ProtoReflect.Descriptor instead.
 func (*SetQueueRequest) Descriptor() ([]byte, []int) {
-	return file_gopherqueue_v1_queues_service_proto_rawDescGZIP(), []int{6}
+	return file_gopherqueue_v1_queues_service_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *SetQueueRequest) GetName() string {
@@ -537,7 +617,7 @@ type PauseQueueRequest struct {
 
 func (x *PauseQueueRequest) Reset() {
 	*x = PauseQueueRequest{}
-	mi := &file_gopherqueue_v1_queues_service_proto_msgTypes[7]
+	mi := &file_gopherqueue_v1_queues_service_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -549,7 +629,7 @@ func (x *PauseQueueRequest) String() string {
 func (*PauseQueueRequest) ProtoMessage() {}
 
 func (x *PauseQueueRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_gopherqueue_v1_queues_service_proto_msgTypes[7]
+	mi := &file_gopherqueue_v1_queues_service_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -562,7 +642,7 @@ func (x *PauseQueueRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PauseQueueRequest.ProtoReflect.Descriptor instead.
 func (*PauseQueueRequest) Descriptor() ([]byte, []int) {
-	return file_gopherqueue_v1_queues_service_proto_rawDescGZIP(), []int{7}
+	return file_gopherqueue_v1_queues_service_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *PauseQueueRequest) GetName() string {
@@ -581,7 +661,7 @@ type ResumeQueueRequest struct {
 
 func (x *ResumeQueueRequest) Reset() {
 	*x = ResumeQueueRequest{}
-	mi := &file_gopherqueue_v1_queues_service_proto_msgTypes[8]
+	mi := &file_gopherqueue_v1_queues_service_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -593,7 +673,7 @@ func (x *ResumeQueueRequest) String() string {
 func (*ResumeQueueRequest) ProtoMessage() {}
 
 func (x *ResumeQueueRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_gopherqueue_v1_queues_service_proto_msgTypes[8]
+	mi := &file_gopherqueue_v1_queues_service_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -606,7 +686,7 @@ func (x *ResumeQueueRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResumeQueueRequest.ProtoReflect.Descriptor instead.
 func (*ResumeQueueRequest) Descriptor() ([]byte, []int) {
-	return file_gopherqueue_v1_queues_service_proto_rawDescGZIP(), []int{8}
+	return file_gopherqueue_v1_queues_service_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *ResumeQueueRequest) GetName() string {
@@ -624,7 +704,7 @@ type ListPoolsRequest struct {
 
 func (x *ListPoolsRequest) Reset() {
 	*x = ListPoolsRequest{}
-	mi := &file_gopherqueue_v1_queues_service_proto_msgTypes[9]
+	mi := &file_gopherqueue_v1_queues_service_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -636,7 +716,7 @@ func (x *ListPoolsRequest) String() string {
 func (*ListPoolsRequest) ProtoMessage() {}
 
 func (x *ListPoolsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_gopherqueue_v1_queues_service_proto_msgTypes[9]
+	mi := &file_gopherqueue_v1_queues_service_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -649,7 +729,7 @@ func (x *ListPoolsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListPoolsRequest.ProtoReflect.Descriptor instead.
 func (*ListPoolsRequest) Descriptor() ([]byte, []int) {
-	return file_gopherqueue_v1_queues_service_proto_rawDescGZIP(), []int{9}
+	return file_gopherqueue_v1_queues_service_proto_rawDescGZIP(), []int{11}
 }
 
 type ListPoolsResponse struct {
@@ -661,7 +741,7 @@ type ListPoolsResponse struct {
 
 func (x *ListPoolsResponse) Reset() {
 	*x = ListPoolsResponse{}
-	mi := &file_gopherqueue_v1_queues_service_proto_msgTypes[10]
+	mi := &file_gopherqueue_v1_queues_service_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -673,7 +753,7 @@ func (x *ListPoolsResponse) String() string {
 func (*ListPoolsResponse) ProtoMessage() {}
 
 func (x *ListPoolsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_gopherqueue_v1_queues_service_proto_msgTypes[10]
+	mi := &file_gopherqueue_v1_queues_service_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -686,7 +766,7 @@ func (x *ListPoolsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListPoolsResponse.ProtoReflect.Descriptor instead.
 func (*ListPoolsResponse) Descriptor() ([]byte, []int) {
-	return file_gopherqueue_v1_queues_service_proto_rawDescGZIP(), []int{10}
+	return file_gopherqueue_v1_queues_service_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *ListPoolsResponse) GetPools() []*Pool {
@@ -706,7 +786,7 @@ type SetPoolRequest struct {
 
 func (x *SetPoolRequest) Reset() {
 	*x = SetPoolRequest{}
-	mi := &file_gopherqueue_v1_queues_service_proto_msgTypes[11]
+	mi := &file_gopherqueue_v1_queues_service_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -718,7 +798,7 @@ func (x *SetPoolRequest) String() string {
 func (*SetPoolRequest) ProtoMessage() {}
 
 func (x *SetPoolRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_gopherqueue_v1_queues_service_proto_msgTypes[11]
+	mi := &file_gopherqueue_v1_queues_service_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -731,7 +811,7 @@ func (x *SetPoolRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetPoolRequest.ProtoReflect.Descriptor instead.
 func (*SetPoolRequest) Descriptor() ([]byte, []int) {
-	return file_gopherqueue_v1_queues_service_proto_rawDescGZIP(), []int{11}
+	return file_gopherqueue_v1_queues_service_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *SetPoolRequest) GetName() string {
@@ -777,7 +857,10 @@ const file_gopherqueue_v1_queues_service_proto_rawDesc = "" +
 	"\n" +
 	"updated_at\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\tupdatedAt\"%\n" +
 	"\x0fGetQueueRequest\x12\x12\n" +
-	"\x04name\x18\x01 \x01(\tR\x04name\"A\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\"(\n" +
+	"\x12DeleteQueueRequest\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\"\x15\n" +
+	"\x13DeleteQueueResponse\"A\n" +
 	"\x11ListQueuesRequest\x12\x16\n" +
 	"\x06cursor\x18\x01 \x01(\tR\x06cursor\x12\x14\n" +
 	"\x05limit\x18\x02 \x01(\x03R\x05limit\"d\n" +
@@ -815,7 +898,7 @@ const file_gopherqueue_v1_queues_service_proto_rawDesc = "" +
 	"\x05pools\x18\x01 \x03(\v2\x14.gopherqueue.v1.PoolR\x05pools\"@\n" +
 	"\x0eSetPoolRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1a\n" +
-	"\bcapacity\x18\x02 \x01(\x03R\bcapacity2\x91\x04\n" +
+	"\bcapacity\x18\x02 \x01(\x03R\bcapacity2\xe9\x04\n" +
 	"\rQueuesService\x12B\n" +
 	"\bGetQueue\x12\x1f.gopherqueue.v1.GetQueueRequest\x1a\x15.gopherqueue.v1.Queue\x12S\n" +
 	"\n" +
@@ -823,7 +906,8 @@ const file_gopherqueue_v1_queues_service_proto_rawDesc = "" +
 	"\bSetQueue\x12\x1f.gopherqueue.v1.SetQueueRequest\x1a\x15.gopherqueue.v1.Queue\x12F\n" +
 	"\n" +
 	"PauseQueue\x12!.gopherqueue.v1.PauseQueueRequest\x1a\x15.gopherqueue.v1.Queue\x12H\n" +
-	"\vResumeQueue\x12\".gopherqueue.v1.ResumeQueueRequest\x1a\x15.gopherqueue.v1.Queue\x12P\n" +
+	"\vResumeQueue\x12\".gopherqueue.v1.ResumeQueueRequest\x1a\x15.gopherqueue.v1.Queue\x12V\n" +
+	"\vDeleteQueue\x12\".gopherqueue.v1.DeleteQueueRequest\x1a#.gopherqueue.v1.DeleteQueueResponse\x12P\n" +
 	"\tListPools\x12 .gopherqueue.v1.ListPoolsRequest\x1a!.gopherqueue.v1.ListPoolsResponse\x12?\n" +
 	"\aSetPool\x12\x1e.gopherqueue.v1.SetPoolRequest\x1a\x14.gopherqueue.v1.PoolB<Z:github.com/gopherqueue/gq/api/gopherqueue/v1;gopherqueuev1b\x06proto3"
 
@@ -839,50 +923,54 @@ func file_gopherqueue_v1_queues_service_proto_rawDescGZIP() []byte {
 	return file_gopherqueue_v1_queues_service_proto_rawDescData
 }
 
-var file_gopherqueue_v1_queues_service_proto_msgTypes = make([]protoimpl.MessageInfo, 12)
+var file_gopherqueue_v1_queues_service_proto_msgTypes = make([]protoimpl.MessageInfo, 14)
 var file_gopherqueue_v1_queues_service_proto_goTypes = []any{
 	(*Queue)(nil),                 // 0: gopherqueue.v1.Queue
 	(*Rate)(nil),                  // 1: gopherqueue.v1.Rate
 	(*Pool)(nil),                  // 2: gopherqueue.v1.Pool
 	(*GetQueueRequest)(nil),       // 3: gopherqueue.v1.GetQueueRequest
-	(*ListQueuesRequest)(nil),     // 4: gopherqueue.v1.ListQueuesRequest
-	(*ListQueuesResponse)(nil),    // 5: gopherqueue.v1.ListQueuesResponse
-	(*SetQueueRequest)(nil),       // 6: gopherqueue.v1.SetQueueRequest
-	(*PauseQueueRequest)(nil),     // 7: gopherqueue.v1.PauseQueueRequest
-	(*ResumeQueueRequest)(nil),    // 8: gopherqueue.v1.ResumeQueueRequest
-	(*ListPoolsRequest)(nil),      // 9: gopherqueue.v1.ListPoolsRequest
-	(*ListPoolsResponse)(nil),     // 10: gopherqueue.v1.ListPoolsResponse
-	(*SetPoolRequest)(nil),        // 11: gopherqueue.v1.SetPoolRequest
-	(*Policy)(nil),                // 12: gopherqueue.v1.Policy
-	(*timestamppb.Timestamp)(nil), // 13: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),   // 14: google.protobuf.Duration
+	(*DeleteQueueRequest)(nil),    // 4: gopherqueue.v1.DeleteQueueRequest
+	(*DeleteQueueResponse)(nil),   // 5: gopherqueue.v1.DeleteQueueResponse
+	(*ListQueuesRequest)(nil),     // 6: gopherqueue.v1.ListQueuesRequest
+	(*ListQueuesResponse)(nil),    // 7: gopherqueue.v1.ListQueuesResponse
+	(*SetQueueRequest)(nil),       // 8: gopherqueue.v1.SetQueueRequest
+	(*PauseQueueRequest)(nil),     // 9: gopherqueue.v1.PauseQueueRequest
+	(*ResumeQueueRequest)(nil),    // 10: gopherqueue.v1.ResumeQueueRequest
+	(*ListPoolsRequest)(nil),      // 11: gopherqueue.v1.ListPoolsRequest
+	(*ListPoolsResponse)(nil),     // 12: gopherqueue.v1.ListPoolsResponse
+	(*SetPoolRequest)(nil),        // 13: gopherqueue.v1.SetPoolRequest
+	(*Policy)(nil),                // 14: gopherqueue.v1.Policy
+	(*timestamppb.Timestamp)(nil), // 15: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),   // 16: google.protobuf.Duration
 }
 var file_gopherqueue_v1_queues_service_proto_depIdxs = []int32{
-	12, // 0: gopherqueue.v1.Queue.policy:type_name -> gopherqueue.v1.Policy
+	14, // 0: gopherqueue.v1.Queue.policy:type_name -> gopherqueue.v1.Policy
 	1,  // 1: gopherqueue.v1.Queue.rate:type_name -> gopherqueue.v1.Rate
-	13, // 2: gopherqueue.v1.Queue.updated_at:type_name -> google.protobuf.Timestamp
-	14, // 3: gopherqueue.v1.Rate.per:type_name -> google.protobuf.Duration
-	13, // 4: gopherqueue.v1.Pool.updated_at:type_name -> google.protobuf.Timestamp
+	15, // 2: gopherqueue.v1.Queue.updated_at:type_name -> google.protobuf.Timestamp
+	16, // 3: gopherqueue.v1.Rate.per:type_name -> google.protobuf.Duration
+	15, // 4: gopherqueue.v1.Pool.updated_at:type_name -> google.protobuf.Timestamp
 	0,  // 5: gopherqueue.v1.ListQueuesResponse.queues:type_name -> gopherqueue.v1.Queue
-	12, // 6: gopherqueue.v1.SetQueueRequest.policy:type_name -> gopherqueue.v1.Policy
+	14, // 6: gopherqueue.v1.SetQueueRequest.policy:type_name -> gopherqueue.v1.Policy
 	1,  // 7: gopherqueue.v1.SetQueueRequest.rate:type_name -> gopherqueue.v1.Rate
 	2,  // 8: gopherqueue.v1.ListPoolsResponse.pools:type_name -> gopherqueue.v1.Pool
 	3,  // 9: gopherqueue.v1.QueuesService.GetQueue:input_type -> gopherqueue.v1.GetQueueRequest
-	4,  // 10: gopherqueue.v1.QueuesService.ListQueues:input_type -> gopherqueue.v1.ListQueuesRequest
-	6,  // 11: gopherqueue.v1.QueuesService.SetQueue:input_type -> gopherqueue.v1.SetQueueRequest
-	7,  // 12: gopherqueue.v1.QueuesService.PauseQueue:input_type -> gopherqueue.v1.PauseQueueRequest
-	8,  // 13: gopherqueue.v1.QueuesService.ResumeQueue:input_type -> gopherqueue.v1.ResumeQueueRequest
-	9,  // 14: gopherqueue.v1.QueuesService.ListPools:input_type -> gopherqueue.v1.ListPoolsRequest
-	11, // 15: gopherqueue.v1.QueuesService.SetPool:input_type -> gopherqueue.v1.SetPoolRequest
-	0,  // 16: gopherqueue.v1.QueuesService.GetQueue:output_type -> gopherqueue.v1.Queue
-	5,  // 17: gopherqueue.v1.QueuesService.ListQueues:output_type -> gopherqueue.v1.ListQueuesResponse
-	0,  // 18: gopherqueue.v1.QueuesService.SetQueue:output_type -> gopherqueue.v1.Queue
-	0,  // 19: gopherqueue.v1.QueuesService.PauseQueue:output_type -> gopherqueue.v1.Queue
-	0,  // 20: gopherqueue.v1.QueuesService.ResumeQueue:output_type -> gopherqueue.v1.Queue
-	10, // 21: gopherqueue.v1.QueuesService.ListPools:output_type -> gopherqueue.v1.ListPoolsResponse
-	2,  // 22: gopherqueue.v1.QueuesService.SetPool:output_type -> gopherqueue.v1.Pool
-	16, // [16:23] is the sub-list for method output_type
-	9,  // [9:16] is the sub-list for method input_type
+	6,  // 10: gopherqueue.v1.QueuesService.ListQueues:input_type -> gopherqueue.v1.ListQueuesRequest
+	8,  // 11: gopherqueue.v1.QueuesService.SetQueue:input_type -> gopherqueue.v1.SetQueueRequest
+	9,  // 12: gopherqueue.v1.QueuesService.PauseQueue:input_type -> gopherqueue.v1.PauseQueueRequest
+	10, // 13: gopherqueue.v1.QueuesService.ResumeQueue:input_type -> gopherqueue.v1.ResumeQueueRequest
+	4,  // 14: gopherqueue.v1.QueuesService.DeleteQueue:input_type -> gopherqueue.v1.DeleteQueueRequest
+	11, // 15: gopherqueue.v1.QueuesService.ListPools:input_type -> gopherqueue.v1.ListPoolsRequest
+	13, // 16: gopherqueue.v1.QueuesService.SetPool:input_type -> gopherqueue.v1.SetPoolRequest
+	0,  // 17: gopherqueue.v1.QueuesService.GetQueue:output_type -> gopherqueue.v1.Queue
+	7,  // 18: gopherqueue.v1.QueuesService.ListQueues:output_type -> gopherqueue.v1.ListQueuesResponse
+	0,  // 19: gopherqueue.v1.QueuesService.SetQueue:output_type -> gopherqueue.v1.Queue
+	0,  // 20: gopherqueue.v1.QueuesService.PauseQueue:output_type -> gopherqueue.v1.Queue
+	0,  // 21: gopherqueue.v1.QueuesService.ResumeQueue:output_type -> gopherqueue.v1.Queue
+	5,  // 22: gopherqueue.v1.QueuesService.DeleteQueue:output_type -> gopherqueue.v1.DeleteQueueResponse
+	12, // 23: gopherqueue.v1.QueuesService.ListPools:output_type -> gopherqueue.v1.ListPoolsResponse
+	2,  // 24: gopherqueue.v1.QueuesService.SetPool:output_type -> gopherqueue.v1.Pool
+	17, // [17:25] is the sub-list for method output_type
+	9,  // [9:17] is the sub-list for method input_type
 	9,  // [9:9] is the sub-list for extension type_name
 	9,  // [9:9] is the sub-list for extension extendee
 	0,  // [0:9] is the sub-list for field type_name
@@ -894,14 +982,14 @@ func file_gopherqueue_v1_queues_service_proto_init() {
 		return
 	}
 	file_gopherqueue_v1_job_proto_init()
-	file_gopherqueue_v1_queues_service_proto_msgTypes[6].OneofWrappers = []any{}
+	file_gopherqueue_v1_queues_service_proto_msgTypes[8].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_gopherqueue_v1_queues_service_proto_rawDesc), len(file_gopherqueue_v1_queues_service_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   12,
+			NumMessages:   14,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -24,6 +24,7 @@ const (
 	QueuesService_SetQueue_FullMethodName    = "/gopherqueue.v1.QueuesService/SetQueue"
 	QueuesService_PauseQueue_FullMethodName  = "/gopherqueue.v1.QueuesService/PauseQueue"
 	QueuesService_ResumeQueue_FullMethodName = "/gopherqueue.v1.QueuesService/ResumeQueue"
+	QueuesService_DeleteQueue_FullMethodName = "/gopherqueue.v1.QueuesService/DeleteQueue"
 	QueuesService_ListPools_FullMethodName   = "/gopherqueue.v1.QueuesService/ListPools"
 	QueuesService_SetPool_FullMethodName     = "/gopherqueue.v1.QueuesService/SetPool"
 )
@@ -46,6 +47,8 @@ type QueuesServiceClient interface {
 	PauseQueue(ctx context.Context, in *PauseQueueRequest, opts ...grpc.CallOption) (*Queue, error)
 	// ResumeQueue lets claims go on.
 	ResumeQueue(ctx context.Context, in *ResumeQueueRequest, opts ...grpc.CallOption) (*Queue, error)
+	// DeleteQueue removes the configuration of a queue without live jobs.
+	DeleteQueue(ctx context.Context, in *DeleteQueueRequest, opts ...grpc.CallOption) (*DeleteQueueResponse, error)
 	// ListPools reads all capacity pools.
 	ListPools(ctx context.Context, in *ListPoolsRequest, opts ...grpc.CallOption) (*ListPoolsResponse, error)
 	// SetPool makes or changes a capacity pool.
@@ -110,6 +113,16 @@ func (c *queuesServiceClient) ResumeQueue(ctx context.Context, in *ResumeQueueRe
 	return out, nil
 }
 
+func (c *queuesServiceClient) DeleteQueue(ctx context.Context, in *DeleteQueueRequest, opts ...grpc.CallOption) (*DeleteQueueResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(DeleteQueueResponse)
+	err := c.cc.Invoke(ctx, QueuesService_DeleteQueue_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *queuesServiceClient) ListPools(ctx context.Context, in *ListPoolsRequest, opts ...grpc.CallOption) (*ListPoolsResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(ListPoolsResponse)
@@ -148,6 +161,8 @@ type QueuesServiceServer interface {
 	PauseQueue(context.Context, *PauseQueueRequest) (*Queue, error)
 	// ResumeQueue lets claims go on.
 	ResumeQueue(context.Context, *ResumeQueueRequest) (*Queue, error)
+	// DeleteQueue removes the configuration of a queue without live jobs.
+	DeleteQueue(context.Context, *DeleteQueueRequest) (*DeleteQueueResponse, error)
 	// ListPools reads all capacity pools.
 	ListPools(context.Context, *ListPoolsRequest) (*ListPoolsResponse, error)
 	// SetPool makes or changes a capacity pool.
@@ -176,6 +191,9 @@ func (UnimplementedQueuesServiceServer) PauseQueue(context.Context, *PauseQueueR
 }
 func (UnimplementedQueuesServiceServer) ResumeQueue(context.Context, *ResumeQueueRequest) (*Queue, error) {
 	return nil, status.Error(codes.Unimplemented, "method ResumeQueue not implemented")
+}
+func (UnimplementedQueuesServiceServer) DeleteQueue(context.Context, *DeleteQueueRequest) (*DeleteQueueResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method DeleteQueue not implemented")
 }
 func (UnimplementedQueuesServiceServer) ListPools(context.Context, *ListPoolsRequest) (*ListPoolsResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ListPools not implemented")
@@ -294,6 +312,24 @@ func _QueuesService_ResumeQueue_Handler(srv interface{}, ctx context.Context, de
 	return interceptor(ctx, in, info, handler)
 }
 
+func _QueuesService_DeleteQueue_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(DeleteQueueRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(QueuesServiceServer).DeleteQueue(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: QueuesService_DeleteQueue_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(QueuesServiceServer).DeleteQueue(ctx, req.(*DeleteQueueRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _QueuesService_ListPools_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(ListPoolsRequest)
 	if err := dec(in); err != nil {
@@ -356,6 +392,10 @@ var QueuesService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "ResumeQueue",
 			Handler:    _QueuesService_ResumeQueue_Handler,
+		},
+		{
+			MethodName: "DeleteQueue",
+			Handler:    _QueuesService_DeleteQueue_Handler,
 		},
 		{
 			MethodName: "ListPools",

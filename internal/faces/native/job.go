@@ -28,6 +28,9 @@ type (
 		ID      string       `path:"id" doc:"The job's id." format:"uuid"`
 		Timeout durationText `query:"timeout" doc:"How long to wait; 30s unless told, at most 10m."`
 	}
+	rescheduleBody struct {
+		RunAt instantText `json:"run_at,omitzero" doc:"When to run; now if it is absent or past."`
+	}
 	cancelBody struct {
 		Reason string `json:"reason,omitzero" doc:"Kept with the job."`
 	}
@@ -46,7 +49,7 @@ func (h *HTTP) oneJobRoutes(schemas *httpx.Schemas) []httpx.Route {
 		}, h.get),
 		httpx.Handle(httpx.Route{
 			Method: http.MethodPatch, Path: "/v1/jobs/{id}", ID: "update-job", Tag: "jobs", Summary: "Change the metadata of a job",
-			Description: "While it is live: tags, correlation_id, callback_url, and until the first claim its priority. Everything else is read-only.",
+			Description: "While it is live: tags, correlation_id, callback_url, and its priority while no worker holds it. Everything else is read-only.",
 		}, h.update),
 		httpx.Handle(httpx.Route{
 			Method: http.MethodDelete, Path: "/v1/jobs/{id}", ID: "purge-job", Tag: "jobs", Status: http.StatusNoContent, Summary: "Remove a finished job",
@@ -56,6 +59,10 @@ func (h *HTTP) oneJobRoutes(schemas *httpx.Schemas) []httpx.Route {
 			Method: http.MethodPost, Path: "/v1/jobs/{id}/cancel", ID: "cancel-job", Tag: "jobs", Optional: true, Summary: "Cancel a job",
 			Description: "One that is not running ends at once. A running one is asked to stop, which its worker learns with its next heartbeat.",
 		}, h.cancel),
+		httpx.Handle(httpx.Route{
+			Method: http.MethodPost, Path: "/v1/jobs/{id}/reschedule", ID: "reschedule-job", Tag: "jobs", Optional: true, Summary: "Run a waiting job now or at another time",
+			Description: "A delayed, retrying or claimable job. One that a worker holds, that has ended or that waits for dependencies is refused.",
+		}, h.reschedule),
 		httpx.Handle(httpx.Route{
 			Method: http.MethodPost, Path: "/v1/jobs/{id}/replay", ID: "replay-job", Tag: "jobs", Optional: true, Status: http.StatusCreated,
 			Headers: map[string]string{"Location": "Where the job is."}, Summary: "Submit a finished job again", Description: "As a new job with replay_of set; the old one stays as it ended.",
@@ -138,6 +145,19 @@ func (h *HTTP) cancel(ctx context.Context, in *jobInput, body *cancelBody) (*htt
 		return nil, err
 	}
 	state, err := h.engine.Cancel(ctx, id, body.Reason)
+	if err != nil {
+		return nil, err
+	}
+	return h.jobIn(ctx, &state)
+}
+
+func (h *HTTP) reschedule(ctx context.Context, in *jobInput, body *rescheduleBody) (*httpx.Answer[wire.Job], error) {
+	var p parameters
+	id, at := p.jobID(in.ID), p.instant("run_at", body.RunAt)
+	if err := p.err(); err != nil {
+		return nil, err
+	}
+	state, err := h.engine.Reschedule(ctx, id, at)
 	if err != nil {
 		return nil, err
 	}
@@ -293,6 +313,18 @@ func (s *jobsServer) Cancel(ctx context.Context, r *pb.CancelRequest) (*pb.State
 		return nil, fmt.Errorf("cancel: %w", err)
 	}
 	return answerState(s.engine.Cancel(ctx, id, r.GetReason()))
+}
+
+func (s *jobsServer) Reschedule(ctx context.Context, r *pb.RescheduleRequest) (*pb.State, error) {
+	id, err := wire.JobIDFromProto(r.GetId())
+	if err != nil {
+		return nil, fmt.Errorf("reschedule: %w", err)
+	}
+	at, err := wire.TimeFromProto("run_at", r.GetRunAt())
+	if err != nil {
+		return nil, fmt.Errorf("reschedule: %w", err)
+	}
+	return answerState(s.engine.Reschedule(ctx, id, at))
 }
 
 func answerState(state gq.State, err error) (*pb.State, error) {

@@ -85,6 +85,14 @@ func (h *HTTP) jobRoutes() []httpx.Route {
 			Method: http.MethodPost, Path: "/v1/jobs/purge", ID: "purge-jobs", Tag: "jobs", Summary: "Remove all finished jobs that a filter selects",
 			Description: "Before their retention is over, and for good. If the call does not end well it can be repeated.",
 		}, h.purgeMany),
+		httpx.Handle(httpx.Route{
+			Method: http.MethodPost, Path: "/v1/jobs/replay", ID: "replay-jobs", Tag: "jobs", Summary: "Submit all finished jobs that a filter selects again",
+			Description: "Oldest first, a page a call: repeat the call with next_cursor until it is absent. The old jobs stay as they ended, and jobs submitted after the first call are not selected.",
+		}, h.replayMany),
+		httpx.Handle(httpx.Route{
+			Method: http.MethodPost, Path: "/v1/jobs/count", ID: "count-jobs", Tag: "jobs", Optional: true, Summary: "Count the jobs that a filter selects",
+			Description: "By queue and state in one call. By type, tag or time the server looks at up to 10,000 jobs a call: repeat it with next_cursor and add up.",
+		}, h.countMany),
 	}
 }
 

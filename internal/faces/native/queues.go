@@ -57,6 +57,10 @@ func (h *HTTP) queueRoutes() []httpx.Route {
 			Description: "One that does not exist is not found.",
 		}, h.resumeQueue),
 		httpx.Handle(httpx.Route{
+			Method: http.MethodDelete, Path: "/v1/queues/{name}", ID: "delete-queue", Tag: "queues", Status: http.StatusNoContent, Summary: "Delete a queue",
+			Description: "Its configuration and declaration. It is refused while the queue has live jobs. Finished jobs stay until their retention is over.",
+		}, h.deleteQueue),
+		httpx.Handle(httpx.Route{
 			Method: http.MethodGet, Path: "/v1/pools", ID: "list-pools", Tag: "queues", Summary: "List capacity pools",
 		}, h.pools),
 		httpx.Handle(httpx.Route{
@@ -117,6 +121,17 @@ func (h *HTTP) queue(ctx context.Context, in *queueInput, _ *httpx.None) (*httpx
 	}
 	q, err := h.engine.Queue(ctx, in.Name)
 	return h.counted(ctx, q, err)
+}
+
+func (h *HTTP) deleteQueue(ctx context.Context, in *queueInput, _ *httpx.None) (*httpx.Answer[httpx.None], error) {
+	return nil, h.engine.DeleteQueue(ctx, in.Name)
+}
+
+func (s *queuesServer) DeleteQueue(ctx context.Context, r *pb.DeleteQueueRequest) (*pb.DeleteQueueResponse, error) {
+	if err := s.engine.DeleteQueue(ctx, r.GetName()); err != nil {
+		return nil, err
+	}
+	return &pb.DeleteQueueResponse{}, nil
 }
 
 func (h *HTTP) counted(ctx context.Context, q gq.Queue, err error) (*httpx.Answer[wire.Queue], error) {
