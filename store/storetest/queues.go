@@ -234,7 +234,7 @@ func queueReopen(e *env) {
 }
 
 func queueDelete(e *env) {
-	e.open()
+	keep := e.keeping()
 	remove := func(name string) error { return e.s.DeleteQueue(e.Context(), name) }
 	e.is("delete an unknown queue", remove("x"), gq.ErrNotFound)
 	e.putPool("pool", 5)
@@ -262,7 +262,7 @@ func queueDelete(e *env) {
 	for _, j := range e.list(gq.Query{Statuses: []gq.Status{gq.StatusRunning}}) {
 		e.complete(j)
 	}
-	e.clock.Advance(e.keeping().Completed + time.Hour)
+	e.clock.Advance(max(keep.Completed, keep.Cancelled) + time.Hour)
 	e.collect()
 	if names, _ := e.queues(); len(names) != 0 {
 		e.Errorf("without jobs the queues are %q, want none", names)
