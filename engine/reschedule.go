@@ -28,7 +28,7 @@ func (e *Engine) Reschedule(ctx context.Context, id gq.JobID, at time.Time) (gq.
 	}
 	if err != nil {
 		if len(updated) > 0 && errors.Is(err, gq.ErrIllegalMove) && updated[0].State.Status == gq.StatusPending {
-			err = e.openDependencies(ctx, id, err)
+			err = e.nameDependencies(ctx, id, err)
 		}
 		return gq.State{}, jobError("reschedule", id, err)
 	}
@@ -38,9 +38,9 @@ func (e *Engine) Reschedule(ctx context.Context, id gq.JobID, at time.Time) (gq.
 // namedDependencies is the most dependencies that an error names.
 const namedDependencies = 3
 
-// openDependencies adds to an error which dependencies of a job have not ended. It names only
+// nameDependencies adds to an error which dependencies of a job have not ended. It names only
 // jobs that the caller may change.
-func (e *Engine) openDependencies(ctx context.Context, id gq.JobID, err error) error {
+func (e *Engine) nameDependencies(ctx context.Context, id gq.JobID, err error) error {
 	found, readErr := e.store.Get(ctx, []store.Ref{{Job: id}}, 0)
 	if readErr != nil || found[0].Err != nil {
 		return err // without their names
