@@ -293,8 +293,6 @@ func changeInsert(e *env) {
 	after, err := e.store().LastEvent(e.Context())
 	e.check("LastEvent", err)
 	e.equal("the newest event", after, last)
-	_, err = c.Change(e.Context(), store.Change{Insert: e.specs(1), Updates: []store.Update{assign(jobs[1].ID, "l", "w")}})
-	e.is("updates and new jobs", err, gq.ErrInvalid)
 }
 
 func changeInsertConcurrent(e *env) {
