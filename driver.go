@@ -154,6 +154,14 @@ type Driver interface {
 	PauseSchedule(ctx context.Context, name string) (Schedule, error)
 	// ResumeSchedule continues a paused schedule. The firings missed meanwhile are skipped.
 	ResumeSchedule(ctx context.Context, name string) (Schedule, error)
+	// TriggerSchedule submits a job of a schedule at once, even if the schedule is paused or
+	// has ended. The slot of the job is the current second. The next firing stays as it is.
+	// If the overlap rule would skip the job, the error is [ErrOverlap].
+	TriggerSchedule(ctx context.Context, name string) (Firing, error)
+	// BackfillSchedule submits the jobs of past slots that have none, oldest first, and
+	// ignores the overlap rule and the jitter. If the queue cannot hold the jobs of the
+	// whole range, it submits none.
+	BackfillSchedule(ctx context.Context, b Backfill) (BackfillReport, error)
 	// DeleteSchedule removes a schedule and keeps the jobs it submitted.
 	DeleteSchedule(ctx context.Context, name string) error
 

@@ -75,6 +75,7 @@ var (
 	ErrDuplicateID = sentinel(KindDuplicate, "duplicate_id", "a job with this id already exists")
 	ErrKeyReused   = sentinel(KindConflict, "key_reused", "idempotency key already used for a job with different content")
 	ErrNotUnique   = sentinel(KindConflict, "not_unique", "another job holds the key")
+	ErrOverlap     = sentinel(KindConflict, "overlap", "the schedule's last job is still live")
 	ErrQueueFull   = sentinel(KindExhausted, "queue_full", "the queue has reached its depth limit")
 	ErrTooMany     = sentinel(KindExhausted, "too_many", "limit reached")
 	ErrNoCapacity  = sentinel(KindExhausted, "no_capacity", "the pool has no capacity left for the job")

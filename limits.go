@@ -41,6 +41,8 @@ const (
 	MaxRateBurst        = 1_000_000               // Rate.Burst
 	MissedAfter         = time.Minute             // delay after which a firing counts as missed
 	MaxMissedFirings    = 1000                    // largest Schedule.MissedLimit
+	MaxBackfill         = 1000                    // jobs of one BackfillSchedule
+	MaxBackfillSlots    = 100_000                 // slots in the range of a backfill
 	MaxScheduleBytes    = 120                     // a schedule's name, which is part of its jobs' keys
 	MinInterval         = time.Second             // shortest Schedule.Every
 )

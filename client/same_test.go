@@ -57,6 +57,8 @@ type full interface {
 	PutSchedule(ctx context.Context, s gq.Schedule) (gq.Schedule, error)
 	PauseSchedule(ctx context.Context, name string) (gq.Schedule, error)
 	ResumeSchedule(ctx context.Context, name string) (gq.Schedule, error)
+	TriggerSchedule(ctx context.Context, name string) (gq.Firing, error)
+	BackfillSchedule(ctx context.Context, b gq.Backfill) (gq.BackfillReport, error)
 	DeleteSchedule(ctx context.Context, name string) error
 }
 
@@ -313,7 +315,12 @@ func TestErrorsAreTheSame(t *testing.T) {
 			return err
 		},
 		"pause schedule": func(q full) error { _, err := q.PauseSchedule(ctx, "nobody's"); return err },
-		"delete":         func(q full) error { return q.DeleteSchedule(ctx, "nobody's") },
+		"trigger":        func(q full) error { _, err := q.TriggerSchedule(ctx, "nobody's"); return err },
+		"backfill": func(q full) error {
+			_, err := q.BackfillSchedule(ctx, gq.Backfill{Schedule: "s", Limit: -1})
+			return err
+		},
+		"delete": func(q full) error { return q.DeleteSchedule(ctx, "nobody's") },
 	} {
 		t.Run(name, func(t *testing.T) {
 			near, far := call(f.engine), call(f.Client)

@@ -46,6 +46,24 @@ func (c *Client) ResumeSchedule(ctx context.Context, name string) (gq.Schedule, 
 	return readSchedule(invoke(ctx, c, once, c.schedules.ResumeSchedule, &pb.ResumeScheduleRequest{Name: name}))
 }
 
+// TriggerSchedule submits a job of a schedule at once.
+func (c *Client) TriggerSchedule(ctx context.Context, name string) (gq.Firing, error) {
+	m, err := invoke(ctx, c, once, c.schedules.TriggerSchedule, &pb.TriggerScheduleRequest{Name: name})
+	if err != nil {
+		return gq.Firing{}, err
+	}
+	return read("trigger schedule", m, wire.FiringFromProto)
+}
+
+// BackfillSchedule submits the jobs of past slots that have none.
+func (c *Client) BackfillSchedule(ctx context.Context, b gq.Backfill) (gq.BackfillReport, error) {
+	m, err := invoke(ctx, c, repeat, c.schedules.BackfillSchedule, wire.ProtoBackfill(&b))
+	if err != nil {
+		return gq.BackfillReport{}, err
+	}
+	return read("backfill schedule", m, wire.BackfillReportFromProto)
+}
+
 // DeleteSchedule removes a schedule and keeps the jobs it submitted.
 func (c *Client) DeleteSchedule(ctx context.Context, name string) error {
 	_, err := invoke(ctx, c, once, c.schedules.DeleteSchedule, &pb.DeleteScheduleRequest{Name: name})

@@ -20,7 +20,7 @@ type firingTimes interface {
 // firingTimesOf parses the cron expression or interval of a schedule and reports all faults.
 func firingTimesOf(s *gq.Schedule) (firingTimes, []gq.Fault) {
 	if s.Cron == "" {
-		return interval{s.Start, s.Every}, nil
+		return ending(interval{s.Start, s.Every}, s.End), nil
 	}
 	zone, faults := zoneOf(s.TimeZone)
 	c, more := parseCron(s.Cron)
@@ -28,7 +28,27 @@ func firingTimesOf(s *gq.Schedule) (firingTimes, []gq.Fault) {
 		return nil, faults
 	}
 	c.zone = zone
-	return c, nil
+	return ending(c, s.End), nil
+}
+
+// ending limits firing times to those up to a time; zero is no limit.
+func ending(times firingTimes, end time.Time) firingTimes {
+	if end.IsZero() {
+		return times
+	}
+	return finite{times, end}
+}
+
+type finite struct {
+	times firingTimes
+	end   time.Time
+}
+
+func (f finite) next(after time.Time) time.Time {
+	if at := f.times.next(after); !at.After(f.end) {
+		return at
+	}
+	return time.Time{}
 }
 
 func zoneOf(name string) (*time.Location, []gq.Fault) {

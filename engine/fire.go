@@ -6,18 +6,14 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/internal/errs"
 	"github.com/gopherqueue/gq/internal/wake"
+	"github.com/gopherqueue/gq/machine"
 	"github.com/gopherqueue/gq/store"
-)
-
-// The attributes that tell a handler which schedule and firing time its job belongs to.
-const (
-	AttributeSchedule   = "gq.schedule" // name of the schedule
-	AttributeFiringTime = "gq.slot"     // RFC 3339, UTC
 )
 
 // scopeSchedule is the scope of the idempotency keys of scheduled jobs.
@@ -53,44 +49,88 @@ func (e *Engine) fire(ctx context.Context, now time.Time, r *SweepReport) error 
 // firingsAtOnce is the number of firings of a schedule per commit.
 const firingsAtOnce = 100
 
+// retryFull is the time between attempts to submit a job to a full queue.
+const retryFull = 5 * time.Second
+
 // fireOne submits the due jobs of one schedule and returns its next firing time. If the
 // schedule was modified since it was read, it returns the due time, so that the schedule is
 // read again at once.
 func (e *Engine) fireOne(ctx context.Context, s *entry, now time.Time, r *SweepReport) (next time.Time, err error) {
 	due := dueTimes(s.times, s.Next, now, s.Missed, s.MissedLimit)
+	missed := len(due) == 0
+	due = slices.DeleteFunc(due, s.fired.has) // triggered or backfilled
 	rest := s.times.next(now)
-	f := firing{e: e, s: s, moved: s.Schedule, version: s.version}
-	if len(due) == 0 {
-		err = f.skip(ctx, rest)
+	f := newFiring(e, s)
+	switch {
+	case len(due) == 0:
+		skipped := 0
+		if missed && s.LastError != "" { // the slot waited for room in its queue
+			skipped = 1
+		}
+		err = f.skip(ctx, rest, skipped)
+	case s.Overlap == gq.OverlapAllow:
+		err = f.fireAll(ctx, due, rest)
+	default:
+		err = f.fireExclusive(ctx, due, rest)
 	}
+	r.Fired += f.fired
+	switch {
+	case errors.Is(err, gq.ErrConflict):
+		return s.Next, nil
+	case errs.KindOf(err) == gq.KindExhausted && f.refused:
+		if err = f.note(ctx, f.moved.Next, err); err == nil || errors.Is(err, gq.ErrConflict) {
+			return now.Add(retryFull), nil
+		}
+	}
+	return f.moved.Next, err
+}
+
+// fireAll submits the jobs of all due slots.
+func (f *firing) fireAll(ctx context.Context, due []time.Time, rest time.Time) (err error) {
 	for len(due) > 0 && err == nil {
 		n := min(len(due), firingsAtOnce)
-		after := rest
-		if n < len(due) {
-			after = due[n]
-		}
-		err = f.fire(ctx, due[:n], after)
-		var refusal *store.ChangeError
-		if errors.As(err, &refusal) && n > 1 { // possibly only one job is invalid
-			n, after = 1, due[1]
-			err = f.fire(ctx, due[:1], after)
-		}
-		if errors.As(err, &refusal) {
-			// A full queue may accept the job later. An invalid template will fail for
-			// every firing.
-			if kind := errs.KindOf(refusal); kind == gq.KindExhausted || kind == gq.KindUnavailable {
-				break
+		after := func() time.Time {
+			if n < len(due) {
+				return due[n]
 			}
-			e.log.Error("could not submit the job of a schedule", "schedule", s.Name, "time", due[0], "error", refusal.Err)
-			err = f.skip(ctx, after)
+			return rest
+		}
+		err = f.fire(ctx, shot{slots: due[:n], next: after()})
+		if f.refused && n > 1 { // possibly only one job is invalid, or there is room for some
+			n = 1
+			err = f.fire(ctx, shot{slots: due[:1], next: after()})
+		}
+		if f.refused && errs.KindOf(err) == gq.KindInvalid {
+			err = f.giveUp(ctx, due[0], 1, after(), err)
 		}
 		due = due[n:]
 	}
-	r.Fired += f.fired
-	if errors.Is(err, gq.ErrConflict) {
-		return s.Next, nil
+	return err
+}
+
+// fireExclusive submits the job of one due slot at most, as the overlap rule says. Of several
+// slots the first fires and the job is then live at the others; with
+// [gq.OverlapCancelRunning] only the last one is left.
+func (f *firing) fireExclusive(ctx context.Context, due []time.Time, rest time.Time) error {
+	how, err := f.overlap(ctx)
+	if err != nil {
+		return err
 	}
-	return f.moved.Next, err
+	if how == machine.OverlapNone {
+		return f.skip(ctx, rest, len(due))
+	}
+	s := shot{slots: due[:1], next: rest, how: how, skipped: len(due) - 1}
+	if len(due) > 1 {
+		s.until = due[1]
+	}
+	if f.s.Overlap == gq.OverlapCancelRunning {
+		s.slots, s.until = due[len(due)-1:], time.Time{}
+	}
+	err = f.fire(ctx, s)
+	if f.refused && errs.KindOf(err) == gq.KindInvalid {
+		return f.giveUp(ctx, s.slots[0], len(due), rest, err)
+	}
+	return err
 }
 
 // firing is a schedule that is being fired.
@@ -98,85 +138,234 @@ type firing struct {
 	e       *Engine
 	s       *entry
 	moved   gq.Schedule // as last written
+	spans   spans       // slots with a job, as last written
 	version uint64      // of moved
 	fired   int         // number of new jobs
+	refused bool        // the store refused the jobs of the last shot, but nothing else
+}
+
+func newFiring(e *Engine, s *entry) *firing {
+	return &firing{e: e, s: s, moved: s.Schedule, spans: s.fired, version: s.version}
+}
+
+// overlap applies the overlap rule to the job of the last firing.
+func (f *firing) overlap(ctx context.Context) (machine.Overlap, error) {
+	if f.s.Overlap == gq.OverlapAllow || f.moved.LastJob.IsZero() {
+		return machine.OverlapSubmit, nil
+	}
+	found, err := f.e.store.Get(ctx, []store.Ref{{Job: f.moved.LastJob}}, 0)
+	if err != nil {
+		return 0, err
+	}
+	switch err := found[0].Err; {
+	case errors.Is(err, gq.ErrNotFound):
+		return machine.OverlapSubmit, nil
+	case err != nil:
+		return 0, err
+	}
+	return machine.OverlapOf(f.s.Overlap, &found[0].State), nil
 }
 
 // skip advances the schedule without a job.
-func (f *firing) skip(ctx context.Context, next time.Time) error {
+func (f *firing) skip(ctx context.Context, next time.Time, skipped int) error {
 	moved := f.moved
 	moved.Next = next
+	moved.Skipped += skipped
 	return f.write(ctx, moved)
 }
 
-// fire submits the jobs of some firing times and advances the schedule to the next one.
-func (f *firing) fire(ctx context.Context, times []time.Time, next time.Time) error {
+// giveUp skips slots whose jobs will always be refused.
+func (f *firing) giveUp(ctx context.Context, slot time.Time, skipped int, next time.Time, cause error) error {
+	f.e.log.Error("could not submit the job of a schedule", "schedule", f.s.Name, "time", slot, "error", cause)
+	f.moved.LastError = lastError(slot, cause)
+	return f.skip(ctx, next, skipped)
+}
+
+// note records why the job of a slot could not be submitted, once per slot.
+func (f *firing) note(ctx context.Context, slot time.Time, cause error) error {
+	moved := f.moved
+	moved.LastError = lastError(slot, cause)
+	if moved.LastError == f.moved.LastError {
+		return nil
+	}
+	f.e.log.Warn("the job of a schedule waits for room", "schedule", f.s.Name, "time", slot, "error", cause)
+	return f.write(ctx, moved)
+}
+
+// lastError is the text of Schedule.LastError. It has no numbers that change with every
+// attempt.
+func lastError(slot time.Time, cause error) string {
+	text := "slot " + slot.UTC().Format(time.RFC3339) + ": "
+	if known, ok := errors.AsType[*gq.Error](cause); ok && known.Kind == gq.KindExhausted {
+		return text + known.Code + ": " + known.Error() + "; the slot is retried"
+	}
+	return text + cause.Error()
+}
+
+// shot is some slots of a schedule to be fired in one commit.
+type shot struct {
+	slots   []time.Time
+	next    time.Time       // next slot of the schedule
+	until   time.Time       // the slots and those between them and until have a job now; zero is next
+	how     machine.Overlap // with the last job
+	skipped int             // number of other slots that have no job because of the overlap rule
+	asked   bool            // a caller asked for it: without jitter, and Next and Skipped stay
+	past    bool            // a backfill: Last and LastJob stay
+}
+
+// fire submits the jobs of some slots and advances the schedule.
+func (f *firing) fire(ctx context.Context, s shot) error {
+	f.refused = false
 	c, ok := f.e.store.(store.Changer)
 	if !ok {
 		return errNoSchedules
 	}
-	specs := make([]gq.Spec, len(times))
-	for i, at := range times {
+	var change store.Change
+	change.Insert = make([]gq.Spec, len(s.slots))
+	for i, at := range s.slots {
 		var err error
-		if specs[i], err = f.e.firingSpec(ctx, f.s, at); err != nil && errs.KindOf(err) == gq.KindInvalid {
-			return &store.ChangeError{Update: store.Inserting, Err: err}
-		}
-		if err != nil {
+		if change.Insert[i], err = f.e.firingSpec(ctx, f.s, at, s); err != nil {
+			f.refused = errs.KindOf(err) == gq.KindInvalid
 			return err
 		}
 	}
-	last := len(times) - 1
-	moved := f.moved
-	moved.Next, moved.Last, moved.LastJob = next, times[last], specs[last].ID
-	moved.Fired += len(times)
-	data, err := encodeSchedule(&moved)
+	switch s.how {
+	case machine.OverlapAfter:
+		change.Insert[0].DependsOn = []gq.Dependency{{Kind: gq.DependencyFanIn, Job: f.moved.LastJob}}
+	case machine.OverlapCancel:
+		change.Updates = []store.Update{overtaking(f.moved.LastJob, f.s.Name)}
+	}
+	last := len(s.slots) - 1
+	moved, fired := f.moved, f.spans
+	moved.Fired += len(s.slots)
+	if !s.past {
+		moved.Last, moved.LastJob = s.slots[last], change.Insert[last].ID
+	}
+	if s.asked {
+		fired = f.withAsked(s.slots)
+	} else {
+		fired = fired.with(s.slots[0], s.end())
+		moved.Next, moved.LastError = s.next, ""
+		moved.Skipped += s.skipped
+	}
+	data, err := encodeSchedule(&moved, fired)
 	if err != nil {
 		return err
 	}
-	out, err := c.Change(ctx, store.Change{
-		Docs:   []store.Doc{{Kind: kindSchedule, Name: moved.Name, Version: f.version, Data: data}},
-		Insert: specs,
-	})
+	change.Docs = []store.Doc{{Kind: kindSchedule, Name: moved.Name, Version: f.version, Data: data}}
+	out, err := c.Change(ctx, change)
 	if err != nil {
-		return err
+		return f.refusal(err, s.how)
 	}
-	f.moved, f.version = moved, out.Versions[0]
+	f.moved, f.spans, f.version = moved, fired, out.Versions[0]
+	existing := 0
 	for i := range out.Placed {
-		if !out.Placed[i].Existing {
-			f.fired++
+		if out.Placed[i].Existing {
+			existing++
 		}
 	}
-	if id := out.Placed[last].State.ID; id != moved.LastJob { // the job already exists
-		moved.LastJob = id
-		return f.write(ctx, moved)
+	f.fired += len(s.slots) - existing
+	if existing == 0 {
+		return nil
 	}
-	return nil
+	moved.Fired -= existing // for example because the schedule was deleted and created again
+	if !s.past {
+		moved.LastJob = out.Placed[last].State.ID
+	}
+	return f.write(ctx, moved)
+}
+
+// end returns the end of the period whose slots have a job.
+func (s *shot) end() time.Time {
+	switch {
+	case !s.until.IsZero():
+		return s.until
+	case !s.next.IsZero():
+		return s.next
+	}
+	return s.slots[len(s.slots)-1].Add(time.Second)
+}
+
+// withAsked returns the spans with the slots that a caller fires, if they are slots of the
+// schedule. So the schedule does not fire them again.
+func (f *firing) withAsked(slots []time.Time) spans {
+	out := f.spans
+	for _, at := range slots {
+		slot := f.s.times.next(at.Add(-1))
+		end := at.Add(time.Second)
+		if slot.IsZero() || !slot.Before(end) {
+			continue
+		}
+		if next := f.s.times.next(slot); !next.IsZero() {
+			end = next
+		}
+		out = out.with(slot, end)
+	}
+	return out
+}
+
+// refusal returns why a change was refused. If the last job ended or was deleted meanwhile, this
+// is [gq.ErrConflict], so that the schedule is read again.
+func (f *firing) refusal(err error, how machine.Overlap) error {
+	refused, ok := errors.AsType[*store.ChangeError](err)
+	switch {
+	case !ok:
+		return err
+	case refused.Update != store.Inserting, how == machine.OverlapAfter && unknownDependency(refused.Err):
+		return fmt.Errorf("%w: the last job: %w", gq.ErrConflict, refused.Err)
+	}
+	f.refused = true
+	return refused.Err
+}
+
+func unknownDependency(err error) bool {
+	return slices.ContainsFunc(errs.FaultsOf(err), func(f gq.Fault) bool { return strings.Contains(f.Field, "depend") })
+}
+
+// overtaking cancels the last job of a schedule if it is still live.
+func overtaking(id gq.JobID, schedule string) store.Update {
+	u := cancelling(id, "overtaken by the next firing of schedule "+schedule)
+	cancel := u.Apply
+	u.Apply = func(s gq.State, now time.Time) (gq.State, []gq.Event, error) {
+		if s.Status.Terminal() {
+			return s, nil, nil
+		}
+		return cancel(s, now)
+	}
+	return u
 }
 
 func (f *firing) write(ctx context.Context, s gq.Schedule) error {
-	version, err := f.e.writeSchedule(ctx, &s, f.version)
+	version, err := f.e.writeSchedule(ctx, &s, f.spans, f.version)
 	if err == nil {
 		f.moved, f.version = s, version
 	}
 	return err
 }
 
-// firingSpec returns the spec of the job of a firing time.
-func (e *Engine) firingSpec(ctx context.Context, s *entry, at time.Time) (gq.Spec, error) {
-	stamp := at.UTC().Format(time.RFC3339)
+// firingSpec returns the spec of the job of a slot.
+func (e *Engine) firingSpec(ctx context.Context, s *entry, at time.Time, how shot) (gq.Spec, error) {
+	stamp := slotStamp(at)
 	spec := s.Template
 	spec.Attributes = maps.Clone(spec.Attributes)
 	if spec.Attributes == nil {
 		spec.Attributes = make(map[string]string, 2)
 	}
-	spec.Attributes[AttributeSchedule], spec.Attributes[AttributeFiringTime] = s.Name, stamp
+	spec.Attributes[gq.AttributeSchedule], spec.Attributes[gq.AttributeSlot] = s.Name, stamp
+	spec.Payload = machine.SlotPayload(spec.Payload, at, s.zone)
 	spec.Key = gq.IdempotencyKey{Scope: scopeSchedule, Name: s.Name + "@" + stamp}
+	if s.Jitter > 0 && !how.asked {
+		spec.RunAt = at.Add(machine.JitterOf(s.Name, at, s.Jitter)).Add(spec.Delay)
+	}
 	spec, err := e.fill(ctx, spec, nil)
 	if spec.Policy.IdempotencyWindow == 0 {
 		spec.Policy.IdempotencyWindow = e.options.KeyWindow
 	}
 	return spec, err
 }
+
+// slotStamp is the text of a slot. Two slots of a schedule are a second apart at least.
+func slotStamp(at time.Time) string { return at.UTC().Format(time.RFC3339) }
 
 // defaultMissed is the default of Schedule.MissedLimit.
 const defaultMissed = 100

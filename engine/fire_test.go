@@ -12,13 +12,26 @@ import (
 	"github.com/gopherqueue/gq/engine"
 	"github.com/gopherqueue/gq/internal/testing/pgtest"
 	"github.com/gopherqueue/gq/store"
+	"github.com/gopherqueue/gq/store/memory"
 	"github.com/gopherqueue/gq/store/postgres"
 )
 
-// onEachStore runs a test over a store in memory and over PostgreSQL. Each call of again
-// returns another handle of the same data.
+// onEachStore runs a test over each store. Each call of again returns another handle of the
+// same data.
 func onEachStore(t *testing.T, f func(t *testing.T, again func() store.Store)) {
 	t.Helper()
+	t.Run("Memory", func(t *testing.T) {
+		s, err := memory.Open(store.Config{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			if err := s.Close(); err != nil {
+				t.Errorf("close the store: %v", err)
+			}
+		})
+		f(t, func() store.Store { return s })
+	})
 	t.Run("Local", func(t *testing.T) {
 		s := open(t)
 		f(t, func() store.Store { return s })
@@ -173,8 +186,8 @@ func TestScheduleKnowsItsJobs(t *testing.T) {
 				continue
 			}
 			last := must[gq.Job](t)(engines[0].Get(t.Context(), s.LastJob, 0))
-			if last.Spec.Attributes[engine.AttributeFiringTime] != slots[len(slots)-1] {
-				t.Errorf("the last job of %s is for %s, want %s", name, last.Spec.Attributes[engine.AttributeFiringTime], slots[len(slots)-1])
+			if last.Spec.Attributes[gq.AttributeSlot] != slots[len(slots)-1] {
+				t.Errorf("the last job of %s is for %s, want %s", name, last.Spec.Attributes[gq.AttributeSlot], slots[len(slots)-1])
 			}
 		}
 	})

@@ -27,6 +27,8 @@ var errNoSchedules = errors.New("schedules need a store that writes a schedule a
 type entry struct {
 	gq.Schedule
 	times   firingTimes
+	zone    *time.Location
+	fired   spans
 	version uint64
 }
 
@@ -43,27 +45,33 @@ func newCalendar() calendar {
 
 // record is the document of a schedule.
 type record struct {
-	Cron        string        `json:"cron,omitempty"`
-	Every       time.Duration `json:"every,omitempty"`
-	TimeZone    string        `json:"time_zone,omitempty"`
-	Start       time.Time     `json:"start"`
-	Missed      gq.MissedRule `json:"missed"`
-	MissedLimit int           `json:"missed_limit,omitempty"`
-	Paused      bool          `json:"paused,omitempty"`
-	Template    []byte        `json:"template"`               // the encoded spec
-	QueuePolicy bool          `json:"queue_policy,omitempty"` // the template has no policy; the queue's applies
-	Next        time.Time     `json:"next"`
-	Last        time.Time     `json:"last"`
-	LastJob     gq.JobID      `json:"last_job"`
-	Fired       int           `json:"fired,omitempty"`
-	CreatedAt   time.Time     `json:"created_at"`
-	UpdatedAt   time.Time     `json:"updated_at"`
+	Cron        string         `json:"cron,omitempty"`
+	Every       time.Duration  `json:"every,omitempty"`
+	TimeZone    string         `json:"time_zone,omitempty"`
+	Start       time.Time      `json:"start"`
+	End         time.Time      `json:"end,omitzero"`
+	Jitter      time.Duration  `json:"jitter,omitempty"`
+	Overlap     gq.OverlapRule `json:"overlap"`
+	Missed      gq.MissedRule  `json:"missed"`
+	MissedLimit int            `json:"missed_limit,omitempty"`
+	Paused      bool           `json:"paused,omitempty"`
+	Template    []byte         `json:"template"`               // the encoded spec
+	QueuePolicy bool           `json:"queue_policy,omitempty"` // the template has no policy; the queue's applies
+	Next        time.Time      `json:"next"`
+	Last        time.Time      `json:"last"`
+	LastJob     gq.JobID       `json:"last_job"`
+	Fired       int            `json:"fired,omitempty"`
+	FiredSpans  spans          `json:"fired_spans,omitempty"`
+	Skipped     int            `json:"skipped,omitempty"`
+	LastError   string         `json:"last_error,omitempty"`
+	CreatedAt   time.Time      `json:"created_at"`
+	UpdatedAt   time.Time      `json:"updated_at"`
 }
 
 // templateID is a placeholder, because the encoding requires an id.
 var templateID = machine.NewJobID([16]byte{})
 
-func encodeSchedule(s *gq.Schedule) ([]byte, error) {
+func encodeSchedule(s *gq.Schedule, fired spans) ([]byte, error) {
 	t := s.Template.WithDefaults()
 	t.ID = templateID
 	spec, err := codec.AppendSpec(&t, nil)
@@ -71,7 +79,8 @@ func encodeSchedule(s *gq.Schedule) ([]byte, error) {
 		return nil, err
 	}
 	return json.Marshal(record{
-		Cron: s.Cron, Every: s.Every, TimeZone: s.TimeZone, Start: s.Start,
+		Cron: s.Cron, Every: s.Every, TimeZone: s.TimeZone, Start: s.Start, End: s.End,
+		Jitter: s.Jitter, Overlap: s.Overlap, FiredSpans: fired, Skipped: s.Skipped, LastError: s.LastError,
 		Missed: s.Missed, MissedLimit: s.MissedLimit, Paused: s.Paused,
 		Template: spec, QueuePolicy: s.Template.Policy == gq.Policy{},
 		Next: s.Next, Last: s.Last, LastJob: s.LastJob, Fired: s.Fired, CreatedAt: s.CreatedAt, UpdatedAt: s.UpdatedAt,
@@ -91,13 +100,17 @@ func decodeSchedule(d store.Doc) (*entry, error) {
 	if r.QueuePolicy {
 		template.Policy = gq.Policy{}
 	}
-	e := &entry{version: d.Version, Schedule: gq.Schedule{
-		Name: d.Name, Cron: r.Cron, Every: r.Every, TimeZone: r.TimeZone, Start: r.Start,
+	e := &entry{version: d.Version, fired: r.FiredSpans, Schedule: gq.Schedule{
+		Name: d.Name, Cron: r.Cron, Every: r.Every, TimeZone: r.TimeZone, Start: r.Start, End: r.End,
+		Jitter: r.Jitter, Overlap: r.Overlap, Skipped: r.Skipped, LastError: r.LastError,
 		Missed: r.Missed, MissedLimit: r.MissedLimit, Paused: r.Paused, Template: template,
 		Next: r.Next, Last: r.Last, LastJob: r.LastJob, Fired: r.Fired, CreatedAt: r.CreatedAt, UpdatedAt: r.UpdatedAt,
 	}}
 	var faults []gq.Fault
-	if e.times, faults = firingTimesOf(&e.Schedule); len(faults) > 0 {
+	if e.zone, faults = zoneOf(e.TimeZone); len(faults) == 0 {
+		e.times, faults = firingTimesOf(&e.Schedule)
+	}
+	if len(faults) > 0 {
 		return nil, fmt.Errorf("schedule %s: %w", d.Name, &gq.InvalidError{Faults: faults})
 	}
 	return e, nil
@@ -144,9 +157,7 @@ func (e *Engine) PutSchedule(ctx context.Context, s gq.Schedule) (gq.Schedule, e
 	if _, ok := e.store.(store.Changer); !ok {
 		return gq.Schedule{}, fmt.Errorf("set schedule %.80q: %w", s.Name, errNoSchedules)
 	}
-	if s.Missed == 0 {
-		s.Missed = gq.MissedOnce
-	}
+	s.Missed, s.Overlap = cmp.Or(s.Missed, gq.MissedOnce), cmp.Or(s.Overlap, gq.OverlapAllow)
 	if o := s.Template.Overrides; !o.IsZero() {
 		base := s.Template.Policy
 		if base == (gq.Policy{}) && o.Preset == 0 {
@@ -160,15 +171,20 @@ func (e *Engine) PutSchedule(ctx context.Context, s gq.Schedule) (gq.Schedule, e
 	policy := s.Template.Policy // if zero, that of the queue at each firing
 	s.Template = s.Template.WithDefaults()
 	s.Template.Policy = policy
-	late, err := e.lateTemplate(ctx, &s.Template)
+	late, err := e.lateTemplate(ctx, &s.Template, s.Jitter)
 	if err != nil {
 		return gq.Schedule{}, fmt.Errorf("set schedule %.80q: %w", s.Name, err)
 	}
-	out, err := e.changeSchedule(ctx, s.Name, func(old *entry, now time.Time) (gq.Schedule, error) {
-		next := s
-		next.Last, next.LastJob, next.Fired, next.CreatedAt = time.Time{}, gq.JobID{}, 0, now
+	deep, err := e.tooManyMissed(ctx, &s)
+	if err != nil {
+		return gq.Schedule{}, fmt.Errorf("set schedule %.80q: %w", s.Name, err)
+	}
+	out, err := e.changeSchedule(ctx, s.Name, func(old *entry, now time.Time) (entry, error) {
+		next := entry{Schedule: s}
+		next.Last, next.LastJob, next.Fired, next.Skipped, next.LastError, next.CreatedAt = time.Time{}, gq.JobID{}, 0, 0, "", now
 		if old != nil {
 			next.Last, next.LastJob, next.Fired, next.CreatedAt = old.Last, old.LastJob, old.Fired, old.CreatedAt
+			next.Skipped, next.LastError = old.Skipped, old.LastError
 			if next.Start.IsZero() {
 				next.Start = old.Start
 			}
@@ -176,18 +192,25 @@ func (e *Engine) PutSchedule(ctx context.Context, s gq.Schedule) (gq.Schedule, e
 		if next.Start.IsZero() {
 			next.Start = now
 		}
-		next.Start = next.Start.UTC().Truncate(time.Second)
-		faults := append(errs.FaultsOf(machine.CheckSchedule(&next, e.config.Limits)), late...)
-		faults = append(faults, e.unregistered("template.policy", &next.Template.Policy)...)
-		times, more := firingTimesOf(&next)
+		next.Start, next.End = next.Start.UTC().Truncate(time.Second), next.End.UTC()
+		faults := append(errs.FaultsOf(machine.CheckSchedule(&next.Schedule, e.config.Limits)), late...)
+		faults = append(append(faults, deep...), e.unregistered("template.policy", &next.Template.Policy)...)
+		times, more := firingTimesOf(&next.Schedule)
 		faults = append(faults, errs.FaultsOf(e.checkCallback("template.callback_url", next.Template.Metadata.CallbackURL))...)
-		if faults = append(faults, more...); len(faults) > 0 {
+		faults = append(append(faults, more...), tooMuchJitter(&next.Schedule)...)
+		if len(faults) > 0 {
 			return next, &gq.InvalidError{Faults: faults}
 		}
-		if old != nil && old.Cron == next.Cron && old.Every == next.Every && old.TimeZone == next.TimeZone && old.Start.Equal(next.Start) {
-			next.Next = old.Next
-		} else {
+		if old == nil || old.Cron != next.Cron || old.Every != next.Every || old.TimeZone != next.TimeZone || !old.Start.Equal(next.Start) {
 			next.Next = times.next(later(now, next.Start.Add(-1)))
+			return next, nil
+		}
+		next.Next, next.fired = old.Next, old.fired
+		switch {
+		case next.Next.IsZero(): // perhaps the old schedule had ended
+			next.Next = times.next(later(now, next.Start.Add(-1)))
+		case !next.End.IsZero() && next.Next.After(next.End):
+			next.Next = time.Time{}
 		}
 		return next, nil
 	})
@@ -197,25 +220,89 @@ func (e *Engine) PutSchedule(ctx context.Context, s gq.Schedule) (gq.Schedule, e
 	return out, nil
 }
 
-// lateTemplate reports a fault if the delay of a template without a policy exceeds the lifetime
-// of jobs in its queue.
-func (e *Engine) lateTemplate(ctx context.Context, t *gq.Spec) ([]gq.Fault, error) {
-	if t.Delay <= 0 || t.Policy != (gq.Policy{}) || machine.CheckQueueName(t.Queue) != nil {
+// tooManyMissed reports a fault if a schedule could fire more missed slots at once than its
+// queue holds jobs.
+func (e *Engine) tooManyMissed(ctx context.Context, s *gq.Schedule) ([]gq.Fault, error) {
+	if s.Missed != gq.MissedAll || machine.CheckQueueName(s.Template.Queue) != nil {
 		return nil, nil
 	}
-	policy, err := e.queues.policy(ctx, e.store, t.Queue)
-	if err != nil {
-		return nil, err
+	most, err := e.maxDepth(ctx, s.Template.Queue)
+	if limit := cmp.Or(s.MissedLimit, defaultMissed); err == nil && most > 0 && limit > most {
+		return []gq.Fault{{Field: "missed_limit", Problem: fmt.Sprintf(
+			"up to %d missed slots would fire at once, but the queue %s holds at most %d jobs (max_depth); set missed_limit to %d or less, or raise max_depth",
+			limit, s.Template.Queue, most, most,
+		)}}, nil
+	}
+	return nil, err
+}
+
+// maxDepth returns the depth limit of a queue; 0 is none.
+func (e *Engine) maxDepth(ctx context.Context, queue string) (int, error) {
+	q, _, err := e.findQueue(ctx, queue)
+	return q.MaxDepth, err
+}
+
+// tooMuchJitter reports a fault if a job could run after the next slot. It compares the next
+// hundred slots of a cron expression; [machine.CheckSchedule] checks intervals.
+func tooMuchJitter(s *gq.Schedule) []gq.Fault {
+	if s.Jitter <= 0 || s.Jitter > gq.MaxDuration || s.Cron == "" {
+		return nil
+	}
+	endless := *s
+	endless.End = time.Time{}
+	times, faults := firingTimesOf(&endless)
+	if len(faults) > 0 {
+		return nil // reported elsewhere
+	}
+	at := times.next(s.Start)
+	for range 100 {
+		next := times.next(at)
+		if next.IsZero() {
+			return nil
+		}
+		if gap := next.Sub(at); s.Jitter >= gap {
+			return []gq.Fault{{Field: "jitter", Problem: fmt.Sprintf("%v is not shorter than the %v between the slots %s and %s",
+				s.Jitter, gap, at.Format(time.RFC3339), next.Format(time.RFC3339))}}
+		}
+		at = next
+	}
+	return nil
+}
+
+// lateTemplate reports a fault if a job would outlive its lifetime before it may run: because of
+// the jitter, or because of the delay of a template that has no policy of its own.
+func (e *Engine) lateTemplate(ctx context.Context, t *gq.Spec, jitter time.Duration) ([]gq.Fault, error) {
+	own := t.Policy != gq.Policy{}
+	if jitter <= 0 && (own || t.Delay <= 0) || machine.CheckQueueName(t.Queue) != nil {
+		return nil, nil
 	}
 	filled := *t
-	filled.Policy, filled.ID = policy, machine.NewJobID([16]byte{})
-	var late []gq.Fault
-	for _, f := range errs.FaultsOf(machine.CheckSpec(&filled, e.config.Limits)) {
-		if f.Field == "delay" && t.Delay <= gq.MaxDuration {
-			late = append(late, gq.Fault{Field: "template.delay", Problem: f.Problem})
+	filled.ID = machine.NewJobID([16]byte{})
+	if !own {
+		var err error
+		if filled.Policy, err = e.queues.policy(ctx, e.store, t.Queue); err != nil {
+			return nil, err
 		}
 	}
-	return late, nil
+	late := func(delay time.Duration) string {
+		filled.Delay = delay
+		for _, f := range errs.FaultsOf(machine.CheckSpec(&filled, e.config.Limits)) {
+			if f.Field == "delay" && delay <= gq.MaxDuration {
+				return f.Problem
+			}
+		}
+		return ""
+	}
+	switch problem := late(t.Delay); {
+	case problem != "" && own: // CheckSchedule reports it
+		return nil, nil
+	case problem != "":
+		return []gq.Fault{{Field: "template.delay", Problem: problem}}, nil
+	}
+	if problem := late(t.Delay + max(jitter, 0)); problem != "" {
+		return []gq.Fault{{Field: "jitter", Problem: "with the template's delay, " + problem}}, nil
+	}
+	return nil, nil
 }
 
 func later(a, b time.Time) time.Time {
@@ -236,11 +323,11 @@ func (e *Engine) ResumeSchedule(ctx context.Context, name string) (gq.Schedule, 
 }
 
 func (e *Engine) setPaused(ctx context.Context, name string, paused bool) (gq.Schedule, error) {
-	out, err := e.changeSchedule(ctx, name, func(old *entry, now time.Time) (gq.Schedule, error) {
+	out, err := e.changeSchedule(ctx, name, func(old *entry, now time.Time) (entry, error) {
 		if old == nil {
-			return gq.Schedule{}, gq.ErrNotFound
+			return entry{}, gq.ErrNotFound
 		}
-		next := old.Schedule
+		next := *old
 		if next.Paused && !paused {
 			next.Next = old.times.next(later(now, old.Start.Add(-1)))
 		}
@@ -255,7 +342,7 @@ func (e *Engine) setPaused(ctx context.Context, name string, paused bool) (gq.Sc
 
 // changeSchedule applies change to a schedule, which is nil if it does not exist, and retries
 // after concurrent modifications.
-func (e *Engine) changeSchedule(ctx context.Context, name string, change func(old *entry, now time.Time) (gq.Schedule, error)) (gq.Schedule, error) {
+func (e *Engine) changeSchedule(ctx context.Context, name string, change func(old *entry, now time.Time) (entry, error)) (gq.Schedule, error) {
 	for {
 		var old *entry
 		d, err := e.store.Doc(ctx, kindSchedule, name)
@@ -266,27 +353,35 @@ func (e *Engine) changeSchedule(ctx context.Context, name string, change func(ol
 		case !errors.Is(err, gq.ErrNotFound) && !errors.Is(err, gq.ErrInvalid):
 			return gq.Schedule{}, err
 		}
-		if !e.clock.known() { // this is the first call to the store
-			now, err := e.store.Now(ctx)
-			if err != nil {
-				return gq.Schedule{}, err
-			}
-			e.clock.observe(now)
+		now, err := e.storeNow(ctx)
+		if err != nil {
+			return gq.Schedule{}, err
 		}
-		now := e.Now().UTC()
 		next, err := change(old, now)
 		if err != nil {
 			return gq.Schedule{}, err
 		}
 		next.UpdatedAt = now
-		_, err = e.writeSchedule(ctx, &next, d.Version)
+		_, err = e.writeSchedule(ctx, &next.Schedule, next.fired, d.Version)
 		if err == nil {
-			return ownSchedule(next), nil
+			return ownSchedule(next.Schedule), nil
 		}
 		if !errors.Is(err, gq.ErrConflict) {
 			return gq.Schedule{}, err
 		}
 	}
+}
+
+// storeNow returns the time of the store in UTC.
+func (e *Engine) storeNow(ctx context.Context) (time.Time, error) {
+	if !e.clock.known() { // this is the first call to the store
+		now, err := e.store.Now(ctx)
+		if err != nil {
+			return time.Time{}, err
+		}
+		e.clock.observe(now)
+	}
+	return e.Now().UTC(), nil
 }
 
 // ownSchedule copies a schedule for a caller, who may modify it. The original is cached.
@@ -304,8 +399,8 @@ func (e *Engine) readSchedule(ctx context.Context, name string) (*entry, error) 
 }
 
 // writeSchedule writes a schedule that was read at a version, and returns the new version.
-func (e *Engine) writeSchedule(ctx context.Context, s *gq.Schedule, version uint64) (uint64, error) {
-	data, err := encodeSchedule(s)
+func (e *Engine) writeSchedule(ctx context.Context, s *gq.Schedule, fired spans, version uint64) (uint64, error) {
+	data, err := encodeSchedule(s, fired)
 	if err != nil {
 		return 0, err
 	}

@@ -24,8 +24,8 @@ func firingTimesOf(t *testing.T, e *engine.Engine, name string) (slots []string)
 	for q := (gq.Query{OldestFirst: true, Limit: 1000}); ; {
 		page := must[gq.Page](t)(e.List(t.Context(), q))
 		for _, j := range page.Jobs {
-			if j.Spec.Attributes[engine.AttributeSchedule] == name {
-				slots = append(slots, j.Spec.Attributes[engine.AttributeFiringTime])
+			if j.Spec.Attributes[gq.AttributeSchedule] == name {
+				slots = append(slots, j.Spec.Attributes[gq.AttributeSlot])
 			}
 		}
 		if q.Cursor = page.Next; q.Cursor == "" {
@@ -51,7 +51,7 @@ func TestSchedule(t *testing.T) {
 			t.Errorf("the job came at %v, want %v", got, s.Next)
 		}
 		if j.Spec.Type != "report" || string(j.Spec.Payload.Data) != `{"a":1}` || j.Metadata.Tags["k"] != "v" || j.State.Own != gq.PriorityLow ||
-			j.Spec.Attributes[engine.AttributeFiringTime] != "2000-01-01T01:00:00Z" {
+			j.Spec.Attributes[gq.AttributeSlot] != "2000-01-01T01:00:00Z" {
 			t.Errorf("the job reads %+v", j)
 		}
 		must[gq.State](t)(f.Complete(t.Context(), lease, nil))

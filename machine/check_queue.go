@@ -64,6 +64,21 @@ func CheckSchedule(s *gq.Schedule, l gq.Limits) error {
 	if year := s.Start.UTC().Year(); !s.Start.IsZero() && (year < 1970 || year > 2200) {
 		f.add("start", "the year %d is not between 1970 and 2200", year)
 	}
+	if year := s.End.UTC().Year(); !s.End.IsZero() && (year < 1970 || year > 2200) {
+		f.add("end", "the year %d is not between 1970 and 2200", year)
+	}
+	if !s.End.IsZero() && s.End.Before(s.Start) {
+		f.add("end", "%s is before the start, %s", s.End.UTC().Format(time.RFC3339), s.Start.UTC().Format(time.RFC3339))
+	}
+	switch {
+	case s.Jitter < 0 || s.Jitter > gq.MaxDuration:
+		f.add("jitter", "%v is not between 0 and %v", s.Jitter, gq.MaxDuration)
+	case s.Every != 0 && s.Jitter >= s.Every:
+		f.add("jitter", "%v is not shorter than the interval of %v", s.Jitter, s.Every)
+	}
+	if !s.Overlap.Valid() {
+		f.add("overlap", "must be one of allow, skip, queue-one, cancel-running")
+	}
 	if !s.Missed.Valid() {
 		f.add("missed", "must be one of once, skip, all")
 	}
@@ -95,6 +110,7 @@ func CheckSchedule(s *gq.Schedule, l gq.Limits) error {
 		t.Policy.Lifetime = 0 // the queue's applies, which the engine checks
 	}
 	t.ID, t.Key, t.RunAt, t.DependsOn = NewJobID([16]byte{}), gq.IdempotencyKey{}, time.Time{}, nil
+	t.Payload = SlotPayload(t.Payload, time.Unix(0, 0), time.UTC)
 	for _, fault := range errs.FaultsOf(CheckSpec(&t, l)) {
 		f.add("template."+fault.Field, "%s", fault.Problem)
 	}

@@ -54,7 +54,7 @@ func TestSpecDelayedBeyondItsLifetime(t *testing.T) {
 // A schedule's template is checked against its own lifetime. Without its own policy the
 // lifetime is the queue's, which only an engine knows.
 func TestScheduleDelayedBeyondItsLifetime(t *testing.T) {
-	s := gq.Schedule{Name: "s", Every: time.Hour, Missed: gq.MissedOnce, Template: gq.Spec{Type: "x", Delay: 240 * time.Hour}}
+	s := gq.Schedule{Name: "s", Every: time.Hour, Missed: gq.MissedOnce, Overlap: gq.OverlapAllow, Template: gq.Spec{Type: "x", Delay: 240 * time.Hour}}
 	if err := machine.CheckSchedule(&s, machine.DefaultLimits()); err != nil {
 		t.Errorf("a template under its queue's policy: %v", err)
 	}

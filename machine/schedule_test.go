@@ -18,7 +18,7 @@ func TestMissedNames(t *testing.T) {
 
 func TestScheduleValidate(t *testing.T) {
 	sound := func() gq.Schedule {
-		return gq.Schedule{Name: "nightly", Cron: "0 0 * * *", Missed: gq.MissedOnce, Template: gq.Spec{Type: "t"}}
+		return gq.Schedule{Name: "nightly", Cron: "0 0 * * *", Missed: gq.MissedOnce, Overlap: gq.OverlapAllow, Template: gq.Spec{Type: "t"}}
 	}
 	limits := machine.DefaultLimits()
 	if s := sound(); machine.CheckSchedule(&s, limits) != nil {
@@ -30,6 +30,9 @@ func TestScheduleValidate(t *testing.T) {
 		"every":                    func(s *gq.Schedule) { s.Cron, s.Every = "", gq.MinInterval-1 },
 		"time_zone":                func(s *gq.Schedule) { s.Cron, s.Every, s.TimeZone = "", time.Hour, "Europe/Berlin" },
 		"start":                    func(s *gq.Schedule) { s.Start = time.Date(3000, 1, 1, 0, 0, 0, 0, time.UTC) },
+		"end":                      func(s *gq.Schedule) { s.Start, s.End = time.Unix(2, 0), time.Unix(1, 0) },
+		"jitter":                   func(s *gq.Schedule) { s.Jitter = -1 },
+		"overlap":                  func(s *gq.Schedule) { s.Overlap = 0 },
 		"missed":                   func(s *gq.Schedule) { s.Missed = 0 },
 		"missed_limit":             func(s *gq.Schedule) { s.MissedLimit = gq.MaxMissedFirings + 1 },
 		"template.id":              func(s *gq.Schedule) { s.Template.ID = machine.NewJobID([16]byte{1}) },

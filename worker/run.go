@@ -68,6 +68,9 @@ func (r *Run) PreviousAttempt() gq.LeaseID { return r.job.State.Lease.Previous }
 // Key returns the idempotency key of the job.
 func (r *Run) Key() gq.IdempotencyKey { return r.job.Spec.Key }
 
+// Slot returns the firing time of the schedule that submitted the job; zero if none did.
+func (r *Run) Slot() time.Time { return r.job.Spec.Slot() }
+
 // Policy returns the policy of the job.
 func (r *Run) Policy() gq.Policy { return *r.policy }
 

@@ -33,6 +33,7 @@ var flagValues = map[string]values{
 	"priority": fixed(texts(enum.All[gq.Priority]())),
 	"preset":   fixed(texts(enum.All[gq.Preset]())),
 	"missed":   fixed(wire.Names(gq.MissedRule.String)),
+	"overlap":  fixed(wire.Names(gq.OverlapRule.String)),
 	"after":    jobIDs(),
 }
 
@@ -41,6 +42,7 @@ var argumentValues = map[string]values{
 	"queue show": queueNames, "queue set": queueNames, "queue pause": queueNames, "queue resume": queueNames,
 	"pool set":      poolNames,
 	"schedule show": scheduleNames, "schedule set": scheduleNames, "schedule pause": scheduleNames, "schedule resume": scheduleNames, "schedule delete": scheduleNames,
+	"schedule trigger": scheduleNames, "schedule backfill": scheduleNames,
 
 	"job get": jobIDs(), "job events": jobIDs(), "job explain": jobIDs(), "job wait": jobIDs(live()...),
 	"job update": jobIDs(live()...), "job cancel": jobIDs(live()...), "job replay": jobIDs(ended()...),

@@ -190,6 +190,11 @@ func (f *findings) schedules(all []gq.Schedule) {
 			f.add("note", "schedule", "%s is paused", s.Name)
 		case !s.Next.IsZero() && time.Since(s.Next) > late:
 			f.add("fail", "schedule", "%s should have fired %s", s.Name, ago(s.Next))
+		case s.Next.IsZero():
+			f.add("note", "schedule", "%s has ended and will not fire again", s.Name)
+		}
+		if s.LastError != "" {
+			f.add("fail", "schedule", "%s could not submit its last job: %s", s.Name, clean(s.LastError))
 		}
 	}
 	if len(all) > 0 {

@@ -67,6 +67,8 @@ type queue interface {
 	PutSchedule(ctx context.Context, s gq.Schedule) (gq.Schedule, error)
 	PauseSchedule(ctx context.Context, name string) (gq.Schedule, error)
 	ResumeSchedule(ctx context.Context, name string) (gq.Schedule, error)
+	TriggerSchedule(ctx context.Context, name string) (gq.Firing, error)
+	BackfillSchedule(ctx context.Context, b gq.Backfill) (gq.BackfillReport, error)
 	DeleteSchedule(ctx context.Context, name string) error
 
 	SubmitWorkflow(ctx context.Context, f *gq.Flow) (gq.WorkflowID, error)

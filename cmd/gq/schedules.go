@@ -26,7 +26,7 @@ func newSchedule(p process) *cobra.Command {
 	c.AddCommand(newScheduleList(p), newScheduleShow(p), newScheduleSet(p),
 		newScheduleChange(p, "pause", "Keep a schedule from firing", queue.PauseSchedule),
 		newScheduleChange(p, "resume", "End the pause of a schedule; slots that passed are not made up for", queue.ResumeSchedule),
-		newScheduleDelete(p))
+		newScheduleTrigger(p), newScheduleBackfill(p), newScheduleDelete(p))
 	return c
 }
 
@@ -73,6 +73,9 @@ func (r *remote) showSchedule(s *gq.Schedule) error {
 			[2]string{"slots", slotsText(s)},
 			[2]string{"paused", yes(s.Paused)},
 			[2]string{"missed", s.Missed.String()},
+			[2]string{"overlap", s.Overlap.String()},
+			[2]string{"jitter", durationText(s.Jitter)},
+			[2]string{"end", instant(s.End)},
 			[2]string{"type", clean(s.Template.Type)},
 			[2]string{"queue", clean(s.Template.Queue)},
 			[2]string{"payload", preview(s.Template.Payload.Data, s.Template.Payload.ContentType)},
@@ -80,6 +83,8 @@ func (r *remote) showSchedule(s *gq.Schedule) error {
 			[2]string{"last", instant(s.Last)},
 			[2]string{"last job", idText(s.LastJob)},
 			[2]string{"fired", fmt.Sprint(s.Fired)},
+			[2]string{"skipped", fmt.Sprint(s.Skipped)},
+			[2]string{"last error", clean(s.LastError)},
 		)
 	})
 }
@@ -110,15 +115,24 @@ with the second first; or one of @hourly, @daily, @weekly, @monthly, @yearly.
 
 A slot that no server fires within a minute counts as missed, because all servers
 were down or too busy. --missed says what happens then: once fires the latest
-missed slot, skip fires none, all fires them all up to --missed-limit.`,
+missed slot, skip fires none, all fires them all up to --missed-limit.
+
+--overlap says what a slot does while the job of the last slot is live: allow
+submits the next job, skip skips the slot, queue-one submits a job that waits
+until the running one has ended unless one already waits, cancel-running cancels
+the live job first.
+
+In a JSON payload, {{slot}} becomes the time of the slot in UTC and {{slot_date}}
+its date in the schedule's time zone.`,
 		Example: `  gq schedule set nightly --cron '30 2 * * *' --time-zone Europe/Berlin --type report
-  gq schedule set ping --every 30s --type ping --payload '{"host":"db"}' --missed skip`,
+  gq schedule set ping --every 30s --type ping --payload '{"host":"db"}' --missed skip
+  gq schedule set report --cron @hourly --type report --payload '{"hour":"{{slot}}"}' --overlap skip --jitter 5m`,
 		Args: oneArgument("the name of a schedule"),
 	}
 	r := newRemote(p, c)
 	var f specFlags
-	var typ, cron, zone, start, missed string
-	var every time.Duration
+	var typ, cron, zone, start, end, missed, overlap string
+	var every, jitter time.Duration
 	var limit int
 	var paused bool
 	flags := c.Flags()
@@ -127,13 +141,16 @@ missed slot, skip fires none, all fires them all up to --missed-limit.`,
 	flags.DurationVar(&every, "every", 0, "interval, instead of --cron")
 	flags.StringVar(&zone, "time-zone", "", "time zone of --cron, such as Europe/Berlin (default UTC)")
 	flags.StringVar(&start, "start", "", "no slot before this instant (default now)")
+	flags.StringVar(&end, "end", "", "no slot after this instant")
+	flags.DurationVar(&jitter, "jitter", 0, "delay each job by a part of this, which depends on the name and the slot")
+	flags.StringVar(&overlap, "overlap", "", "what a slot does while the last job is live: allow, skip, queue-one or cancel-running (default allow)")
 	flags.StringVar(&missed, "missed", "", "what to do about slots missed by more than a minute: once, skip or all (default once)")
 	flags.IntVar(&limit, "missed-limit", 0, "with --missed all: how many slots to fire at most (default 100)")
 	flags.BoolVar(&paused, "paused", false, "do not fire until resumed")
 	f.add(flags, false)
 	flags.SortFlags = false
 	c.RunE = func(c *cobra.Command, args []string) error {
-		s := gq.Schedule{Name: args[0], Cron: cron, Every: every, TimeZone: zone, MissedLimit: limit, Paused: paused}
+		s := gq.Schedule{Name: args[0], Cron: cron, Every: every, TimeZone: zone, Jitter: jitter, MissedLimit: limit, Paused: paused}
 		var err error
 		if cron == "" && every == 0 {
 			return cli.Invalid("calendar", "give --cron or --every")
@@ -143,10 +160,16 @@ missed slot, skip fires none, all fires them all up to --missed-limit.`,
 				return err
 			}
 		}
-		if start != "" {
-			if s.Start, err = time.Parse(time.RFC3339, start); err != nil {
-				return cli.Invalid("start", fmt.Sprintf("%.64q is not an instant such as 2030-01-31T12:00:00Z", start))
+		if overlap != "" {
+			if s.Overlap, err = enum.Parse[gq.OverlapRule](overlap); err != nil {
+				return err
 			}
+		}
+		if s.Start, err = instantFlag("start", start); err != nil {
+			return err
+		}
+		if s.End, err = instantFlag("end", end); err != nil {
+			return err
 		}
 		return r.short(c.Context(), func(ctx context.Context, q queue) error {
 			if s.Template, err = f.spec(r.process, typ); err != nil {

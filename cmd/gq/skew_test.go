@@ -153,7 +153,7 @@ func checkTimes(t *testing.T, one, other *client.Client, url string) {
 	if len(slots) != 1 {
 		t.Fatal("the schedule made no job")
 	}
-	slot, err := time.Parse(time.RFC3339, slots[0].Spec.Attributes[engine.AttributeFiringTime])
+	slot, err := time.Parse(time.RFC3339, slots[0].Spec.Attributes[gq.AttributeSlot])
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -162,6 +162,9 @@ func (f *workFlags) execute(ctx context.Context, run *worker.Run, stderr io.Writ
 		"GQ_CORRELATION_ID="+strings.ReplaceAll(run.CorrelationID(), "\x00", ""), // environment variables cannot contain NUL
 		"GQ_CONTENT_TYPE="+payload.ContentType,
 	)
+	if slot := run.Slot(); !slot.IsZero() {
+		command.Env = append(command.Env, "GQ_SLOT="+slot.Format(time.RFC3339))
+	}
 	endTogether(command)
 	command.WaitDelay = f.grace
 	err := command.Run()

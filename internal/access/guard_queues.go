@@ -234,6 +234,39 @@ func (g *Guard) ResumeSchedule(ctx context.Context, name string) (gq.Schedule, e
 	return g.engine.ResumeSchedule(ctx, name)
 }
 
+// submitsFor rejects calls that submit jobs of a schedule to a queue where the caller may not
+// submit. A schedule that does not exist passes.
+func (g *Guard) submitsFor(ctx context.Context, name string) error {
+	c, err := g.enter(ctx, Submit)
+	if err != nil || c.MayEverywhere(Submit) {
+		return err
+	}
+	s, err := g.engine.Schedule(ctx, name)
+	if errs.KindOf(err) == gq.KindNotFound {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return c.on(Submit, s.Template.Queue)
+}
+
+// TriggerSchedule needs submit on the queue of its jobs.
+func (g *Guard) TriggerSchedule(ctx context.Context, name string) (gq.Firing, error) {
+	if err := g.submitsFor(ctx, name); err != nil {
+		return gq.Firing{}, err
+	}
+	return g.engine.TriggerSchedule(ctx, name)
+}
+
+// BackfillSchedule needs submit on the queue of its jobs.
+func (g *Guard) BackfillSchedule(ctx context.Context, b gq.Backfill) (gq.BackfillReport, error) {
+	if err := g.submitsFor(ctx, b.Schedule); err != nil {
+		return gq.BackfillReport{}, err
+	}
+	return g.engine.BackfillSchedule(ctx, b)
+}
+
 // DeleteSchedule needs admin on the queue of its jobs.
 func (g *Guard) DeleteSchedule(ctx context.Context, name string) error {
 	if _, err := g.owns(ctx, name); err != nil {

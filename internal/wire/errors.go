@@ -47,7 +47,7 @@ var sentinels = func() map[string]*gq.Error {
 		gq.ErrInvalid, gq.ErrNotFound, gq.ErrIllegalMove, gq.ErrConflict, gq.ErrStaleLease, gq.ErrDuplicateID, gq.ErrKeyReused, gq.ErrNotUnique,
 		gq.ErrQueueFull, gq.ErrTooMany, gq.ErrNoCapacity, gq.ErrDiskFull, gq.ErrStoreFailed, gq.ErrUnavailable, gq.ErrClosed, gq.ErrInUse,
 		gq.ErrNotEmpty, gq.ErrQueueInUse, gq.ErrUnfinished, gq.ErrFormat, gq.ErrCorrupt, gq.ErrTimeout, gq.ErrGone,
-		gq.ErrDenied, gq.ErrUnauthenticated, gq.ErrRateLimited,
+		gq.ErrDenied, gq.ErrUnauthenticated, gq.ErrRateLimited, gq.ErrOverlap,
 	} {
 		all[e.Code] = e
 	}

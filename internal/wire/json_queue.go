@@ -132,20 +132,25 @@ type PoolChange struct {
 
 // Schedule submits a job at every slot of a calendar or an interval.
 type Schedule struct {
-	Name        string         `json:"name"`
-	Cron        string         `json:"cron,omitzero" doc:"Five fields, or six with the second first."`
-	Every       *Duration      `json:"every,omitempty" doc:"Instead: the interval."`
-	TimeZone    string         `json:"time_zone,omitzero" doc:"Of the calendar; UTC."`
-	Start       time.Time      `json:"start,omitzero" doc:"No slot before."`
-	Missed      *gq.MissedRule `json:"missed,omitempty" doc:"What becomes of slots at which nobody was there."`
-	MissedLimit int            `json:"missed_limit,omitzero"`
-	Paused      bool           `json:"paused"`
-	Job         Spec           `json:"job" doc:"What is submitted at every slot."`
+	Name        string          `json:"name"`
+	Cron        string          `json:"cron,omitzero" doc:"Five fields, or six with the second first."`
+	Every       *Duration       `json:"every,omitempty" doc:"Instead: the interval."`
+	TimeZone    string          `json:"time_zone,omitzero" doc:"Of the calendar; UTC."`
+	Start       time.Time       `json:"start,omitzero" doc:"No slot before."`
+	End         time.Time       `json:"end,omitzero" doc:"No slot after."`
+	Jitter      *Duration       `json:"jitter,omitempty" doc:"Each job is delayed by a part of it."`
+	Overlap     *gq.OverlapRule `json:"overlap,omitempty" doc:"What a slot does while the last job is live."`
+	Missed      *gq.MissedRule  `json:"missed,omitempty" doc:"What becomes of slots at which nobody was there."`
+	MissedLimit int             `json:"missed_limit,omitzero"`
+	Paused      bool            `json:"paused"`
+	Job         Spec            `json:"job" doc:"What is submitted at every slot."`
 
 	NextAt    time.Time `json:"next_at,omitzero"`
 	LastAt    time.Time `json:"last_at,omitzero"`
 	LastJob   gq.JobID  `json:"last_job,omitzero"`
-	Fired     int       `json:"fired" doc:"Slots so far."`
+	Fired     int       `json:"fired" doc:"Jobs so far."`
+	Skipped   int       `json:"skipped" doc:"Slots without a job because of the overlap rule or an error."`
+	LastError string    `json:"last_error,omitzero" doc:"Why the last slot has no job."`
 	CreatedAt time.Time `json:"created_at,omitzero"`
 	UpdatedAt time.Time `json:"updated_at,omitzero"`
 }
@@ -157,25 +162,28 @@ type Schedules struct {
 
 // ScheduleDraft is a schedule to be created or replaced.
 type ScheduleDraft struct {
-	Cron        string         `json:"cron,omitzero" doc:"Five fields, or six with the second first; or @hourly, @daily, @weekly, @monthly, @yearly."`
-	Every       *Duration      `json:"every,omitempty" doc:"Instead: the interval."`
-	TimeZone    string         `json:"time_zone,omitzero" doc:"Of the calendar; UTC."`
-	Start       time.Time      `json:"start,omitzero" doc:"No slot before; now."`
-	Missed      *gq.MissedRule `json:"missed,omitempty" doc:"What becomes of slots at which nobody was there; once."`
-	MissedLimit int            `json:"missed_limit,omitzero" doc:"Of \"all\": the most that are made up for; 100."`
-	Paused      bool           `json:"paused,omitzero"`
-	Job         Spec           `json:"job" doc:"What is submitted at every slot."`
+	Cron        string          `json:"cron,omitzero" doc:"Five fields, or six with the second first; or @hourly, @daily, @weekly, @monthly, @yearly."`
+	Every       *Duration       `json:"every,omitempty" doc:"Instead: the interval."`
+	TimeZone    string          `json:"time_zone,omitzero" doc:"Of the calendar; UTC."`
+	Start       time.Time       `json:"start,omitzero" doc:"No slot before; now."`
+	End         time.Time       `json:"end,omitzero" doc:"No slot after."`
+	Jitter      *Duration       `json:"jitter,omitempty" doc:"Each job is delayed by a part of it, which depends on name and slot; shorter than the time between two slots."`
+	Overlap     *gq.OverlapRule `json:"overlap,omitempty" doc:"What a slot does while the last job is live; allow."`
+	Missed      *gq.MissedRule  `json:"missed,omitempty" doc:"What becomes of slots at which nobody was there; once."`
+	MissedLimit int             `json:"missed_limit,omitzero" doc:"Of \"all\": the most that are made up for; 100."`
+	Paused      bool            `json:"paused,omitzero"`
+	Job         Spec            `json:"job" doc:"What is submitted at every slot."`
 }
 
 // Domain converts the schedule.
 func (d *ScheduleDraft) Domain(name string, queuePolicy func(string) (gq.Policy, error)) (gq.Schedule, error) {
 	out := gq.Schedule{
 		Name: name, Cron: d.Cron, Every: durationOf(d.Every), TimeZone: d.TimeZone, Start: utc(d.Start),
+		End: utc(d.End), Jitter: durationOf(d.Jitter),
 		MissedLimit: d.MissedLimit, Paused: d.Paused,
 	}
-	if d.Missed != nil {
-		out.Missed = *d.Missed
-	}
+	set(&out.Missed, d.Missed)
+	set(&out.Overlap, d.Overlap)
 	var err error
 	if out.Template, err = d.Job.Domain(queuePolicy); err != nil {
 		faults := errs.FaultsOf(err)
@@ -213,13 +221,20 @@ func ScheduleOf(s *gq.Schedule) Schedule {
 		Name: s.Name, Cron: s.Cron, TimeZone: s.TimeZone, Start: utc(s.Start),
 		MissedLimit: s.MissedLimit, Paused: s.Paused, Job: specOf(&s.Template),
 		NextAt: utc(s.Next), LastAt: utc(s.Last), LastJob: s.LastJob, Fired: s.Fired,
+		End: utc(s.End), Skipped: s.Skipped, LastError: s.LastError,
 		CreatedAt: utc(s.CreatedAt), UpdatedAt: utc(s.UpdatedAt),
 	}
 	if s.Every != 0 {
 		out.Every = new(Duration(s.Every))
 	}
+	if s.Jitter != 0 {
+		out.Jitter = new(Duration(s.Jitter))
+	}
 	if s.Missed.Valid() {
 		out.Missed = new(s.Missed)
+	}
+	if s.Overlap.Valid() {
+		out.Overlap = new(s.Overlap)
 	}
 	return out
 }

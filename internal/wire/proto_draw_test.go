@@ -237,6 +237,26 @@ var drawSchedule = rapid.Custom(func(r *rapid.T) gq.Schedule {
 		MissedLimit: maybeOf(drawInt).Draw(r, "limit"), Paused: rapid.Bool().Draw(r, "paused"), Template: drawSpec.Draw(r, "template"),
 		Next: maybeOf(drawTime).Draw(r, "next"), Last: maybeOf(drawTime).Draw(r, "last"), LastJob: maybeOf(drawJobID).Draw(r, "job"),
 		Fired: maybeOf(drawInt).Draw(r, "fired"), CreatedAt: maybeOf(drawTime).Draw(r, "created"), UpdatedAt: maybeOf(drawTime).Draw(r, "updated"),
+		Overlap: drawEnum(r, gq.OverlapCancelRunning), End: maybeOf(drawTime).Draw(r, "end"), Jitter: maybeOf(drawDuration).Draw(r, "jitter"),
+		Skipped: maybeOf(drawInt).Draw(r, "skipped"), LastError: maybeOf(drawText).Draw(r, "error"),
+	}
+})
+
+var drawFiring = rapid.Custom(func(r *rapid.T) gq.Firing {
+	return gq.Firing{Slot: maybeOf(drawTime).Draw(r, "slot"), Job: maybeOf(drawJobID).Draw(r, "job"), Existing: rapid.Bool().Draw(r, "existing")}
+})
+
+var drawBackfill = rapid.Custom(func(r *rapid.T) gq.Backfill {
+	return gq.Backfill{
+		Schedule: maybeOf(drawText).Draw(r, "schedule"), From: maybeOf(drawTime).Draw(r, "from"), To: maybeOf(drawTime).Draw(r, "to"),
+		Limit: maybeOf(drawInt).Draw(r, "limit"), DryRun: rapid.Bool().Draw(r, "dry run"),
+	}
+})
+
+var drawBackfillReport = rapid.Custom(func(r *rapid.T) gq.BackfillReport {
+	return gq.BackfillReport{
+		Slots: maybeOf(drawInt).Draw(r, "slots"), Missing: maybeOf(drawInt).Draw(r, "missing"),
+		Submitted: maybeOf(drawInt).Draw(r, "submitted"), Next: maybeOf(drawTime).Draw(r, "next"),
 	}
 })
 

@@ -128,6 +128,8 @@ func ProtoSchedule(s *gq.Schedule) *pb.Schedule {
 		Missed: pb.MissedRule(s.Missed), MissedLimit: int64(s.MissedLimit), Paused: s.Paused, Template: ProtoSpec(&s.Template),
 		NextAt: protoTime(s.Next), LastAt: protoTime(s.Last), LastJobId: protoID(s.LastJob), Fired: int64(s.Fired),
 		CreatedAt: protoTime(s.CreatedAt), UpdatedAt: protoTime(s.UpdatedAt),
+		Overlap: pb.OverlapRule(s.Overlap), End: protoTime(s.End), Jitter: protoDuration(s.Jitter),
+		Skipped: int64(s.Skipped), LastError: Prose(s.LastError),
 	}
 }
 
@@ -142,6 +144,9 @@ func (b Bases) Schedule(m *pb.Schedule) (gq.Schedule, error) {
 		Next:   r.time("", "next_at", m.GetNextAt()), Last: r.time("", "last_at", m.GetLastAt()),
 		LastJob: r.id("", "last_job_id", m.GetLastJobId()), Fired: r.int("", "fired", m.GetFired()),
 		CreatedAt: r.time("", "created_at", m.GetCreatedAt()), UpdatedAt: r.time("", "updated_at", m.GetUpdatedAt()),
+		Overlap: readEnum(&r, "", "overlap", m.GetOverlap(), gq.OverlapCancelRunning),
+		End:     r.time("", "end", m.GetEnd()), Jitter: r.duration("", "jitter", m.GetJitter()),
+		Skipped: r.int("", "skipped", m.GetSkipped()), LastError: m.GetLastError(),
 	}
 	var err error
 	s.Template, err = b.Spec(m.GetTemplate())

@@ -60,6 +60,9 @@ func TestProtoRoundTrip(t *testing.T) {
 	t.Run("Job", func(t *testing.T) { roundTrip(t, drawJob, ProtoJob, JobFromProto) })
 	t.Run("Queue", func(t *testing.T) { roundTrip(t, drawQueue, ProtoQueue, QueueFromProto) })
 	t.Run("Schedule", func(t *testing.T) { roundTrip(t, drawSchedule, ProtoSchedule, none.Schedule) })
+	t.Run("Firing", func(t *testing.T) { roundTrip(t, drawFiring, ProtoFiring, FiringFromProto) })
+	t.Run("Backfill", func(t *testing.T) { roundTrip(t, drawBackfill, ProtoBackfill, BackfillFromProto) })
+	t.Run("BackfillReport", func(t *testing.T) { roundTrip(t, drawBackfillReport, ProtoBackfillReport, BackfillReportFromProto) })
 	t.Run("Explanation", func(t *testing.T) { roundTrip(t, drawExplanation, ProtoExplanation, ExplanationFromProto) })
 	t.Run("Beat", func(t *testing.T) { roundTrip(t, drawBeat, ProtoBeat, none.Beat) })
 	t.Run("Outcome", func(t *testing.T) { roundTrip(t, drawOutcome, ProtoOutcome, none.Outcome) })
@@ -291,7 +294,8 @@ func TestProtoFaults(t *testing.T) {
 		{"Outcome", second(none.Outcome(&pb.Outcome{Verdict: &pb.Outcome_Fail{Fail: &pb.Failure{Category: 6, RetryAfter: badDuration}}})), []string{"failure.category", "failure.retry_after"}},
 		{"Release", second(none.Outcome(&pb.Outcome{Verdict: &pb.Outcome_Release{Release: &pb.Release{Delay: badDuration}}})), []string{"delay"}},
 		{"Query", second(QueryFromProto(&pb.Query{Statuses: []pb.Status{1, 11}, CreatedAfter: badTime, CreatedBefore: badTime})), []string{"created_after", "created_before", "statuses[1]"}},
-		{"Schedule", second(none.Schedule(&pb.Schedule{Every: badDuration, Start: badTime, Missed: 4, Template: &pb.Spec{Id: "?"}})), []string{"every", "start", "missed", "template.id"}},
+		{"Schedule", second(none.Schedule(&pb.Schedule{Every: badDuration, Start: badTime, Missed: 4, Overlap: 5, End: badTime, Jitter: badDuration, Template: &pb.Spec{Id: "?"}})), []string{"every", "start", "missed", "overlap", "end", "jitter", "template.id"}},
+		{"Backfill", second(BackfillFromProto(&pb.BackfillScheduleRequest{From: badTime, To: badTime})), []string{"from", "to"}},
 		{"SetQueue", second(QueueChangeFromProto(&pb.SetQueueRequest{Policy: &pb.Policy{Hold: badDuration}, Rate: &pb.Rate{Per: badDuration}})), []string{"policy.hold", "rate.per"}},
 		{"Job", second(JobsFromProto([]*pb.Job{{}, {State: &pb.State{Id: "x", Status: 11, Lease: &pb.Lease{State: 5}}, Spec: &pb.Spec{RunAt: badTime}}})), []string{
 			"jobs[1].spec.run_at", "jobs[1].state.id", "jobs[1].state.status", "jobs[1].state.lease.state",

@@ -76,6 +76,62 @@ func (MissedRule) EnumDescriptor() ([]byte, []int) {
 	return file_gopherqueue_v1_schedules_service_proto_rawDescGZIP(), []int{0}
 }
 
+// OverlapRule says what a schedule does while the job of its last firing is live.
+type OverlapRule int32
+
+const (
+	OverlapRule_OVERLAP_RULE_UNSPECIFIED    OverlapRule = 0 // ALLOW
+	OverlapRule_OVERLAP_RULE_ALLOW          OverlapRule = 1 // submit the next job regardless
+	OverlapRule_OVERLAP_RULE_SKIP           OverlapRule = 2 // skip the slot
+	OverlapRule_OVERLAP_RULE_QUEUE_ONE      OverlapRule = 3 // submit a job that waits until the running one has ended; skip the slot if one waits
+	OverlapRule_OVERLAP_RULE_CANCEL_RUNNING OverlapRule = 4 // cancel the live job and submit the next one
+)
+
+// Enum value maps for OverlapRule.
+var (
+	OverlapRule_name = map[int32]string{
+		0: "OVERLAP_RULE_UNSPECIFIED",
+		1: "OVERLAP_RULE_ALLOW",
+		2: "OVERLAP_RULE_SKIP",
+		3: "OVERLAP_RULE_QUEUE_ONE",
+		4: "OVERLAP_RULE_CANCEL_RUNNING",
+	}
+	OverlapRule_value = map[string]int32{
+		"OVERLAP_RULE_UNSPECIFIED":    0,
+		"OVERLAP_RULE_ALLOW":          1,
+		"OVERLAP_RULE_SKIP":           2,
+		"OVERLAP_RULE_QUEUE_ONE":      3,
+		"OVERLAP_RULE_CANCEL_RUNNING": 4,
+	}
+)
+
+func (x OverlapRule) Enum() *OverlapRule {
+	p := new(OverlapRule)
+	*p = x
+	return p
+}
+
+func (x OverlapRule) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (OverlapRule) Descriptor() protoreflect.EnumDescriptor {
+	return file_gopherqueue_v1_schedules_service_proto_enumTypes[1].Descriptor()
+}
+
+func (OverlapRule) Type() protoreflect.EnumType {
+	return &file_gopherqueue_v1_schedules_service_proto_enumTypes[1]
+}
+
+func (x OverlapRule) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use OverlapRule.Descriptor instead.
+func (OverlapRule) EnumDescriptor() ([]byte, []int) {
+	return file_gopherqueue_v1_schedules_service_proto_rawDescGZIP(), []int{1}
+}
+
 // Schedule submits a job at every slot of a calendar or an interval.
 type Schedule struct {
 	state       protoimpl.MessageState `protogen:"open.v1"`
@@ -89,12 +145,18 @@ type Schedule struct {
 	Paused      bool                   `protobuf:"varint,8,opt,name=paused,proto3" json:"paused,omitempty"`
 	Template    *Spec                  `protobuf:"bytes,9,opt,name=template,proto3" json:"template,omitempty"` // without id, key, run_at and depends_on
 	// Set by the server.
-	NextAt        *timestamppb.Timestamp `protobuf:"bytes,10,opt,name=next_at,json=nextAt,proto3" json:"next_at,omitempty"`
-	LastAt        *timestamppb.Timestamp `protobuf:"bytes,11,opt,name=last_at,json=lastAt,proto3" json:"last_at,omitempty"`
-	LastJobId     string                 `protobuf:"bytes,12,opt,name=last_job_id,json=lastJobId,proto3" json:"last_job_id,omitempty"`
-	Fired         int64                  `protobuf:"varint,13,opt,name=fired,proto3" json:"fired,omitempty"` // slots so far
-	CreatedAt     *timestamppb.Timestamp `protobuf:"bytes,14,opt,name=created_at,json=createdAt,proto3" json:"created_at,omitempty"`
-	UpdatedAt     *timestamppb.Timestamp `protobuf:"bytes,15,opt,name=updated_at,json=updatedAt,proto3" json:"updated_at,omitempty"`
+	NextAt    *timestamppb.Timestamp `protobuf:"bytes,10,opt,name=next_at,json=nextAt,proto3" json:"next_at,omitempty"`
+	LastAt    *timestamppb.Timestamp `protobuf:"bytes,11,opt,name=last_at,json=lastAt,proto3" json:"last_at,omitempty"`
+	LastJobId string                 `protobuf:"bytes,12,opt,name=last_job_id,json=lastJobId,proto3" json:"last_job_id,omitempty"`
+	Fired     int64                  `protobuf:"varint,13,opt,name=fired,proto3" json:"fired,omitempty"` // slots so far
+	CreatedAt *timestamppb.Timestamp `protobuf:"bytes,14,opt,name=created_at,json=createdAt,proto3" json:"created_at,omitempty"`
+	UpdatedAt *timestamppb.Timestamp `protobuf:"bytes,15,opt,name=updated_at,json=updatedAt,proto3" json:"updated_at,omitempty"`
+	Overlap   OverlapRule            `protobuf:"varint,110,opt,name=overlap,proto3,enum=gopherqueue.v1.OverlapRule" json:"overlap,omitempty"`
+	End       *timestamppb.Timestamp `protobuf:"bytes,111,opt,name=end,proto3" json:"end,omitempty"`       // no slot after; absent is none
+	Jitter    *durationpb.Duration   `protobuf:"bytes,112,opt,name=jitter,proto3" json:"jitter,omitempty"` // delays each job by a part of it; shorter than the time between two slots
+	// Set by the server.
+	Skipped       int64  `protobuf:"varint,113,opt,name=skipped,proto3" json:"skipped,omitempty"`                     // slots without a job because of the overlap rule or an error
+	LastError     string `protobuf:"bytes,114,opt,name=last_error,json=lastError,proto3" json:"last_error,omitempty"` // why the last slot has no job; empty after a success
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -232,6 +294,41 @@ func (x *Schedule) GetUpdatedAt() *timestamppb.Timestamp {
 		return x.UpdatedAt
 	}
 	return nil
+}
+
+func (x *Schedule) GetOverlap() OverlapRule {
+	if x != nil {
+		return x.Overlap
+	}
+	return OverlapRule_OVERLAP_RULE_UNSPECIFIED
+}
+
+func (x *Schedule) GetEnd() *timestamppb.Timestamp {
+	if x != nil {
+		return x.End
+	}
+	return nil
+}
+
+func (x *Schedule) GetJitter() *durationpb.Duration {
+	if x != nil {
+		return x.Jitter
+	}
+	return nil
+}
+
+func (x *Schedule) GetSkipped() int64 {
+	if x != nil {
+		return x.Skipped
+	}
+	return 0
+}
+
+func (x *Schedule) GetLastError() string {
+	if x != nil {
+		return x.LastError
+	}
+	return ""
 }
 
 type GetScheduleRequest struct {
@@ -490,6 +587,254 @@ func (x *ResumeScheduleRequest) GetName() string {
 	return ""
 }
 
+type TriggerScheduleRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TriggerScheduleRequest) Reset() {
+	*x = TriggerScheduleRequest{}
+	mi := &file_gopherqueue_v1_schedules_service_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TriggerScheduleRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TriggerScheduleRequest) ProtoMessage() {}
+
+func (x *TriggerScheduleRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_gopherqueue_v1_schedules_service_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TriggerScheduleRequest.ProtoReflect.Descriptor instead.
+func (*TriggerScheduleRequest) Descriptor() ([]byte, []int) {
+	return file_gopherqueue_v1_schedules_service_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *TriggerScheduleRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+type TriggerScheduleResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Slot          *timestamppb.Timestamp `protobuf:"bytes,1,opt,name=slot,proto3" json:"slot,omitempty"`
+	JobId         string                 `protobuf:"bytes,2,opt,name=job_id,json=jobId,proto3" json:"job_id,omitempty"`
+	Existing      bool                   `protobuf:"varint,3,opt,name=existing,proto3" json:"existing,omitempty"` // the slot already had this job
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TriggerScheduleResponse) Reset() {
+	*x = TriggerScheduleResponse{}
+	mi := &file_gopherqueue_v1_schedules_service_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TriggerScheduleResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TriggerScheduleResponse) ProtoMessage() {}
+
+func (x *TriggerScheduleResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_gopherqueue_v1_schedules_service_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TriggerScheduleResponse.ProtoReflect.Descriptor instead.
+func (*TriggerScheduleResponse) Descriptor() ([]byte, []int) {
+	return file_gopherqueue_v1_schedules_service_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *TriggerScheduleResponse) GetSlot() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Slot
+	}
+	return nil
+}
+
+func (x *TriggerScheduleResponse) GetJobId() string {
+	if x != nil {
+		return x.JobId
+	}
+	return ""
+}
+
+func (x *TriggerScheduleResponse) GetExisting() bool {
+	if x != nil {
+		return x.Existing
+	}
+	return false
+}
+
+type BackfillScheduleRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	From          *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=from,proto3" json:"from,omitempty"`                    // inclusive
+	To            *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=to,proto3" json:"to,omitempty"`                        // inclusive; slots after now are left to the schedule
+	Limit         int64                  `protobuf:"varint,4,opt,name=limit,proto3" json:"limit,omitempty"`                 // jobs of this call; 0 is 1000
+	DryRun        bool                   `protobuf:"varint,5,opt,name=dry_run,json=dryRun,proto3" json:"dry_run,omitempty"` // only count
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BackfillScheduleRequest) Reset() {
+	*x = BackfillScheduleRequest{}
+	mi := &file_gopherqueue_v1_schedules_service_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BackfillScheduleRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BackfillScheduleRequest) ProtoMessage() {}
+
+func (x *BackfillScheduleRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_gopherqueue_v1_schedules_service_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BackfillScheduleRequest.ProtoReflect.Descriptor instead.
+func (*BackfillScheduleRequest) Descriptor() ([]byte, []int) {
+	return file_gopherqueue_v1_schedules_service_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *BackfillScheduleRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *BackfillScheduleRequest) GetFrom() *timestamppb.Timestamp {
+	if x != nil {
+		return x.From
+	}
+	return nil
+}
+
+func (x *BackfillScheduleRequest) GetTo() *timestamppb.Timestamp {
+	if x != nil {
+		return x.To
+	}
+	return nil
+}
+
+func (x *BackfillScheduleRequest) GetLimit() int64 {
+	if x != nil {
+		return x.Limit
+	}
+	return 0
+}
+
+func (x *BackfillScheduleRequest) GetDryRun() bool {
+	if x != nil {
+		return x.DryRun
+	}
+	return false
+}
+
+type BackfillScheduleResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Slots         int64                  `protobuf:"varint,1,opt,name=slots,proto3" json:"slots,omitempty"`         // in the range
+	Missing       int64                  `protobuf:"varint,2,opt,name=missing,proto3" json:"missing,omitempty"`     // of these, had no job before the call
+	Submitted     int64                  `protobuf:"varint,3,opt,name=submitted,proto3" json:"submitted,omitempty"` // jobs of this call
+	Next          *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=next,proto3" json:"next,omitempty"`            // from of the next call; absent if the range is complete
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BackfillScheduleResponse) Reset() {
+	*x = BackfillScheduleResponse{}
+	mi := &file_gopherqueue_v1_schedules_service_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BackfillScheduleResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BackfillScheduleResponse) ProtoMessage() {}
+
+func (x *BackfillScheduleResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_gopherqueue_v1_schedules_service_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BackfillScheduleResponse.ProtoReflect.Descriptor instead.
+func (*BackfillScheduleResponse) Descriptor() ([]byte, []int) {
+	return file_gopherqueue_v1_schedules_service_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *BackfillScheduleResponse) GetSlots() int64 {
+	if x != nil {
+		return x.Slots
+	}
+	return 0
+}
+
+func (x *BackfillScheduleResponse) GetMissing() int64 {
+	if x != nil {
+		return x.Missing
+	}
+	return 0
+}
+
+func (x *BackfillScheduleResponse) GetSubmitted() int64 {
+	if x != nil {
+		return x.Submitted
+	}
+	return 0
+}
+
+func (x *BackfillScheduleResponse) GetNext() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Next
+	}
+	return nil
+}
+
 type DeleteScheduleRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
@@ -499,7 +844,7 @@ type DeleteScheduleRequest struct {
 
 func (x *DeleteScheduleRequest) Reset() {
 	*x = DeleteScheduleRequest{}
-	mi := &file_gopherqueue_v1_schedules_service_proto_msgTypes[7]
+	mi := &file_gopherqueue_v1_schedules_service_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -511,7 +856,7 @@ func (x *DeleteScheduleRequest) String() string {
 func (*DeleteScheduleRequest) ProtoMessage() {}
 
 func (x *DeleteScheduleRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_gopherqueue_v1_schedules_service_proto_msgTypes[7]
+	mi := &file_gopherqueue_v1_schedules_service_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -524,7 +869,7 @@ func (x *DeleteScheduleRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteScheduleRequest.ProtoReflect.Descriptor instead.
 func (*DeleteScheduleRequest) Descriptor() ([]byte, []int) {
-	return file_gopherqueue_v1_schedules_service_proto_rawDescGZIP(), []int{7}
+	return file_gopherqueue_v1_schedules_service_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *DeleteScheduleRequest) GetName() string {
@@ -542,7 +887,7 @@ type DeleteScheduleResponse struct {
 
 func (x *DeleteScheduleResponse) Reset() {
 	*x = DeleteScheduleResponse{}
-	mi := &file_gopherqueue_v1_schedules_service_proto_msgTypes[8]
+	mi := &file_gopherqueue_v1_schedules_service_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -554,7 +899,7 @@ func (x *DeleteScheduleResponse) String() string {
 func (*DeleteScheduleResponse) ProtoMessage() {}
 
 func (x *DeleteScheduleResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_gopherqueue_v1_schedules_service_proto_msgTypes[8]
+	mi := &file_gopherqueue_v1_schedules_service_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -567,14 +912,14 @@ func (x *DeleteScheduleResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteScheduleResponse.ProtoReflect.Descriptor instead.
 func (*DeleteScheduleResponse) Descriptor() ([]byte, []int) {
-	return file_gopherqueue_v1_schedules_service_proto_rawDescGZIP(), []int{8}
+	return file_gopherqueue_v1_schedules_service_proto_rawDescGZIP(), []int{12}
 }
 
 var File_gopherqueue_v1_schedules_service_proto protoreflect.FileDescriptor
 
 const file_gopherqueue_v1_schedules_service_proto_rawDesc = "" +
 	"\n" +
-	"&gopherqueue/v1/schedules_service.proto\x12\x0egopherqueue.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x18gopherqueue/v1/job.proto\"\xe9\x04\n" +
+	"&gopherqueue/v1/schedules_service.proto\x12\x0egopherqueue.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x18gopherqueue/v1/job.proto\"\xba\x06\n" +
 	"\bSchedule\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
 	"\x04cron\x18\x02 \x01(\tR\x04cron\x12/\n" +
@@ -593,7 +938,13 @@ const file_gopherqueue_v1_schedules_service_proto_rawDesc = "" +
 	"\n" +
 	"created_at\x18\x0e \x01(\v2\x1a.google.protobuf.TimestampR\tcreatedAt\x129\n" +
 	"\n" +
-	"updated_at\x18\x0f \x01(\v2\x1a.google.protobuf.TimestampR\tupdatedAt\"(\n" +
+	"updated_at\x18\x0f \x01(\v2\x1a.google.protobuf.TimestampR\tupdatedAt\x125\n" +
+	"\aoverlap\x18n \x01(\x0e2\x1b.gopherqueue.v1.OverlapRuleR\aoverlap\x12,\n" +
+	"\x03end\x18o \x01(\v2\x1a.google.protobuf.TimestampR\x03end\x121\n" +
+	"\x06jitter\x18p \x01(\v2\x19.google.protobuf.DurationR\x06jitter\x12\x18\n" +
+	"\askipped\x18q \x01(\x03R\askipped\x12\x1d\n" +
+	"\n" +
+	"last_error\x18r \x01(\tR\tlastError\"(\n" +
 	"\x12GetScheduleRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\"\x16\n" +
 	"\x14ListSchedulesRequest\"O\n" +
@@ -604,7 +955,24 @@ const file_gopherqueue_v1_schedules_service_proto_rawDesc = "" +
 	"\x14PauseScheduleRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\"+\n" +
 	"\x15ResumeScheduleRequest\x12\x12\n" +
-	"\x04name\x18\x01 \x01(\tR\x04name\"+\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\",\n" +
+	"\x16TriggerScheduleRequest\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\"|\n" +
+	"\x17TriggerScheduleResponse\x12.\n" +
+	"\x04slot\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\x04slot\x12\x15\n" +
+	"\x06job_id\x18\x02 \x01(\tR\x05jobId\x12\x1a\n" +
+	"\bexisting\x18\x03 \x01(\bR\bexisting\"\xb8\x01\n" +
+	"\x17BackfillScheduleRequest\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12.\n" +
+	"\x04from\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x04from\x12*\n" +
+	"\x02to\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\x02to\x12\x14\n" +
+	"\x05limit\x18\x04 \x01(\x03R\x05limit\x12\x17\n" +
+	"\adry_run\x18\x05 \x01(\bR\x06dryRun\"\x98\x01\n" +
+	"\x18BackfillScheduleResponse\x12\x14\n" +
+	"\x05slots\x18\x01 \x01(\x03R\x05slots\x12\x18\n" +
+	"\amissing\x18\x02 \x01(\x03R\amissing\x12\x1c\n" +
+	"\tsubmitted\x18\x03 \x01(\x03R\tsubmitted\x12.\n" +
+	"\x04next\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\x04next\"+\n" +
 	"\x15DeleteScheduleRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\"\x18\n" +
 	"\x16DeleteScheduleResponse*j\n" +
@@ -613,13 +981,21 @@ const file_gopherqueue_v1_schedules_service_proto_rawDesc = "" +
 	"\x17MISSED_RULE_UNSPECIFIED\x10\x00\x12\x14\n" +
 	"\x10MISSED_RULE_ONCE\x10\x01\x12\x14\n" +
 	"\x10MISSED_RULE_SKIP\x10\x02\x12\x13\n" +
-	"\x0fMISSED_RULE_ALL\x10\x032\x8f\x04\n" +
+	"\x0fMISSED_RULE_ALL\x10\x03*\x97\x01\n" +
+	"\vOverlapRule\x12\x1c\n" +
+	"\x18OVERLAP_RULE_UNSPECIFIED\x10\x00\x12\x16\n" +
+	"\x12OVERLAP_RULE_ALLOW\x10\x01\x12\x15\n" +
+	"\x11OVERLAP_RULE_SKIP\x10\x02\x12\x1a\n" +
+	"\x16OVERLAP_RULE_QUEUE_ONE\x10\x03\x12\x1f\n" +
+	"\x1bOVERLAP_RULE_CANCEL_RUNNING\x10\x042\xda\x05\n" +
 	"\x10SchedulesService\x12K\n" +
 	"\vGetSchedule\x12\".gopherqueue.v1.GetScheduleRequest\x1a\x18.gopherqueue.v1.Schedule\x12\\\n" +
 	"\rListSchedules\x12$.gopherqueue.v1.ListSchedulesRequest\x1a%.gopherqueue.v1.ListSchedulesResponse\x12K\n" +
 	"\vSetSchedule\x12\".gopherqueue.v1.SetScheduleRequest\x1a\x18.gopherqueue.v1.Schedule\x12O\n" +
 	"\rPauseSchedule\x12$.gopherqueue.v1.PauseScheduleRequest\x1a\x18.gopherqueue.v1.Schedule\x12Q\n" +
-	"\x0eResumeSchedule\x12%.gopherqueue.v1.ResumeScheduleRequest\x1a\x18.gopherqueue.v1.Schedule\x12_\n" +
+	"\x0eResumeSchedule\x12%.gopherqueue.v1.ResumeScheduleRequest\x1a\x18.gopherqueue.v1.Schedule\x12b\n" +
+	"\x0fTriggerSchedule\x12&.gopherqueue.v1.TriggerScheduleRequest\x1a'.gopherqueue.v1.TriggerScheduleResponse\x12e\n" +
+	"\x10BackfillSchedule\x12'.gopherqueue.v1.BackfillScheduleRequest\x1a(.gopherqueue.v1.BackfillScheduleResponse\x12_\n" +
 	"\x0eDeleteSchedule\x12%.gopherqueue.v1.DeleteScheduleRequest\x1a&.gopherqueue.v1.DeleteScheduleResponseB<Z:github.com/gopherqueue/gq/api/gopherqueue/v1;gopherqueuev1b\x06proto3"
 
 var (
@@ -634,51 +1010,67 @@ func file_gopherqueue_v1_schedules_service_proto_rawDescGZIP() []byte {
 	return file_gopherqueue_v1_schedules_service_proto_rawDescData
 }
 
-var file_gopherqueue_v1_schedules_service_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_gopherqueue_v1_schedules_service_proto_msgTypes = make([]protoimpl.MessageInfo, 9)
+var file_gopherqueue_v1_schedules_service_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
+var file_gopherqueue_v1_schedules_service_proto_msgTypes = make([]protoimpl.MessageInfo, 13)
 var file_gopherqueue_v1_schedules_service_proto_goTypes = []any{
-	(MissedRule)(0),                // 0: gopherqueue.v1.MissedRule
-	(*Schedule)(nil),               // 1: gopherqueue.v1.Schedule
-	(*GetScheduleRequest)(nil),     // 2: gopherqueue.v1.GetScheduleRequest
-	(*ListSchedulesRequest)(nil),   // 3: gopherqueue.v1.ListSchedulesRequest
-	(*ListSchedulesResponse)(nil),  // 4: gopherqueue.v1.ListSchedulesResponse
-	(*SetScheduleRequest)(nil),     // 5: gopherqueue.v1.SetScheduleRequest
-	(*PauseScheduleRequest)(nil),   // 6: gopherqueue.v1.PauseScheduleRequest
-	(*ResumeScheduleRequest)(nil),  // 7: gopherqueue.v1.ResumeScheduleRequest
-	(*DeleteScheduleRequest)(nil),  // 8: gopherqueue.v1.DeleteScheduleRequest
-	(*DeleteScheduleResponse)(nil), // 9: gopherqueue.v1.DeleteScheduleResponse
-	(*durationpb.Duration)(nil),    // 10: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil),  // 11: google.protobuf.Timestamp
-	(*Spec)(nil),                   // 12: gopherqueue.v1.Spec
+	(MissedRule)(0),                  // 0: gopherqueue.v1.MissedRule
+	(OverlapRule)(0),                 // 1: gopherqueue.v1.OverlapRule
+	(*Schedule)(nil),                 // 2: gopherqueue.v1.Schedule
+	(*GetScheduleRequest)(nil),       // 3: gopherqueue.v1.GetScheduleRequest
+	(*ListSchedulesRequest)(nil),     // 4: gopherqueue.v1.ListSchedulesRequest
+	(*ListSchedulesResponse)(nil),    // 5: gopherqueue.v1.ListSchedulesResponse
+	(*SetScheduleRequest)(nil),       // 6: gopherqueue.v1.SetScheduleRequest
+	(*PauseScheduleRequest)(nil),     // 7: gopherqueue.v1.PauseScheduleRequest
+	(*ResumeScheduleRequest)(nil),    // 8: gopherqueue.v1.ResumeScheduleRequest
+	(*TriggerScheduleRequest)(nil),   // 9: gopherqueue.v1.TriggerScheduleRequest
+	(*TriggerScheduleResponse)(nil),  // 10: gopherqueue.v1.TriggerScheduleResponse
+	(*BackfillScheduleRequest)(nil),  // 11: gopherqueue.v1.BackfillScheduleRequest
+	(*BackfillScheduleResponse)(nil), // 12: gopherqueue.v1.BackfillScheduleResponse
+	(*DeleteScheduleRequest)(nil),    // 13: gopherqueue.v1.DeleteScheduleRequest
+	(*DeleteScheduleResponse)(nil),   // 14: gopherqueue.v1.DeleteScheduleResponse
+	(*durationpb.Duration)(nil),      // 15: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil),    // 16: google.protobuf.Timestamp
+	(*Spec)(nil),                     // 17: gopherqueue.v1.Spec
 }
 var file_gopherqueue_v1_schedules_service_proto_depIdxs = []int32{
-	10, // 0: gopherqueue.v1.Schedule.every:type_name -> google.protobuf.Duration
-	11, // 1: gopherqueue.v1.Schedule.start:type_name -> google.protobuf.Timestamp
+	15, // 0: gopherqueue.v1.Schedule.every:type_name -> google.protobuf.Duration
+	16, // 1: gopherqueue.v1.Schedule.start:type_name -> google.protobuf.Timestamp
 	0,  // 2: gopherqueue.v1.Schedule.missed:type_name -> gopherqueue.v1.MissedRule
-	12, // 3: gopherqueue.v1.Schedule.template:type_name -> gopherqueue.v1.Spec
-	11, // 4: gopherqueue.v1.Schedule.next_at:type_name -> google.protobuf.Timestamp
-	11, // 5: gopherqueue.v1.Schedule.last_at:type_name -> google.protobuf.Timestamp
-	11, // 6: gopherqueue.v1.Schedule.created_at:type_name -> google.protobuf.Timestamp
-	11, // 7: gopherqueue.v1.Schedule.updated_at:type_name -> google.protobuf.Timestamp
-	1,  // 8: gopherqueue.v1.ListSchedulesResponse.schedules:type_name -> gopherqueue.v1.Schedule
-	1,  // 9: gopherqueue.v1.SetScheduleRequest.schedule:type_name -> gopherqueue.v1.Schedule
-	2,  // 10: gopherqueue.v1.SchedulesService.GetSchedule:input_type -> gopherqueue.v1.GetScheduleRequest
-	3,  // 11: gopherqueue.v1.SchedulesService.ListSchedules:input_type -> gopherqueue.v1.ListSchedulesRequest
-	5,  // 12: gopherqueue.v1.SchedulesService.SetSchedule:input_type -> gopherqueue.v1.SetScheduleRequest
-	6,  // 13: gopherqueue.v1.SchedulesService.PauseSchedule:input_type -> gopherqueue.v1.PauseScheduleRequest
-	7,  // 14: gopherqueue.v1.SchedulesService.ResumeSchedule:input_type -> gopherqueue.v1.ResumeScheduleRequest
-	8,  // 15: gopherqueue.v1.SchedulesService.DeleteSchedule:input_type -> gopherqueue.v1.DeleteScheduleRequest
-	1,  // 16: gopherqueue.v1.SchedulesService.GetSchedule:output_type -> gopherqueue.v1.Schedule
-	4,  // 17: gopherqueue.v1.SchedulesService.ListSchedules:output_type -> gopherqueue.v1.ListSchedulesResponse
-	1,  // 18: gopherqueue.v1.SchedulesService.SetSchedule:output_type -> gopherqueue.v1.Schedule
-	1,  // 19: gopherqueue.v1.SchedulesService.PauseSchedule:output_type -> gopherqueue.v1.Schedule
-	1,  // 20: gopherqueue.v1.SchedulesService.ResumeSchedule:output_type -> gopherqueue.v1.Schedule
-	9,  // 21: gopherqueue.v1.SchedulesService.DeleteSchedule:output_type -> gopherqueue.v1.DeleteScheduleResponse
-	16, // [16:22] is the sub-list for method output_type
-	10, // [10:16] is the sub-list for method input_type
-	10, // [10:10] is the sub-list for extension type_name
-	10, // [10:10] is the sub-list for extension extendee
-	0,  // [0:10] is the sub-list for field type_name
+	17, // 3: gopherqueue.v1.Schedule.template:type_name -> gopherqueue.v1.Spec
+	16, // 4: gopherqueue.v1.Schedule.next_at:type_name -> google.protobuf.Timestamp
+	16, // 5: gopherqueue.v1.Schedule.last_at:type_name -> google.protobuf.Timestamp
+	16, // 6: gopherqueue.v1.Schedule.created_at:type_name -> google.protobuf.Timestamp
+	16, // 7: gopherqueue.v1.Schedule.updated_at:type_name -> google.protobuf.Timestamp
+	1,  // 8: gopherqueue.v1.Schedule.overlap:type_name -> gopherqueue.v1.OverlapRule
+	16, // 9: gopherqueue.v1.Schedule.end:type_name -> google.protobuf.Timestamp
+	15, // 10: gopherqueue.v1.Schedule.jitter:type_name -> google.protobuf.Duration
+	2,  // 11: gopherqueue.v1.ListSchedulesResponse.schedules:type_name -> gopherqueue.v1.Schedule
+	2,  // 12: gopherqueue.v1.SetScheduleRequest.schedule:type_name -> gopherqueue.v1.Schedule
+	16, // 13: gopherqueue.v1.TriggerScheduleResponse.slot:type_name -> google.protobuf.Timestamp
+	16, // 14: gopherqueue.v1.BackfillScheduleRequest.from:type_name -> google.protobuf.Timestamp
+	16, // 15: gopherqueue.v1.BackfillScheduleRequest.to:type_name -> google.protobuf.Timestamp
+	16, // 16: gopherqueue.v1.BackfillScheduleResponse.next:type_name -> google.protobuf.Timestamp
+	3,  // 17: gopherqueue.v1.SchedulesService.GetSchedule:input_type -> gopherqueue.v1.GetScheduleRequest
+	4,  // 18: gopherqueue.v1.SchedulesService.ListSchedules:input_type -> gopherqueue.v1.ListSchedulesRequest
+	6,  // 19: gopherqueue.v1.SchedulesService.SetSchedule:input_type -> gopherqueue.v1.SetScheduleRequest
+	7,  // 20: gopherqueue.v1.SchedulesService.PauseSchedule:input_type -> gopherqueue.v1.PauseScheduleRequest
+	8,  // 21: gopherqueue.v1.SchedulesService.ResumeSchedule:input_type -> gopherqueue.v1.ResumeScheduleRequest
+	9,  // 22: gopherqueue.v1.SchedulesService.TriggerSchedule:input_type -> gopherqueue.v1.TriggerScheduleRequest
+	11, // 23: gopherqueue.v1.SchedulesService.BackfillSchedule:input_type -> gopherqueue.v1.BackfillScheduleRequest
+	13, // 24: gopherqueue.v1.SchedulesService.DeleteSchedule:input_type -> gopherqueue.v1.DeleteScheduleRequest
+	2,  // 25: gopherqueue.v1.SchedulesService.GetSchedule:output_type -> gopherqueue.v1.Schedule
+	5,  // 26: gopherqueue.v1.SchedulesService.ListSchedules:output_type -> gopherqueue.v1.ListSchedulesResponse
+	2,  // 27: gopherqueue.v1.SchedulesService.SetSchedule:output_type -> gopherqueue.v1.Schedule
+	2,  // 28: gopherqueue.v1.SchedulesService.PauseSchedule:output_type -> gopherqueue.v1.Schedule
+	2,  // 29: gopherqueue.v1.SchedulesService.ResumeSchedule:output_type -> gopherqueue.v1.Schedule
+	10, // 30: gopherqueue.v1.SchedulesService.TriggerSchedule:output_type -> gopherqueue.v1.TriggerScheduleResponse
+	12, // 31: gopherqueue.v1.SchedulesService.BackfillSchedule:output_type -> gopherqueue.v1.BackfillScheduleResponse
+	14, // 32: gopherqueue.v1.SchedulesService.DeleteSchedule:output_type -> gopherqueue.v1.DeleteScheduleResponse
+	25, // [25:33] is the sub-list for method output_type
+	17, // [17:25] is the sub-list for method input_type
+	17, // [17:17] is the sub-list for extension type_name
+	17, // [17:17] is the sub-list for extension extendee
+	0,  // [0:17] is the sub-list for field type_name
 }
 
 func init() { file_gopherqueue_v1_schedules_service_proto_init() }
@@ -692,8 +1084,8 @@ func file_gopherqueue_v1_schedules_service_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_gopherqueue_v1_schedules_service_proto_rawDesc), len(file_gopherqueue_v1_schedules_service_proto_rawDesc)),
-			NumEnums:      1,
-			NumMessages:   9,
+			NumEnums:      2,
+			NumMessages:   13,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -19,12 +19,14 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
-	SchedulesService_GetSchedule_FullMethodName    = "/gopherqueue.v1.SchedulesService/GetSchedule"
-	SchedulesService_ListSchedules_FullMethodName  = "/gopherqueue.v1.SchedulesService/ListSchedules"
-	SchedulesService_SetSchedule_FullMethodName    = "/gopherqueue.v1.SchedulesService/SetSchedule"
-	SchedulesService_PauseSchedule_FullMethodName  = "/gopherqueue.v1.SchedulesService/PauseSchedule"
-	SchedulesService_ResumeSchedule_FullMethodName = "/gopherqueue.v1.SchedulesService/ResumeSchedule"
-	SchedulesService_DeleteSchedule_FullMethodName = "/gopherqueue.v1.SchedulesService/DeleteSchedule"
+	SchedulesService_GetSchedule_FullMethodName      = "/gopherqueue.v1.SchedulesService/GetSchedule"
+	SchedulesService_ListSchedules_FullMethodName    = "/gopherqueue.v1.SchedulesService/ListSchedules"
+	SchedulesService_SetSchedule_FullMethodName      = "/gopherqueue.v1.SchedulesService/SetSchedule"
+	SchedulesService_PauseSchedule_FullMethodName    = "/gopherqueue.v1.SchedulesService/PauseSchedule"
+	SchedulesService_ResumeSchedule_FullMethodName   = "/gopherqueue.v1.SchedulesService/ResumeSchedule"
+	SchedulesService_TriggerSchedule_FullMethodName  = "/gopherqueue.v1.SchedulesService/TriggerSchedule"
+	SchedulesService_BackfillSchedule_FullMethodName = "/gopherqueue.v1.SchedulesService/BackfillSchedule"
+	SchedulesService_DeleteSchedule_FullMethodName   = "/gopherqueue.v1.SchedulesService/DeleteSchedule"
 )
 
 // SchedulesServiceClient is the client API for SchedulesService service.
@@ -43,6 +45,10 @@ type SchedulesServiceClient interface {
 	PauseSchedule(ctx context.Context, in *PauseScheduleRequest, opts ...grpc.CallOption) (*Schedule, error)
 	// ResumeSchedule ends a pause; slots that passed are not made up for.
 	ResumeSchedule(ctx context.Context, in *ResumeScheduleRequest, opts ...grpc.CallOption) (*Schedule, error)
+	// TriggerSchedule submits a job of a schedule at once.
+	TriggerSchedule(ctx context.Context, in *TriggerScheduleRequest, opts ...grpc.CallOption) (*TriggerScheduleResponse, error)
+	// BackfillSchedule submits the jobs of past slots that have none.
+	BackfillSchedule(ctx context.Context, in *BackfillScheduleRequest, opts ...grpc.CallOption) (*BackfillScheduleResponse, error)
 	// DeleteSchedule removes a schedule; its jobs stay.
 	DeleteSchedule(ctx context.Context, in *DeleteScheduleRequest, opts ...grpc.CallOption) (*DeleteScheduleResponse, error)
 }
@@ -105,6 +111,26 @@ func (c *schedulesServiceClient) ResumeSchedule(ctx context.Context, in *ResumeS
 	return out, nil
 }
 
+func (c *schedulesServiceClient) TriggerSchedule(ctx context.Context, in *TriggerScheduleRequest, opts ...grpc.CallOption) (*TriggerScheduleResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(TriggerScheduleResponse)
+	err := c.cc.Invoke(ctx, SchedulesService_TriggerSchedule_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *schedulesServiceClient) BackfillSchedule(ctx context.Context, in *BackfillScheduleRequest, opts ...grpc.CallOption) (*BackfillScheduleResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(BackfillScheduleResponse)
+	err := c.cc.Invoke(ctx, SchedulesService_BackfillSchedule_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *schedulesServiceClient) DeleteSchedule(ctx context.Context, in *DeleteScheduleRequest, opts ...grpc.CallOption) (*DeleteScheduleResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(DeleteScheduleResponse)
@@ -131,6 +157,10 @@ type SchedulesServiceServer interface {
 	PauseSchedule(context.Context, *PauseScheduleRequest) (*Schedule, error)
 	// ResumeSchedule ends a pause; slots that passed are not made up for.
 	ResumeSchedule(context.Context, *ResumeScheduleRequest) (*Schedule, error)
+	// TriggerSchedule submits a job of a schedule at once.
+	TriggerSchedule(context.Context, *TriggerScheduleRequest) (*TriggerScheduleResponse, error)
+	// BackfillSchedule submits the jobs of past slots that have none.
+	BackfillSchedule(context.Context, *BackfillScheduleRequest) (*BackfillScheduleResponse, error)
 	// DeleteSchedule removes a schedule; its jobs stay.
 	DeleteSchedule(context.Context, *DeleteScheduleRequest) (*DeleteScheduleResponse, error)
 	mustEmbedUnimplementedSchedulesServiceServer()
@@ -157,6 +187,12 @@ func (UnimplementedSchedulesServiceServer) PauseSchedule(context.Context, *Pause
 }
 func (UnimplementedSchedulesServiceServer) ResumeSchedule(context.Context, *ResumeScheduleRequest) (*Schedule, error) {
 	return nil, status.Error(codes.Unimplemented, "method ResumeSchedule not implemented")
+}
+func (UnimplementedSchedulesServiceServer) TriggerSchedule(context.Context, *TriggerScheduleRequest) (*TriggerScheduleResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method TriggerSchedule not implemented")
+}
+func (UnimplementedSchedulesServiceServer) BackfillSchedule(context.Context, *BackfillScheduleRequest) (*BackfillScheduleResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method BackfillSchedule not implemented")
 }
 func (UnimplementedSchedulesServiceServer) DeleteSchedule(context.Context, *DeleteScheduleRequest) (*DeleteScheduleResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method DeleteSchedule not implemented")
@@ -272,6 +308,42 @@ func _SchedulesService_ResumeSchedule_Handler(srv interface{}, ctx context.Conte
 	return interceptor(ctx, in, info, handler)
 }
 
+func _SchedulesService_TriggerSchedule_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(TriggerScheduleRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(SchedulesServiceServer).TriggerSchedule(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: SchedulesService_TriggerSchedule_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(SchedulesServiceServer).TriggerSchedule(ctx, req.(*TriggerScheduleRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _SchedulesService_BackfillSchedule_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(BackfillScheduleRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(SchedulesServiceServer).BackfillSchedule(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: SchedulesService_BackfillSchedule_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(SchedulesServiceServer).BackfillSchedule(ctx, req.(*BackfillScheduleRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _SchedulesService_DeleteSchedule_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(DeleteScheduleRequest)
 	if err := dec(in); err != nil {
@@ -316,6 +388,14 @@ var SchedulesService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "ResumeSchedule",
 			Handler:    _SchedulesService_ResumeSchedule_Handler,
+		},
+		{
+			MethodName: "TriggerSchedule",
+			Handler:    _SchedulesService_TriggerSchedule_Handler,
+		},
+		{
+			MethodName: "BackfillSchedule",
+			Handler:    _SchedulesService_BackfillSchedule_Handler,
 		},
 		{
 			MethodName: "DeleteSchedule",

@@ -33,6 +33,14 @@ func (h *HTTP) scheduleRoutes() []httpx.Route {
 			Method: http.MethodPost, Path: "/v1/schedules/{name}/resume", ID: "resume-schedule", Tag: "schedules", Optional: true,
 			Summary: "Resume a schedule", Description: "Slots that passed meanwhile are not made up for.",
 		}, h.resumeSchedule),
+		httpx.Handle(httpx.Route{
+			Method: http.MethodPost, Path: "/v1/schedules/{name}/trigger", ID: "trigger-schedule", Tag: "schedules", Optional: true,
+			Summary: "Submit a job of a schedule now", Description: "Its slot is the current second. The next slot of the schedule stays.",
+		}, h.triggerSchedule),
+		httpx.Handle(httpx.Route{
+			Method: http.MethodPost, Path: "/v1/schedules/{name}/backfill", ID: "backfill-schedule", Tag: "schedules",
+			Summary: "Submit the jobs of past slots that have none", Description: "If the queue cannot hold the jobs of the whole range, none is submitted.",
+		}, h.backfillSchedule),
 	}
 }
 
@@ -77,6 +85,22 @@ func (h *HTTP) pauseSchedule(ctx context.Context, in *scheduleInput, _ *emptyBod
 
 func (h *HTTP) resumeSchedule(ctx context.Context, in *scheduleInput, _ *emptyBody) (*httpx.Answer[wire.Schedule], error) {
 	return scheduled(h.engine.ResumeSchedule(ctx, in.Name))
+}
+
+func (h *HTTP) triggerSchedule(ctx context.Context, in *scheduleInput, _ *emptyBody) (*httpx.Answer[wire.Firing], error) {
+	f, err := h.engine.TriggerSchedule(ctx, in.Name)
+	if err != nil {
+		return nil, wire.ScheduleFaults(err)
+	}
+	return httpx.OK(wire.FiringOf(&f)), nil
+}
+
+func (h *HTTP) backfillSchedule(ctx context.Context, in *scheduleInput, body *wire.Backfill) (*httpx.Answer[wire.BackfillReport], error) {
+	r, err := h.engine.BackfillSchedule(ctx, body.Domain(in.Name))
+	if err != nil {
+		return nil, wire.ScheduleFaults(err)
+	}
+	return httpx.OK(wire.BackfillReportOf(&r)), nil
 }
 
 type schedulesServer struct {
@@ -128,4 +152,24 @@ func (s *schedulesServer) DeleteSchedule(ctx context.Context, r *pb.DeleteSchedu
 		return nil, err
 	}
 	return &pb.DeleteScheduleResponse{}, nil
+}
+
+func (s *schedulesServer) TriggerSchedule(ctx context.Context, r *pb.TriggerScheduleRequest) (*pb.TriggerScheduleResponse, error) {
+	f, err := s.engine.TriggerSchedule(ctx, r.GetName())
+	if err != nil {
+		return nil, err
+	}
+	return wire.ProtoFiring(&f), nil
+}
+
+func (s *schedulesServer) BackfillSchedule(ctx context.Context, r *pb.BackfillScheduleRequest) (*pb.BackfillScheduleResponse, error) {
+	b, err := wire.BackfillFromProto(r)
+	if err != nil {
+		return nil, fmt.Errorf("backfill schedule %.80q: %w", r.GetName(), err)
+	}
+	report, err := s.engine.BackfillSchedule(ctx, b)
+	if err != nil {
+		return nil, err
+	}
+	return wire.ProtoBackfillReport(&report), nil
 }
