@@ -435,3 +435,62 @@ func TestDependencies(t *testing.T) {
 		}
 	}
 }
+
+// A schedule in virtual time: slots in the payload, an overlap rule, a trigger, a backfill and
+// an end.
+func TestSchedules(t *testing.T) {
+	q := gqtest.New(t)
+	daily := gq.NewKind[map[string]string, gq.None]("daily")
+	var days []string
+	w := newWorker(q)
+	worker.Handle(w, daily, func(_ context.Context, job *worker.Job[map[string]string]) error {
+		if job.Args["day"] != job.Slot().Format(time.DateOnly) {
+			t.Errorf("the payload says %v, the slot is %v", job.Args, job.Slot())
+		}
+		days = append(days, job.Args["day"])
+		return nil
+	})
+	q.AddWorker(w)
+	spec, err := daily.Spec(map[string]string{"day": "{{slot_date}}"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	began := q.Now().UTC()
+	day := func(n int) string { return began.AddDate(0, 0, n).Format(time.DateOnly) }
+	s, err := q.PutSchedule(t.Context(), gq.Schedule{
+		Name: "s", Cron: "0 12 * * *", Overlap: gq.OverlapSkip, Start: began.Truncate(24 * time.Hour), End: began.AddDate(0, 0, 3), Template: spec,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	first := int(s.Next.Sub(began.Truncate(24*time.Hour)) / (24 * time.Hour))
+	q.Advance(48 * time.Hour)
+	if want := []string{day(first), day(first + 1)}; !slices.Equal(days, want) {
+		t.Errorf("after two days: %v, want %v", days, want)
+	}
+	if _, err := q.PauseSchedule(t.Context(), "s"); err != nil {
+		t.Fatal(err)
+	}
+	q.Advance(5 * 24 * time.Hour)
+	f, err := q.TriggerSchedule(t.Context(), "s")
+	if err != nil || !f.Slot.Equal(q.Now().Truncate(time.Second)) {
+		t.Fatalf("triggered %+v at %v: %v", f, q.Now(), err)
+	}
+	q.RunUntilIdle()
+	if last := days[len(days)-1]; len(days) != 3 || last != day(7) {
+		t.Errorf("after the trigger: %v", days)
+	}
+	// The slots until the end that did not fire, and one before the first.
+	r, err := q.BackfillSchedule(t.Context(), gq.Backfill{Schedule: "s", From: s.Next.AddDate(0, 0, -1), To: q.Now()})
+	if err != nil || r.Slots-r.Missing != 2 || r.Submitted != r.Missing || r.Submitted < 1 {
+		t.Errorf("backfill: %+v, %v", r, err)
+	}
+	q.RunUntilIdle()
+	if len(days) != 3+r.Submitted || days[3] != day(first-1) {
+		t.Errorf("after the backfill: %v", days)
+	}
+	q.Advance(10 * 24 * time.Hour)
+	if len(days) != 3+r.Submitted {
+		t.Errorf("after its end: %v", days)
+	}
+}

@@ -41,7 +41,8 @@ plus the signal number, which is a permanent failure; exec avoids the child, as 
 --exec 'exec ./thumbnail.sh'.
 
 The environment contains GQ_JOB_ID, GQ_JOB_TYPE, GQ_QUEUE, GQ_ATTEMPT,
-GQ_CORRELATION_ID, GQ_CONTENT_TYPE and GQ_LEASE_VERSION. The lease version grows
+GQ_CORRELATION_ID, GQ_CONTENT_TYPE and GQ_LEASE_VERSION, and GQ_SLOT, the time
+of the slot, if a schedule submitted the job. The lease version grows
 with every attempt, so that other systems can refuse writes with a smaller one.
 
 When the job is cancelled, times out or loses its lease, the program and its

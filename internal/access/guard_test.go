@@ -100,6 +100,21 @@ var calls = map[string]call{
 		_, err := g.CancelWhere(ctx, gq.Query{Queue: at.queue, Statuses: []gq.Status{gq.StatusDelayed}}, "")
 		return err
 	}},
+	"CountWhere": {needs: Read, do: func(ctx context.Context, g *Guard, at *target) error {
+		_, err := g.CountWhere(ctx, gq.Query{Queue: at.queue})
+		return err
+	}},
+	"ReplayWhere": {needs: Submit, do: func(ctx context.Context, g *Guard, at *target) error {
+		_, err := g.ReplayWhere(ctx, gq.Query{Queue: at.queue, Statuses: []gq.Status{gq.StatusFailed}})
+		return err
+	}},
+	"Reschedule": {needs: Submit, do: func(ctx context.Context, g *Guard, at *target) error {
+		_, err := g.Reschedule(ctx, at.job.Spec.ID, time.Time{})
+		return err
+	}},
+	"DeleteQueue": {needs: Admin, do: func(ctx context.Context, g *Guard, at *target) error {
+		return g.DeleteQueue(ctx, at.queue)
+	}},
 	"Edit": {needs: Submit, do: func(ctx context.Context, g *Guard, at *target) error {
 		_, err := g.Edit(ctx, at.job.Spec.ID, gq.JobEdit{Queue: at.queue})
 		return err
@@ -325,6 +340,14 @@ var calls = map[string]call{
 	}},
 	"ResumeSchedule": {needs: Admin, do: func(ctx context.Context, g *Guard, at *target) error {
 		_, err := g.ResumeSchedule(ctx, at.queue)
+		return err
+	}},
+	"TriggerSchedule": {needs: Submit, do: func(ctx context.Context, g *Guard, at *target) error {
+		_, err := g.TriggerSchedule(ctx, at.queue)
+		return err
+	}},
+	"BackfillSchedule": {needs: Submit, do: func(ctx context.Context, g *Guard, at *target) error {
+		_, err := g.BackfillSchedule(ctx, gq.Backfill{Schedule: at.queue, From: time.Unix(0, 0), To: time.Unix(3600, 0)})
 		return err
 	}},
 	"DeleteSchedule": {needs: Admin, do: func(ctx context.Context, g *Guard, at *target) error {

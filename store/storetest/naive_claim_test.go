@@ -190,7 +190,7 @@ func (n *naive) grant(j *naiveJob, c store.Claim, now time.Time) gq.Job {
 	for i := range 8 {
 		unique[i] = byte(n.data.tokens >> (8 * i))
 	}
-	g := machine.Grant{Lease: machine.NewLeaseID(unique), Worker: c.Worker, Start: !c.Hold, TTL: c.TTL, CostUnits: j.spec.CostUnits}
+	g := machine.Grant{Lease: machine.NewLeaseID(unique), Worker: c.Worker, Start: !c.Hold, TTL: c.TTL, DefaultTTL: c.DefaultTTL, CostUnits: j.spec.CostUnits}
 	switch {
 	case n.bug == reusesLease && j.state.Lease != nil:
 		g.Lease = j.state.Lease.ID

@@ -33,6 +33,11 @@ func (n *naive) insert(g store.Group, now time.Time) (answer store.Inserted) {
 		n.insert(store.One(g.Jobs[0]), now)
 		return store.Inserted{Err: err}
 	}
+	for i := range g.Jobs {
+		if faults := store.CheckKeyTime(&g.Jobs[i], n.cfg.Retention, ""); len(faults) > 0 {
+			return store.Inserted{Err: &gq.InvalidError{Faults: faults}}
+		}
+	}
 	// The owner of each member's key: an earlier job, or an earlier member.
 	owner := make([]gq.JobID, len(g.Jobs))
 	placed := make([]store.Placed, len(g.Jobs))

@@ -50,7 +50,7 @@ var queueCases = []Case{
 	{
 		Name:   "Queues/Delete",
 		Clause: "a deleted queue has no configuration and is listed only while it has jobs; one with live jobs is ErrQueueInUse, one that is not listed ErrNotFound",
-		Needs:  []string{"Insert", "Claim", "Update", "Get", "PutQueue", "PutPool", "DeleteQueue", "Queues", "Counts", "Collect", "Close"},
+		Needs:  []string{"Insert", "Claim", "Update", "Get", "List", "PutQueue", "PutPool", "DeleteQueue", "Queues", "Counts", "Collect", "Close"},
 		run:    queueDelete,
 	},
 	{

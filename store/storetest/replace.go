@@ -14,7 +14,7 @@ var replaceCases = []Case{
 	{
 		Name:   "Replace/Key",
 		Clause: "a submission that replaces cancels the waiting job that has its key and takes its place and its key, in one commit, and each names the other",
-		Needs:  []string{"Insert", "Get", "History", "Events", "Counts", "Claim", "Close"},
+		Needs:  []string{"Insert", "Get", "List", "Events", "Counts", "Claim", "Update", "Close"},
 		run:    replaceKey,
 	},
 	{
@@ -26,7 +26,7 @@ var replaceCases = []Case{
 	{
 		Name:   "Replace/Named",
 		Clause: "a job that names another one in its spec replaces it if that one waits, whether or not it has a key",
-		Needs:  []string{"Insert", "Get", "History", "Counts", "Claim", "Update", "Close"},
+		Needs:  []string{"Insert", "Get", "Claim", "Close"},
 		run:    replaceNamed,
 	},
 	{
@@ -68,13 +68,13 @@ var replaceCases = []Case{
 	{
 		Name:   "Replace/Spawned",
 		Clause: "a child of a job can replace a waiting job, in the commit of the update",
-		Needs:  []string{"Insert", "Get", "History", "Claim", "Update", "Counts", "Close"},
+		Needs:  []string{"Insert", "Get", "List", "Claim", "Update", "Counts", "Close"},
 		run:    replaceSpawned,
 	},
 	{
 		Name:   "Replace/Race",
 		Clause: "two that replace one waiting job while a third claims it: it runs and has no successor, or it is cancelled and has exactly one, and of all jobs exactly one is left to run",
-		Needs:  []string{"Insert", "Get", "Claim", "Counts", "Close"},
+		Needs:  []string{"Insert", "Get", "Claim", "Update", "Counts", "Close"},
 		run:    replaceRace,
 	},
 }

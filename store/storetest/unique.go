@@ -26,7 +26,7 @@ var uniqueCases = []Case{
 	{
 		Name:   "Unique/Done",
 		Clause: "a job that is unique until done holds its key until it completes or is cancelled; after a failure only its replay takes the key",
-		Needs:  []string{"Insert", "Claim", "Update", "Close"},
+		Needs:  []string{"Insert", "Get", "Claim", "Update", "Close"},
 		run:    uniqueDone,
 	},
 	{
@@ -44,7 +44,7 @@ var uniqueCases = []Case{
 	{
 		Name:   "Unique/Rules",
 		Clause: "the rule of the job that has the key says for how long, and that of the submission what happens",
-		Needs:  []string{"Insert", "Claim", "Update", "Close"},
+		Needs:  []string{"Insert", "Get", "Claim", "Update", "Close"},
 		run:    uniqueRules,
 	},
 	{
@@ -56,7 +56,7 @@ var uniqueCases = []Case{
 	{
 		Name:   "Unique/Debounce",
 		Clause: "a submission that debounces moves the waiting job to now plus its delay, never forward, and is answered with that job",
-		Needs:  []string{"Insert", "Get", "History", "Claim", "Update", "Due", "Close"},
+		Needs:  []string{"Insert", "Get", "History", "Claim", "Due", "Close"},
 		run:    uniqueDebounce,
 	},
 	{
@@ -68,7 +68,7 @@ var uniqueCases = []Case{
 	{
 		Name:   "Unique/InCall",
 		Clause: "submissions of one call that collide are decided one after the other",
-		Needs:  []string{"Insert", "Get", "History", "Counts", "Claim", "Close"},
+		Needs:  []string{"Insert", "Get", "List", "Counts", "Claim", "Close"},
 		run:    uniqueInCall,
 	},
 	{
