@@ -63,7 +63,9 @@ func (t *step) unsignalled(now time.Time) {
 func (t *step) gated(now time.Time) bool {
 	switch t.Gate {
 	case gq.GateSignal:
-		t.ScheduledAt = now
+		if t.ScheduledAt.IsZero() { // another AFTER_ANY dependency does not postpone the deadline
+			t.ScheduledAt = now
+		}
 	case gq.GateSignalled:
 		t.Progress = 1
 		t.move(gq.StatusCompleted, now)

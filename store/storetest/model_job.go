@@ -101,7 +101,9 @@ func (j *modelJob) proceed(now time.Time) {
 	switch {
 	case open > 0 || anyOpen:
 	case j.s.Gate == gq.GateSignal:
-		j.s.ScheduledAt = now
+		if j.s.ScheduledAt.IsZero() {
+			j.s.ScheduledAt = now
+		}
 	case j.s.Gate == gq.GateSignalled:
 		j.s.Progress = 1
 		j.become(gq.StatusCompleted, nil, now)

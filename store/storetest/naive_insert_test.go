@@ -273,8 +273,11 @@ func (n *naive) payload(p gq.Payload) []byte {
 func (n *naive) room(specs []gq.Spec) error {
 	added := make(map[string]int)
 	for _, s := range specs {
-		if added[s.Queue]++; !s.Replaces.IsZero() {
-			added[n.data.jobs[s.Replaces].spec.Queue]--
+		added[s.Queue]++
+	}
+	for _, s := range specs {
+		if old := n.data.jobs[s.Replaces]; old != nil && added[old.spec.Queue] > 0 {
+			added[old.spec.Queue]--
 		}
 	}
 	for queue, more := range added {
