@@ -11,7 +11,7 @@ const (
 
 	Unlimited time.Duration = -1 // removes a limit of the queue's policy
 
-	MaxNameBytes        = 256       // queue, pool, type, worker, requester, tier, capability names; limit and fair keys
+	MaxNameBytes        = 256       // queue, pool, type, worker, requester, tier, capability names; limit, fair and order keys
 	MaxKeyRunes         = 256       // idempotency key, in characters
 	MaxPayloadBytes     = 16 << 20  // largest Limits.PayloadBytes
 	MaxDependencies     = 1000      // dependencies of one job; a job of a workflow can have MaxGroupJobs

@@ -67,6 +67,11 @@ func depend[T JobID | Ref](kind DependencyKind, jobs []T) Option {
 // LimitKey sets the key, such as a customer, to which the queue's limit per key applies.
 func LimitKey(key string) Option { return func(s *Spec) { s.LimitKey = key } }
 
+// OrderKey sets the key, such as an account, whose jobs run strictly one after another in the order
+// of submission: the next one waits until this one has ended, however it ends and through all
+// its retries. Jobs of different queues do not wait for each other.
+func OrderKey(key string) Option { return func(s *Spec) { s.OrderKey = key } }
+
 // FairKey sets the key, such as a tenant, by which a fair queue takes turns.
 func FairKey(key string) Option { return func(s *Spec) { s.FairKey = key } }
 

@@ -50,6 +50,7 @@ type Spec struct {
 	CostUnits int64    // pool capacity that a lease of this job occupies
 	Requires  []string // capabilities that a worker must offer
 	LimitKey  string   // jobs of a queue with the same key share Queue.KeyLimit; empty is not limited
+	OrderKey  string   // jobs of a queue with the same key run one after another, in the order of submission; see [OrderKey]
 	FairKey   string   // key, such as a tenant, by which a fair queue takes turns; jobs without one share a turn
 	Requester string
 	Tier      string

@@ -22,6 +22,8 @@ type State struct {
 	AnyOpen   bool     // no AFTER_ANY dependency has ended yet
 	Gate      Gate     // what it waits for besides; GateFailure is over once a dependency has failed
 
+	OrderedAfter JobID // the job with the same order key that it was put behind; zero if none was live
+
 	Attempt int // executions started; never decremented
 	Bound   int // executions allowed: the policy's, plus one for each that ended without a fault
 	Faults  int // failures that count against the policy

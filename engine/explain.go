@@ -115,6 +115,13 @@ func (x *inquiry) dependencies(ctx context.Context) error {
 			refs, kinds = append(refs, store.Ref{Job: d.Job}), append(kinds, d.Kind)
 		}
 	}
+	ahead, err := x.ahead(ctx)
+	if err != nil {
+		return err
+	}
+	if ahead != nil {
+		refs, kinds = append(refs, store.Ref{Job: ahead.Job}), append(kinds, 0)
+	}
 	found, err := x.engine.store.Get(ctx, refs, 0)
 	if err != nil {
 		return err
@@ -137,6 +144,9 @@ func (x *inquiry) dependencies(ctx context.Context) error {
 	switch {
 	case open == 0:
 		r.Summary = "its last dependency has just ended; the next sweep releases it"
+	case open == 1 && ahead != nil:
+		r.Summary = fmt.Sprintf("waits for job %s, which has the same order key and is %s", ahead.Job, ahead.Status)
+		r.Remedy = fmt.Sprintf("find out why that job has not ended: gq job explain %s", ahead.Job)
 	case open == 1:
 		d := r.Jobs[0]
 		r.Summary = fmt.Sprintf("waits for job %s (%s), which is %s", d.Job, d.Kind, d.Status)

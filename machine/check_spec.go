@@ -24,6 +24,7 @@ func CheckSpec(s *gq.Spec, l gq.Limits) error {
 	checkName("tier", s.Tier, false, &f)
 	checkName("limit_key", s.LimitKey, false, &f)
 	checkName("fair_key", s.FairKey, false, &f)
+	checkOrder(s, &f)
 	checkName("content_type", s.Payload.ContentType, true, &f)
 	checkPayload(s.Payload, l, &f)
 	checkPolicy(&s.Policy, "policy", &f)

@@ -27,6 +27,7 @@ func TestPropagate(t *testing.T) {
 		{gq.DependencyChain, []machine.Effect{count, fail, dead, cancel}},
 		{gq.DependencyAfterAny, []machine.Effect{release, release, release, release}},
 		{gq.DependencyFanIn, []machine.Effect{count, count, count, count}},
+		{machine.DependencyOrder, []machine.Effect{count, count, count, count}},
 		{gq.DependencyFanOut, []machine.Effect{none, none, none, none}},
 		{0, []machine.Effect{none, none, none, none}},
 		{99, []machine.Effect{none, none, none, none}},
@@ -42,7 +43,7 @@ func TestPropagate(t *testing.T) {
 	for kind := range gq.DependencyKind(10) {
 		for status := range gq.Status(20) {
 			affected := machine.Propagate(kind, status) != none
-			if want := kind.Waits() && status.Terminal(); affected != want {
+			if want := machine.Waits(kind) && status.Terminal(); affected != want {
 				t.Errorf("%v on %v: %v", kind, status, machine.Propagate(kind, status))
 			}
 		}

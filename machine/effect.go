@@ -30,13 +30,13 @@ func (e Effect) String() string {
 // Propagate returns the effect on a dependent when its dependency is in a status. Dependencies
 // that do not wait, statuses that are not terminal and unknown values have no effect.
 func Propagate(k gq.DependencyKind, ended gq.Status) Effect {
-	if !k.Waits() || !ended.Terminal() {
+	if !Waits(k) || !ended.Terminal() {
 		return EffectNone
 	}
 	switch {
 	case k == gq.DependencyAfterAny:
 		return EffectRelease
-	case k == gq.DependencyFanIn || ended == gq.StatusCompleted:
+	case k == gq.DependencyFanIn || k == DependencyOrder || ended == gq.StatusCompleted:
 		return EffectCount
 	case ended == gq.StatusFailed:
 		return EffectFail

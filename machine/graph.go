@@ -42,7 +42,7 @@ const maxGraphFaults = 1000
 //
 // A job can name another one twice if one of the two dependencies is FAN_OUT, because a job can
 // wait for the job that spawned it. FAN_OUT counts for cycles, depth and priority like any other
-// dependency.
+// dependency. [DependencyOrder] counts only for cycles.
 //
 // The work is linear in jobs and dependencies. CheckGraph calls existing once per id.
 func CheckGraph(nodes []Node, existing func(gq.JobID) (Ancestor, bool)) (GraphInfo, error) {
@@ -151,16 +151,19 @@ func (g *graph) lookup(id gq.JobID) *member {
 // resolve checks the dependencies of one job and records those within the group.
 func (g *graph) resolve(i int) {
 	n := g.nodes[i]
-	most := gq.MaxDependencies
+	most, count := gq.MaxDependencies, len(n.Dependencies)
 	if n.Workflow {
 		most = gq.MaxGroupJobs
 	}
-	if len(n.Dependencies) > most {
-		g.fault(i, "depends_on", "%d dependencies are more than %d", len(n.Dependencies), most)
+	if count > 0 && n.Dependencies[count-1].Kind == DependencyOrder {
+		count-- // stores add it
+	}
+	if count > most {
+		g.fault(i, "depends_on", "%d dependencies are more than %d", count, most)
 	}
 	for at, d := range n.Dependencies {
 		field := func(name string) string { return "depends_on[" + strconv.Itoa(at) + "]." + name }
-		if !d.Kind.Valid() {
+		if !d.Kind.Valid() && d.Kind != DependencyOrder {
 			g.fault(i, field("kind"), "must be one of AFTER, AFTER_ANY, CHAIN, FAN_OUT, FAN_IN")
 		}
 		if d.Job.IsZero() {
@@ -173,8 +176,11 @@ func (g *graph) resolve(i int) {
 		}
 		m := g.lookup(d.Job)
 		seen := &m.waits
-		if d.Kind == gq.DependencyFanOut {
+		switch d.Kind {
+		case gq.DependencyFanOut:
 			seen = &m.spawned
+		case DependencyOrder:
+			seen = new(int) // beside any other dependency on that job
 		}
 		switch {
 		case *seen == i+1:
@@ -228,7 +234,7 @@ func (g *graph) sort() {
 				for _, v := range path[start:] {
 					ring = append(ring, v.node)
 				}
-				g.fault(next, "depends_on", "is a cycle: %s", g.ring(ring))
+				g.fault(next, "depends_on", "is a cycle: %s%s", g.ring(ring), g.orderIn(ring))
 			}
 		}
 	}
@@ -249,6 +255,17 @@ func (g *graph) ring(nodes []int) string {
 	return b.String()
 }
 
+// orderIn explains a cycle that an order key is part of.
+func (g *graph) orderIn(ring []int) string {
+	for k, i := range ring {
+		deps := g.nodes[i].Dependencies
+		if n := len(deps); n > 0 && deps[n-1].Kind == DependencyOrder && deps[n-1].Job == g.nodes[ring[(k+1)%len(ring)]].ID {
+			return fmt.Sprintf("; jobs[%d] waits because an earlier job has the same order_key: list jobs after those that they depend on", i)
+		}
+	}
+	return ""
+}
+
 // measure computes the depth and priority of a job after its dependencies. In a cycle one
 // dependency has none yet, so the depth is a lower bound.
 func (g *graph) measure(i int) {
@@ -260,7 +277,7 @@ func (g *graph) measure(i int) {
 	for _, d := range g.nodes[i].Dependencies {
 		m := g.known[d.Job]
 		switch {
-		case m == nil || !m.found || m.index == i:
+		case m == nil || !m.found || m.index == i || d.Kind == DependencyOrder:
 		case m.index >= 0:
 			inside = max(inside, g.info.Depth[m.index])
 			priority = priority.Inherit(g.info.Priority[m.index])

@@ -21,6 +21,7 @@ type Submission struct {
 	AnyOpen   bool // also waits for one of its AFTER_ANY dependencies
 	Gate      gq.Gate
 	RunAt     time.Time
+	After     gq.JobID   // the job with the same order key that it waits for, also in Waits
 	Events    []gq.Event // the job's events are appended here; may be nil
 }
 
@@ -29,7 +30,7 @@ type Submission struct {
 func Submit(b Submission, now time.Time) (gq.State, []gq.Event) {
 	s := gq.State{
 		ID: b.ID, Sequence: b.Sequence, Turn: b.Turn, Policy: b.Policy,
-		Own: b.Own, Inherited: b.Inherited, Depth: b.Depth, Waits: b.Waits, AnyOpen: b.AnyOpen, Gate: b.Gate,
+		Own: b.Own, Inherited: b.Inherited, Depth: b.Depth, Waits: b.Waits, AnyOpen: b.AnyOpen, Gate: b.Gate, OrderedAfter: b.After,
 		Bound: b.Policy.MaxAttempts, CreatedAt: now, RunAt: b.RunAt,
 	}
 	t := step{State: s, events: slices.Grow(b.Events, 2)}

@@ -486,13 +486,15 @@ type EndedDependency struct {
 // DependencyEnded updates a waiting job after one of its dependencies has ended. It does not
 // change a job that no longer waits.
 func DependencyEnded(s gq.State, dep EndedDependency, now time.Time) (gq.State, []gq.Event, error) {
-	if s.Status != gq.StatusPending || !dep.Kind.Waits() {
+	if s.Status != gq.StatusPending || !Waits(dep.Kind) {
 		return s, nil, nil
 	}
 	t := begin(s)
-	t.Inherited = dep.Priority.Inherit(t.Inherited)
-	if t.Gate == gq.GateFailure && dep.Status != gq.StatusCompleted {
-		t.Gate = 0
+	if dep.Kind != DependencyOrder {
+		t.Inherited = dep.Priority.Inherit(t.Inherited)
+		if t.Gate == gq.GateFailure && dep.Status != gq.StatusCompleted {
+			t.Gate = 0
+		}
 	}
 	end := func(to gq.Status) {
 		t.Reason = "dependency"

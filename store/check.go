@@ -77,6 +77,14 @@ func CheckSpawn(specs []gq.Spec, l gq.Limits) error {
 			faults[i].Field = "spawn" + strings.TrimPrefix(f.Field, "jobs")
 		}
 	}
+	for i := range specs {
+		if specs[i].OrderKey != "" {
+			faults = append(faults, gq.Fault{
+				Field:   fmt.Sprintf("spawn[%d].order_key", i),
+				Problem: "a job that another one spawns cannot have an order key; submit it by itself",
+			})
+		}
+	}
 	if len(faults) > 0 {
 		return &gq.InvalidError{Faults: faults}
 	}

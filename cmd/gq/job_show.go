@@ -67,6 +67,8 @@ func (s screen) job(j *gq.Job) {
 		[2]string{"key", clean(j.Spec.Key.Name)},
 		[2]string{"unique", uniqueText(&j.Spec.Unique)},
 		[2]string{"replay of", idText(j.Spec.ReplayOf)},
+		[2]string{"order key", j.Spec.OrderKey},
+		[2]string{"ordered after", idText(st.OrderedAfter)},
 		[2]string{"replaces", idText(j.Spec.Replaces)},
 		[2]string{"replaced by", idText(st.ReplacedBy)},
 		[2]string{"payload", preview(j.Spec.Payload.Data, j.Spec.Payload.ContentType)},

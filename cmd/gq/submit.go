@@ -35,6 +35,7 @@ type specFlags struct {
 	cost                 int64
 	requires             []string
 	limitKey, fairKey    string
+	orderKey             string
 	preset               string
 	maxAttempts          int
 	timeout, ttl         time.Duration
@@ -61,6 +62,7 @@ func (f *specFlags) add(flags *pflag.FlagSet, single bool) {
 	flags.StringSliceVar(&f.requires, "requires", nil, "capabilities that a worker must offer")
 	flags.StringVar(&f.limitKey, "limit-key", "", "jobs with the same key share the queue's key limit")
 	flags.StringVar(&f.fairKey, "fair-key", "", "key that takes turns in a fair queue, such as a tenant")
+	flags.StringVar(&f.orderKey, "order-key", "", "jobs with the same key run one after another, in the order of submission")
 	flags.StringVar(&f.preset, "preset", "", "policy preset (default the queue's policy)")
 	flags.IntVar(&f.maxAttempts, "max-attempts", 0, "executions, the first included (default the queue's)")
 	flags.DurationVar(&f.timeout, "execution-timeout", 0, "limit of one execution (default the queue's)")
@@ -75,7 +77,7 @@ func (f *specFlags) spec(p process, typ string) (s gq.Spec, err error) {
 	}
 	s = gq.Spec{
 		Type: typ, Queue: f.queue, Key: gq.IdempotencyKey{Name: f.key}, Delay: f.delay,
-		CostUnits: f.cost, Requires: f.requires, LimitKey: f.limitKey, FairKey: f.fairKey,
+		CostUnits: f.cost, Requires: f.requires, LimitKey: f.limitKey, FairKey: f.fairKey, OrderKey: f.orderKey,
 		Metadata: gq.Metadata{CorrelationID: f.correlation, CallbackURL: f.callback},
 	}
 	if s.Payload, err = f.read(p.stdin); err != nil {

@@ -59,6 +59,8 @@ type Job struct {
 	Requires         []string          `json:"requires,omitempty"`
 	LimitKey         string            `json:"limit_key,omitzero"`
 	FairKey          string            `json:"fair_key,omitzero"`
+	OrderKey         string            `json:"order_key,omitzero"`
+	OrderedAfter     gq.JobID          `json:"ordered_after,omitzero" doc:"The job with the same order key that it was put behind."`
 	Requester        string            `json:"requester,omitzero"`
 	Tier             string            `json:"tier,omitzero"`
 	MaxFee           int64             `json:"max_fee,omitzero"`
@@ -141,6 +143,7 @@ func JobOf(j *gq.Job) Job {
 	out.CostUnits, out.Requires, out.LimitKey, out.FairKey = s.CostUnits, s.Requires, s.LimitKey, s.FairKey
 	out.Requester, out.Tier, out.MaxFee = s.Requester, s.Tier, s.MaxFee
 	out.Attributes, out.ReplayOf = s.Attributes, s.ReplayOf
+	out.OrderKey = s.OrderKey
 	out.Unique, out.Replaces = uniqueOf(&s.Unique), s.Replaces
 	out.Workflow, out.Ref, out.Gate, out.Inputs = s.Workflow, s.Ref, s.Gate, inputsOf(j.Inputs)
 
@@ -163,7 +166,7 @@ func StateOf(s *gq.State) Job {
 		CreatedAt: utc(s.CreatedAt), UpdatedAt: utc(s.UpdatedAt), RunAt: utc(s.RunAt), ScheduledAt: utc(s.ScheduledAt),
 		FirstStartedAt: utc(s.FirstStartedAt), StartedAt: utc(s.StartedAt), CompletedAt: utc(s.CompletedAt),
 		LeaseVersion: uint64(s.Version),
-		Progress:     s.Progress, Note: s.Note, Reason: s.Reason, ReplacedBy: s.ReplacedBy,
+		Progress:     s.Progress, Note: s.Note, Reason: s.Reason, ReplacedBy: s.ReplacedBy, OrderedAfter: s.OrderedAfter,
 		CancelRequested: s.Cancellation.Requested(),
 		Sequence:        s.Sequence, Faults: s.Faults, Losses: s.Losses, Waits: s.Waits,
 		ResultBytes: s.ResultBytes, CheckpointBytes: s.CheckpointBytes, Checkpoints: s.Checkpoints,

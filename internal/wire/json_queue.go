@@ -243,7 +243,7 @@ func ScheduleOf(s *gq.Schedule) Schedule {
 func specOf(s *gq.Spec) Spec {
 	out := Spec{
 		Type: s.Type, Queue: s.Queue, ContentType: s.Payload.ContentType, Priority: Priority(s.Metadata.Priority),
-		CostUnits: s.CostUnits, Requires: s.Requires, LimitKey: s.LimitKey, FairKey: s.FairKey,
+		CostUnits: s.CostUnits, Requires: s.Requires, LimitKey: s.LimitKey, FairKey: s.FairKey, OrderKey: s.OrderKey,
 		Requester: s.Requester, Tier: s.Tier, MaxFee: s.MaxFee, Attributes: s.Attributes,
 		Tags: s.Metadata.Tags, CorrelationID: s.Metadata.CorrelationID, CallbackURL: s.Metadata.CallbackURL,
 	}

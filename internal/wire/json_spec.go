@@ -33,6 +33,7 @@ type Spec struct {
 	Requires         []string          `json:"requires,omitempty" doc:"Capabilities that a worker must offer."`
 	LimitKey         string            `json:"limit_key,omitzero" doc:"Jobs of a queue with the same one share its key limit."`
 	FairKey          string            `json:"fair_key,omitzero" doc:"Whose turn it takes in a fair queue."`
+	OrderKey         string            `json:"order_key,omitzero" doc:"Jobs of a queue with the same one run one after another, in the order of submission."`
 	Requester        string            `json:"requester,omitzero"`
 	Tier             string            `json:"tier,omitzero"`
 	MaxFee           int64             `json:"max_fee,omitzero"`
@@ -66,7 +67,7 @@ func (s *Spec) Domain(queuePolicy func(queue string) (gq.Policy, error)) (gq.Spe
 		Queue: s.Queue, Type: s.Type,
 		Key:   gq.IdempotencyKey{Name: s.IdempotencyKey, Scope: s.IdempotencyScope},
 		RunAt: utc(s.RunAt), Delay: durationOf(s.Delay),
-		CostUnits: s.CostUnits, Requires: s.Requires, LimitKey: s.LimitKey, FairKey: s.FairKey,
+		CostUnits: s.CostUnits, Requires: s.Requires, LimitKey: s.LimitKey, FairKey: s.FairKey, OrderKey: s.OrderKey,
 		Requester: s.Requester, Tier: s.Tier, MaxFee: s.MaxFee,
 		Attributes: s.Attributes,
 		Metadata: gq.Metadata{

@@ -101,7 +101,7 @@ var drawState = rapid.Custom(func(r *rapid.T) gq.State {
 		ID: drawJobID.Draw(r, "id"), Sequence: rapid.Uint64().Draw(r, "sequence"), Turn: maybeOf(rapid.Uint64()).Draw(r, "turn"), Policy: &p,
 		Status: drawEnum(r, gq.StatusCancelled), Detail: drawEnum(r, gq.DetailAssigned), Own: drawEnum(r, gq.PriorityBulk), Inherited: drawEnum(r, gq.PriorityBulk),
 		AnyOpen: rapid.Bool().Draw(r, "any"), Version: gq.LeaseVersion(maybeOf(rapid.Uint64()).Draw(r, "version")),
-		Progress: rapid.Float64().Draw(r, "progress"), Note: maybeOf(drawText).Draw(r, "note"), Reason: maybeOf(drawText).Draw(r, "reason"), ReplacedBy: maybeOf(drawJobID).Draw(r, "replaced by"),
+		Progress: rapid.Float64().Draw(r, "progress"), Note: maybeOf(drawText).Draw(r, "note"), Reason: maybeOf(drawText).Draw(r, "reason"), ReplacedBy: maybeOf(drawJobID).Draw(r, "replaced by"), OrderedAfter: maybeOf(drawJobID).Draw(r, "ordered after"),
 	}
 	for _, n := range []*int{&s.Depth, &s.Waits, &s.Attempt, &s.Bound, &s.Faults, &s.Losses, &s.ResultBytes, &s.CheckpointBytes, &s.Checkpoints} {
 		*n = maybeOf(drawInt).Draw(r, "number")
@@ -147,7 +147,7 @@ var drawSpec = rapid.Custom(func(r *rapid.T) gq.Spec {
 		Attributes: maybeOf(drawLabels).Draw(r, "attributes"), ReplayOf: maybeOf(drawJobID).Draw(r, "replay of"),
 		Metadata: drawMetadata.Draw(r, "metadata"),
 	}
-	s.Replaces = maybeOf(drawJobID).Draw(r, "replaces")
+	s.Replaces, s.OrderKey = maybeOf(drawJobID).Draw(r, "replaces"), maybeOf(drawText).Draw(r, "order key")
 	if rapid.Bool().Draw(r, "unique") {
 		s.Unique = gq.UniqueRule{
 			While: drawEnum(r, gq.ForPeriod), OnCollision: drawEnum(r, gq.Throttled),

@@ -45,6 +45,7 @@ func fillSpec(out *pb.Spec, metadata *pb.Metadata, s *gq.Spec) *pb.Spec {
 	out.Requires = s.Requires
 	out.LimitKey = s.LimitKey
 	out.FairKey = s.FairKey
+	out.OrderKey = s.OrderKey
 	out.Requester = s.Requester
 	out.Tier = s.Tier
 	out.MaxFee = s.MaxFee
@@ -88,6 +89,7 @@ func (r *protoReader) spec(at string, m *pb.Spec, base gq.Policy) gq.Spec {
 		Requires:   m.GetRequires(),
 		LimitKey:   m.GetLimitKey(),
 		FairKey:    m.GetFairKey(),
+		OrderKey:   m.GetOrderKey(),
 		Requester:  m.GetRequester(),
 		Tier:       m.GetTier(),
 		MaxFee:     m.GetMaxFee(),
@@ -274,6 +276,7 @@ func fillState(out *pb.State, lease *pb.Lease, s *gq.State, beside *gq.Policy) *
 	out.CheckpointBytes = int64(s.CheckpointBytes)
 	out.Checkpoints = int64(s.Checkpoints)
 	out.ReplacedBy = protoID(s.ReplacedBy)
+	out.OrderedAfter = protoID(s.OrderedAfter)
 	if s.Lease != nil {
 		if lease == nil {
 			lease = new(pb.Lease)
@@ -359,6 +362,7 @@ func (r *protoReader) state(at string, m *pb.State) gq.State {
 		CheckpointBytes: r.int(at, "checkpoint_bytes", m.GetCheckpointBytes()),
 		Checkpoints:     r.int(at, "checkpoints", m.GetCheckpoints()),
 		ReplacedBy:      r.id(at, "replaced_by", m.GetReplacedBy()),
+		OrderedAfter:    r.id(at, "ordered_after", m.GetOrderedAfter()),
 	}
 	if l := m.GetLease(); l != nil {
 		s.Lease = r.lease(at+"lease.", l)

@@ -116,7 +116,7 @@ var states = rapid.Custom(func(r *rapid.T) gq.State {
 		Version:  gq.LeaseVersion(maybe(rapid.Uint64()).Draw(r, "version")),
 		Progress: maybe(rapid.Float64Range(0, 1)).Draw(r, "progress"), Note: maybe(texts).Draw(r, "note"), Reason: maybe(texts).Draw(r, "reason"),
 		ResultBytes: maybe(numbers).Draw(r, "result"), CheckpointBytes: maybe(numbers).Draw(r, "checkpoint"), Checkpoints: maybe(numbers).Draw(r, "checkpoints"),
-		ReplacedBy: maybe(jobIDs).Draw(r, "replaced by"),
+		ReplacedBy: maybe(jobIDs).Draw(r, "replaced by"), OrderedAfter: maybe(jobIDs).Draw(r, "ordered after"),
 		Cancellation: gq.Cancellation{
 			RequestedAt: maybe(times).Draw(r, "requested"), DeliveredAt: maybe(times).Draw(r, "delivered"),
 			HonouredAt: maybe(times).Draw(r, "honoured"), Reason: maybe(texts).Draw(r, "cancel reason"),
@@ -165,7 +165,7 @@ var specs = rapid.Custom(func(r *rapid.T) gq.Spec {
 		Attributes: maybe(labels).Draw(r, "attributes"), ReplayOf: maybe(jobIDs).Draw(r, "replay of"), Workflow: gq.WorkflowID(maybe(jobIDs).Draw(r, "workflow")),
 		Ref: maybe(texts).Draw(r, "ref"), Gate: maybe(gates).Draw(r, "gate"), Metadata: metadata.Draw(r, "metadata"),
 	}
-	s.Replaces = maybe(jobIDs).Draw(r, "replaces")
+	s.Replaces, s.OrderKey = maybe(jobIDs).Draw(r, "replaces"), maybe(texts).Draw(r, "order key")
 	if rapid.Bool().Draw(r, "unique") {
 		s.Unique = gq.UniqueRule{
 			While: rapid.SampledFrom(enum.All[gq.While]()).Draw(r, "while"), OnCollision: rapid.SampledFrom(enum.All[gq.OnCollision]()).Draw(r, "on collision"),

@@ -22,6 +22,7 @@ const (
 	hasUnique
 	hasReplaces
 	hasWorkflow
+	hasOrderKey
 	specBits
 )
 
@@ -95,6 +96,9 @@ func AppendSpec(s *gq.Spec, b []byte) ([]byte, error) {
 		e.string(s.Ref)
 		e.byte(byte(s.Gate))
 	}
+	if has&hasOrderKey != 0 {
+		e.string(s.OrderKey)
+	}
 	if has&hasMetadata != 0 {
 		e.metadata(s.Metadata)
 	}
@@ -122,6 +126,7 @@ func specHas(s *gq.Spec) (bits uint64) {
 	set(hasReplayOf, !s.ReplayOf.IsZero())
 	set(hasUnique, !s.Unique.IsZero())
 	set(hasReplaces, !s.Replaces.IsZero())
+	set(hasOrderKey, s.OrderKey != "")
 	set(hasMetadata, len(m.Tags) > 0 || m.CorrelationID != "" || m.CallbackURL != "")
 	return bits
 }
@@ -201,6 +206,9 @@ func Decode(s *gq.Spec, b []byte) error {
 	if has&hasWorkflow != 0 {
 		s.Workflow, s.Ref, s.Gate = gq.WorkflowID(d.id()), d.string(), gq.Gate(d.byte())
 		d.require(s.Gate.Valid(), "unknown gate")
+	}
+	if has&hasOrderKey != 0 {
+		s.OrderKey = d.string()
 	}
 	if has&hasMetadata != 0 {
 		s.Metadata = d.metadata(s.Metadata.Priority)

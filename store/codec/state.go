@@ -30,6 +30,7 @@ const (
 	hasFirstLease // it was leased but never started
 	hasReplacedBy
 	hasGate
+	hasOrderedAfter
 	stateBits
 )
 
@@ -115,6 +116,9 @@ func AppendMovableState(s *gq.State, b []byte) (state []byte, created int, err e
 	if has&hasReplacedBy != 0 {
 		e.id(s.ReplacedBy)
 	}
+	if has&hasOrderedAfter != 0 {
+		e.id(s.OrderedAfter)
+	}
 	if has&hasBlobs != 0 {
 		e.uvarint(uint64(s.ResultBytes))
 		e.uvarint(uint64(s.CheckpointBytes))
@@ -153,6 +157,7 @@ func stateHas(s *gq.State) (bits uint64) {
 	set(hasCancel, s.Cancellation != gq.Cancellation{})
 	set(hasReason, s.Reason != "")
 	set(hasReplacedBy, !s.ReplacedBy.IsZero())
+	set(hasOrderedAfter, !s.OrderedAfter.IsZero())
 	set(hasBlobs, s.ResultBytes != 0 || s.CheckpointBytes != 0 || s.Checkpoints != 0)
 	return bits
 }
@@ -242,6 +247,9 @@ func DecodeState(b []byte, sequence uint64, intern func(gq.Policy) *gq.Policy) (
 	}
 	if has&hasReplacedBy != 0 {
 		s.ReplacedBy = d.id()
+	}
+	if has&hasOrderedAfter != 0 {
+		s.OrderedAfter = d.id()
 	}
 	if has&hasBlobs != 0 {
 		s.ResultBytes = d.int()

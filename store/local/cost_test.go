@@ -36,6 +36,26 @@ func TestUniqueCost(t *testing.T) {
 	}
 }
 
+// A job with an order key costs at most half as much again as a plain one while 100,000 keys are
+// live.
+func TestOrderedCost(t *testing.T) {
+	if !*cost {
+		t.Skip("measures for a minute; needs -cost and an idle machine")
+	}
+	s, err := local.Open(t.TempDir(), local.Options{Config: store.Config{}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close() //nolint:errcheck // a measurement
+	c := storetest.Cost{Store: s, CPU: ownTime, Callers: 64, Batch: 1, Jobs: 20_000, Rounds: 5}
+	plain, ordered := c.Ordered(t, 100_000)
+	ratio := float64(ordered) / float64(plain)
+	t.Logf("plain %v, with an order key %v a job, ratio %.2f", plain, ordered, ratio)
+	if ratio > 1.5 {
+		t.Errorf("a job with an order key costs %.2f times a plain one, want at most 1.5", ratio)
+	}
+}
+
 func ownTime() time.Duration {
 	var u syscall.Rusage
 	if syscall.Getrusage(syscall.RUSAGE_SELF, &u) != nil {

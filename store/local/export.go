@@ -228,11 +228,11 @@ func (x *export) item(items *store.Items, key, value []byte, size *int) error {
 		}
 		items.Leases = append(items.Leases, store.LeaseItem{Lease: gq.LeaseID(key[1:]), Job: binary.BigEndian.Uint64(value)})
 	case prefixEdge:
-		if len(key) != 17 || len(value) != 1 {
+		if len(key) != edgeKeyBytes {
 			return gq.ErrCorrupt
 		}
 		items.Edges = append(items.Edges, store.EdgeItem{
-			Parent: binary.BigEndian.Uint64(key[1:]), Child: binary.BigEndian.Uint64(key[9:]), Kind: gq.DependencyKind(value[0]),
+			Parent: binary.BigEndian.Uint64(key[1:]), Child: binary.BigEndian.Uint64(key[9:]), Kind: gq.DependencyKind(key[17]),
 		})
 	case prefixEnded:
 		if len(key) != 9 || len(value) != 2 {

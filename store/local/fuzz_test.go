@@ -119,7 +119,7 @@ func FuzzDecodeRecord(f *testing.F) {
 	s := fuzzState()
 	keyed := header{lastEvent: 9, bucket: 2, cost: 5, flags: flagKeyed}
 	plain := keyed
-	keyed.setKeys(&gq.Spec{LimitKey: "customer", FairKey: "tenant"})
+	keyed.setKeys(&gq.Spec{LimitKey: "customer", FairKey: "tenant", OrderKey: "account"})
 	seed(f, encodeRecord(nil, plain, &s), encodeRecord(nil, keyed, &s))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		exactLaw(t, b, func(b []byte) (r record, err error) {

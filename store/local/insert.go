@@ -199,7 +199,8 @@ func (tx *txn) checkInsert(g store.Group, placed []store.Placed, b *spawner) (ch
 	if err := store.CheckRunTimes(g, tx.now, func(i int) bool { return placed[i].Existing }); err != nil {
 		return p, err
 	}
-	if p.graph, err = tx.resolveGraph(g, placed, p.same, b); err != nil {
+	after := tx.followTails(g, &p, b)
+	if p.graph, err = tx.resolveGraph(g, placed, p.same, after, b); err != nil {
 		return p, err
 	}
 	if err := tx.checkFollowers(&p); err != nil {
@@ -289,11 +290,14 @@ type groupGraph struct {
 
 var single = groupGraph{order: []int{0}}
 
-func (tx *txn) resolveGraph(g store.Group, placed []store.Placed, same map[gq.JobID]gq.JobID, b *spawner) (groupGraph, error) {
+func (tx *txn) resolveGraph(g store.Group, placed []store.Placed, same map[gq.JobID]gq.JobID, after []gq.JobID, b *spawner) (groupGraph, error) {
 	if len(g.Jobs) == 1 && placed[0].Existing {
 		return groupGraph{}, nil
 	}
 	if len(g.Jobs) == 1 && len(g.Jobs[0].DependsOn) == 0 {
+		if after != nil {
+			return tx.behind(after[0], b)
+		}
 		return single, nil
 	}
 	f := groupGraph{parents: map[gq.JobID]parent{}, deps: make([][]gq.Dependency, len(g.Jobs)), depth: make([]int, len(g.Jobs))}
@@ -308,6 +312,9 @@ func (tx *txn) resolveGraph(g store.Group, placed []store.Placed, same map[gq.Jo
 			continue
 		}
 		f.deps[i] = renamed(g.Jobs[i].DependsOn, same)
+		if after != nil {
+			f.deps[i] = store.Ordered(f.deps[i], after[i])
+		}
 		nodes = append(nodes, machine.Node{ID: g.Jobs[i].ID, Priority: g.Jobs[i].Metadata.Priority, Dependencies: f.deps[i], Workflow: !g.Jobs[i].Workflow.IsZero()})
 		index = append(index, i)
 		for _, d := range f.deps[i] {
@@ -419,9 +426,10 @@ func (tx *txn) add(state *gq.State, spec *gq.Spec, encoded []byte, i int, f grou
 		Depth: 1, RunAt: store.RunAt(spec, notBefore, tx.now), Events: tx.noted[:0], Gate: spec.Gate,
 	}
 	h := header{bucket: bucket.number, cost: spec.CostUnits}
-	if spec.LimitKey != "" || spec.FairKey != "" {
+	if hasKeys(spec) {
 		h.setKeys(spec)
 		bucket.queue.attach(j, h.keys)
+		bucket.queue.lineUp(j, h.keys)
 	}
 	if spec.Key.Name != "" {
 		h.flags |= flagKeyed
@@ -436,6 +444,11 @@ func (tx *txn) add(state *gq.State, spec *gq.Spec, encoded []byte, i int, f grou
 		deps = f.deps[i]
 		submission.Depth = f.depth[i]
 		for _, d := range deps {
+			if d.Kind == machine.DependencyOrder {
+				submission.After = d.Job
+				submission.Waits++
+				continue
+			}
 			p := f.parents[d.Job]
 			submission.Inherited = p.state.Priority().Inherit(submission.Inherited)
 			switch {
@@ -470,13 +483,16 @@ func (tx *txn) add(state *gq.State, spec *gq.Spec, encoded []byte, i int, f grou
 // await records that a job waits for a dependency. If the dependency has already ended,
 // it updates the job immediately.
 func (tx *txn) await(j *job, d gq.Dependency, f groupGraph, s gq.State, events []gq.Event) (gq.State, []gq.Event) {
-	if !d.Kind.Waits() {
+	if !machine.Waits(d.Kind) {
 		return s, events
 	}
 	p := f.parents[d.Job]
 	if p.state.Live() {
 		tx.t.kids[p.seq] = append(tx.t.kids[p.seq], edge{j, d.Kind})
-		tx.set(edgeKey(p.seq, j.seq), []byte{byte(d.Kind)})
+		if d.Kind == machine.DependencyOrder {
+			tx.t.goBehind(j.seq, p.seq)
+		}
+		tx.set(edgeKey(p.seq, j.seq, d.Kind), nil)
 		return s, events
 	}
 	next, more, err := machine.DependencyEnded(s, machine.EndedDependency{Kind: d.Kind, Status: p.state.Status, Priority: p.state.Priority()}, tx.now)

@@ -74,9 +74,11 @@ func idKey(id gq.JobID) []byte { return append([]byte{prefixID}, id[:]...) }
 
 func leaseKey(id gq.LeaseID) []byte { return append([]byte{prefixLease}, id...) }
 
-func edgeKey(parent, child uint64) []byte {
-	return binary.BigEndian.AppendUint64(numberKey(prefixEdge, parent), child)
+func edgeKey(parent, child uint64, kind gq.DependencyKind) []byte {
+	return append(binary.BigEndian.AppendUint64(numberKey(prefixEdge, parent), child), byte(kind))
 }
+
+const edgeKeyBytes = 1 + 8 + 8 + 1
 
 // keyHash identifies a key. It has the size of an id; 128 bits of SHA-256 do not collide.
 func keyHash(k *gq.IdempotencyKey) gq.JobID {

@@ -18,6 +18,7 @@ import (
 //	byte     flags
 //	string   limit key, if the flags say so
 //	string   fair key, if the flags say so
+//	string   order key, if the flags say so
 //	         gq.State
 //
 // A string is its length, a uvarint, and its bytes.
@@ -28,6 +29,7 @@ const (
 	flagCheckpoint             // has a checkpoint
 	flagLimitKey               // has a limit key
 	flagFairKey                // has a fair key
+	flagOrderKey               // has an order key
 )
 
 type header struct {
@@ -38,16 +40,22 @@ type header struct {
 	keys      *jobKeys // nil if it has none
 }
 
-// jobKeys are the keys by which a job is limited and takes its turn.
-type jobKeys struct{ limit, fair string }
+// jobKeys are the keys by which a job is limited, takes its turn and follows others.
+type jobKeys struct{ limit, fair, order string }
+
+// hasKeys reports whether a job needs jobKeys.
+func hasKeys(s *gq.Spec) bool { return s.LimitKey != "" || s.FairKey != "" || s.OrderKey != "" }
 
 func (h *header) setKeys(s *gq.Spec) {
-	h.keys = &jobKeys{limit: s.LimitKey, fair: s.FairKey}
+	h.keys = &jobKeys{limit: s.LimitKey, fair: s.FairKey, order: s.OrderKey}
 	if s.LimitKey != "" {
 		h.flags |= flagLimitKey
 	}
 	if s.FairKey != "" {
 		h.flags |= flagFairKey
+	}
+	if s.OrderKey != "" {
+		h.flags |= flagOrderKey
 	}
 }
 
@@ -68,6 +76,9 @@ func encodeRecord(b []byte, h header, s *gq.State) []byte {
 	}
 	if h.flags&flagFairKey != 0 {
 		b = append(binary.AppendUvarint(b, uint64(len(h.keys.fair))), h.keys.fair...)
+	}
+	if h.flags&flagOrderKey != 0 {
+		b = append(binary.AppendUvarint(b, uint64(len(h.keys.order))), h.keys.order...)
 	}
 	b, _ = codec.AppendState(s, b) // never fails
 	return b
@@ -97,14 +108,14 @@ func decodeHeader(b []byte) (h header, rest []byte, err error) {
 	}
 	h = header{lastEvent: fields[0], bucket: uint32(fields[1]), cost: int64(fields[2]), flags: b[0]}
 	b = b[1:]
-	if h.flags&(flagLimitKey|flagFairKey) == 0 {
+	if h.flags&(flagLimitKey|flagFairKey|flagOrderKey) == 0 {
 		return h, b, nil
 	}
 	h.keys = &jobKeys{}
 	for _, k := range []struct {
 		flag byte
 		key  *string
-	}{{flagLimitKey, &h.keys.limit}, {flagFairKey, &h.keys.fair}} {
+	}{{flagLimitKey, &h.keys.limit}, {flagFairKey, &h.keys.fair}, {flagOrderKey, &h.keys.order}} {
 		if h.flags&k.flag == 0 {
 			continue
 		}

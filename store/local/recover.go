@@ -153,6 +153,7 @@ func (t *table) adopt(j *job, h header, state *gq.State, record []byte) {
 	}
 	q := j.bucket.queue
 	q.attach(j, h.keys)
+	q.lineUp(j, h.keys)
 	if q.turns != nil {
 		q.turns.note(state.Priority(), h.fairKey(), state.Turn)
 	}
@@ -169,8 +170,8 @@ func (s *Store) recoverEdges() error {
 			return true
 		})
 	}
-	return s.each(prefixEdge, func(key, value []byte) error {
-		if len(key) != 17 || len(value) != 1 {
+	return s.each(prefixEdge, func(key, _ []byte) error {
+		if len(key) != edgeKeyBytes {
 			return gq.ErrCorrupt
 		}
 		parent, child := binary.BigEndian.Uint64(key[1:]), binary.BigEndian.Uint64(key[9:])
@@ -178,7 +179,11 @@ func (s *Store) recoverEdges() error {
 		if j == nil {
 			j = &job{seq: child} // it has ended: the edge only waits to be removed
 		}
-		s.table.kids[parent] = append(s.table.kids[parent], edge{j, gq.DependencyKind(value[0])})
+		kind := gq.DependencyKind(key[17])
+		s.table.kids[parent] = append(s.table.kids[parent], edge{j, kind})
+		if kind == machine.DependencyOrder && waiting[child] != nil {
+			s.table.goBehind(child, parent)
+		}
 		return nil
 	})
 }

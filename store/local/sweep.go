@@ -116,7 +116,7 @@ func (tx *txn) tell(limit int) (told int) {
 			kids[0] = edge{}
 			kids = kids[1:]
 			told++
-			tx.remove(edgeKey(end.seq, e.child.seq))
+			tx.remove(edgeKey(end.seq, e.child.seq, e.kind))
 			if t.live(e.child.id) != e.child {
 				continue // it has ended meanwhile
 			}

@@ -30,6 +30,7 @@ type table struct {
 	promoted []timer // claimable since that instant, but not yet recorded
 
 	kids     map[uint64][]edge // waiting dependents of live or ended parents, by parent
+	ahead    map[uint64]uint64 // by job that waits because of its order key: the job that it waits for
 	ended    []ending          // parents whose dependents have yet to be updated
 	policies map[gq.Policy]*gq.Policy
 	presets  []gq.Policy // shared, by preset number
@@ -143,6 +144,7 @@ type queue struct {
 	config  settings
 	pool    *pool                // nil is none
 	keys    map[string]*limitKey // of live jobs, if there is a KeyLimit
+	tails   map[string]*job      // of live jobs: the last one of each order key
 	due     time.Time            // when the next claim is due under the rate
 	turns   *turns               // nil unless the queue is fair
 	classes []*class

@@ -260,6 +260,7 @@ func (tx *txn) finish(j *job, s *gq.State) {
 
 	tx.s.specs.drop(j.seq)
 	q.detach(j)
+	tx.stepOut(j)
 	r := tx.here()
 	r.finished = append(r.finished, j)
 	tx.touch(q)

@@ -162,6 +162,11 @@ func (tx *txn) takePlace(g *store.Group, p *checkedGroup, member int, id gq.JobI
 			return err
 		}
 	}
+	if j != nil {
+		if err := tx.replaceable(j); err != nil {
+			return err
+		}
+	}
 	next, events, err := machine.Replace(state, g.Jobs[member].ID, tx.now)
 	if err != nil {
 		return err
@@ -212,8 +217,8 @@ func (tx *txn) follow(from, to uint64) {
 		return
 	}
 	for _, e := range kids {
-		tx.remove(edgeKey(from, e.child.seq))
-		tx.set(edgeKey(to, e.child.seq), []byte{byte(e.kind)})
+		tx.remove(edgeKey(from, e.child.seq, e.kind))
+		tx.set(edgeKey(to, e.child.seq, e.kind), nil)
 	}
 	tx.t.kids[to] = kids
 	delete(tx.t.kids, from)

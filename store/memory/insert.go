@@ -31,7 +31,8 @@ func (s *Store) Insert(ctx context.Context, groups []store.Group) ([]store.Inser
 type arrival struct {
 	spec      gq.Spec
 	notBefore time.Time
-	replaces  *job // nil if it replaces none
+	replaces  *job     // nil if it replaces none
+	after     gq.JobID // the job with the same order key that it waits for
 }
 
 // change is a job that a group changes: one that is replaced or postponed.
@@ -106,6 +107,7 @@ func (s *Store) insert(g store.Group, now time.Time) ([]store.Placed, error) {
 			}
 		}
 	}
+	s.line(fresh)
 	jobs, err := s.create(fresh, changes, now)
 	if err != nil {
 		return nil, err
@@ -127,6 +129,9 @@ func (s *Store) takePlace(g *store.Group, by, id gq.JobID, changes map[*job]chan
 		return nil, fmt.Errorf("replace job %s: %w", id, gq.ErrNotFound)
 	}
 	if err := g.Authorized(old.spec.Queue); err != nil {
+		return nil, err
+	}
+	if err := machine.CheckReplaced(&old.spec); err != nil {
 		return nil, err
 	}
 	if _, twice := changes[old]; twice {
@@ -163,7 +168,10 @@ func (s *Store) create(fresh []arrival, changes map[*job]change, now time.Time) 
 		s.sequence++
 		b := machine.Submission{
 			ID: j.spec.ID, Sequence: s.sequence, Policy: &j.spec.Policy, Own: j.spec.Metadata.Priority,
-			Depth: graph.Depth[i], RunAt: store.RunAt(&j.spec, fresh[i].notBefore, now), Gate: j.spec.Gate,
+			Depth: graph.Depth[i], RunAt: store.RunAt(&j.spec, fresh[i].notBefore, now), Gate: j.spec.Gate, After: fresh[i].after,
+		}
+		if !b.After.IsZero() {
+			b.Waits++
 		}
 		for _, d := range j.spec.DependsOn {
 			if k, ok := member[d.Job]; ok {
@@ -188,12 +196,16 @@ func (s *Store) create(fresh []arrival, changes map[*job]change, now time.Time) 
 		s.submitted.add(j)
 		s.list(j)
 		s.record(j, gq.State{}, events, now)
+		if key := store.OrderKeyOf(&j.spec); key.Name != "" {
+			s.tails[key] = j
+			j.ahead = s.jobs[fresh[i].after]
+		}
 		if key := store.KeyOf(&j.spec); key.Name != "" {
 			s.keys[key] = keyUse{j, j.spec.Key.Fingerprint, j.spec.Unique.While, machine.KeyUntil(&j.spec, b.RunAt, now)}
 		}
 	}
-	for _, j := range jobs {
-		for _, d := range j.spec.DependsOn {
+	for i, j := range jobs {
+		for _, d := range fresh[i].dependencies() {
 			s.depend(j, d)
 		}
 	}
@@ -206,7 +218,7 @@ func (s *Store) check(fresh []arrival, now time.Time) (graph machine.GraphInfo, 
 	nodes := make([]machine.Node, len(fresh))
 	for i := range fresh {
 		specs[i] = fresh[i].spec
-		nodes[i] = machine.Node{ID: specs[i].ID, Priority: specs[i].Metadata.Priority, Dependencies: specs[i].DependsOn, Workflow: !specs[i].Workflow.IsZero()}
+		nodes[i] = machine.Node{ID: specs[i].ID, Priority: specs[i].Metadata.Priority, Dependencies: fresh[i].dependencies(), Workflow: !specs[i].Workflow.IsZero()}
 		if s.jobs[specs[i].ID] != nil {
 			return graph, fmt.Errorf("job %s: %w", specs[i].ID, gq.ErrDuplicateID)
 		}

@@ -40,6 +40,7 @@ type Store struct {
 	counts     map[string]*gq.Count
 	leases     map[gq.LeaseID]*job
 	keys       map[gq.IdempotencyKey]keyUse // by key without its fingerprint
+	tails      map[gq.IdempotencyKey]*job   // last submitted job by [store.OrderKeyOf]
 	dependents []dependent                  // not told yet that a dependency has ended
 	sequence   uint64                       // of the newest job
 	granted    uint64                       // leases so far
@@ -73,6 +74,7 @@ type job struct {
 	events     []gq.Event
 	leases     []gq.LeaseID
 	dependents []dependent // that wait for it
+	ahead      *job        // of its order key, while it waits for that one
 }
 
 // dependent is a job that waits for another one.
@@ -133,7 +135,7 @@ func Open(c store.Config) (*Store, error) {
 		jobs: make(map[gq.JobID]*job), submitted: ordered[*job]{compare: bySequence},
 		waiting: make(map[string]*ordered[candidate]), held: make(map[*job]bool),
 		timers: ordered[timer]{compare: timer.compare}, ended: ordered[timer]{compare: timer.compare},
-		counts: make(map[string]*gq.Count), leases: make(map[gq.LeaseID]*job), keys: make(map[gq.IdempotencyKey]keyUse),
+		counts: make(map[string]*gq.Count), leases: make(map[gq.LeaseID]*job), keys: make(map[gq.IdempotencyKey]keyUse), tails: make(map[gq.IdempotencyKey]*job),
 		queues: make(map[string]gq.Queue), deleted: make(map[string]bool), pools: make(map[string]gq.Pool), rates: make(map[string]time.Time),
 		served: make(map[turnKey]uint64), newest: make(map[turnKey]uint64), docs: make(map[docKey]store.Doc),
 		listeners: make(map[*listener]bool),

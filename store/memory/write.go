@@ -101,6 +101,7 @@ func (s *Store) record(j *job, before gq.State, events []gq.Event, now time.Time
 		j.leases = append(j.leases, l.ID)
 	}
 	if !j.state.Live() {
+		s.stepOut(j)
 		for _, d := range j.dependents {
 			s.tell(d, j)
 		}

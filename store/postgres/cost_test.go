@@ -42,6 +42,26 @@ func TestUniqueCost(t *testing.T) {
 	}
 }
 
+// A job with an order key costs at most half as much again as a plain one while 100,000 keys are
+// live.
+func TestOrderedCost(t *testing.T) {
+	if !*cost {
+		t.Skip("measures for a minute; needs -cost and an idle machine")
+	}
+	s, err := postgres.Open(t.Context(), pgtest.Database(t), store.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close() //nolint:errcheck // a measurement
+	c := storetest.Cost{Store: s, CPU: allTime, Callers: 64, Batch: 100, Jobs: 30_000, Rounds: 5}
+	plain, ordered := c.Ordered(t, 100_000)
+	ratio := float64(ordered) / float64(plain)
+	t.Logf("plain %v, with an order key %v a job, ratio %.2f", plain, ordered, ratio)
+	if ratio > 1.5 {
+		t.Errorf("a job with an order key costs %.2f times a plain one, want at most 1.5", ratio)
+	}
+}
+
 // allTime is the CPU time of this process and of its descendants that run PostgreSQL.
 func allTime() (total time.Duration) {
 	var u syscall.Rusage

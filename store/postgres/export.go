@@ -399,7 +399,7 @@ func (x *export) next(ctx context.Context, after int64, limit int) ([]int64, err
 
 // keys returns when the idempotency keys of jobs expire, by job.
 func (x *export) keys(ctx context.Context, seqs []int64) (map[int64]int64, error) {
-	rows, err := x.tx.Query(ctx, "SELECT seq, expires FROM gq.idempotency WHERE seq = ANY ($1)", seqs)
+	rows, err := x.tx.Query(ctx, `SELECT seq, expires FROM gq.idempotency WHERE seq = ANY ($1) AND get_byte(scope, 0) <> 0`, seqs) // the rest are order keys
 	if err != nil {
 		return nil, err
 	}
@@ -430,24 +430,23 @@ func (x *export) leases(ctx context.Context, after string, limit int, items *sto
 }
 
 func (x *export) edges(ctx context.Context, after string, limit int, items *store.Items) (string, error) {
-	first, second, _ := strings.Cut(after, " ")
-	parent, err := number(first)
-	if err != nil {
-		return "", err
-	}
-	child, err := number(second)
-	if err != nil {
-		return "", err
+	var last [3]int64 // parent, child and kind
+	for i, field := range strings.Fields(after) {
+		var err error
+		if last[i%3], err = number(field); err != nil {
+			return "", err
+		}
 	}
 	rows, err := x.tx.Query(ctx, `
 		SELECT parent, child, kind
 		FROM gq.edge
-		WHERE (parent, child) > ($1, $2)
-		ORDER BY parent, child
-		LIMIT $3`, parent, child, limit)
+		WHERE (parent, child, kind) > ($1, $2, $3)
+		ORDER BY parent, child, kind
+		LIMIT $4`, last[0], last[1], last[2], limit)
 	if err != nil {
 		return "", err
 	}
+	var parent, child int64
 	var kind int16
 	_, err = pgx.ForEachRow(rows, []any{&parent, &child, &kind}, func() error {
 		items.Edges = append(items.Edges, store.EdgeItem{Parent: uint64(parent), Child: uint64(child), Kind: gq.DependencyKind(kind)})
@@ -456,7 +455,7 @@ func (x *export) edges(ctx context.Context, after string, limit int, items *stor
 	if err != nil || len(items.Edges) < limit {
 		return "", err
 	}
-	return fmt.Sprintf("%d %d", parent, child), nil
+	return fmt.Sprintf("%d %d %d", parent, child, kind), nil
 }
 
 func (x *export) ended(ctx context.Context, after string, limit int, items *store.Items) (string, error) {

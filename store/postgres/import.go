@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/machine"
 	"github.com/gopherqueue/gq/store"
 )
 
@@ -323,7 +324,10 @@ func (tx *txn) importJobs(ctx context.Context, items []store.JobItem, isReported
 			parts.add(seq, partCheckpoint, item.Checkpoint)
 		}
 		if !item.KeyUntil.IsZero() {
-			keys.add(seq, state.ID, spec, item.KeyUntil)
+			keys.add(store.KeyOf(spec), holder{state.ID, seq, spec.Key.Fingerprint, item.KeyUntil, spec.Unique.While})
+		}
+		if spec.OrderKey != "" && state.Live() {
+			keys.add(store.OrderKeyOf(spec), holder{job: state.ID, seq: seq, expires: machine.Forever})
 		}
 		if state.Live() && state.Turn > 0 {
 			k := turnKey{spec.Queue, state.Priority(), spec.FairKey}

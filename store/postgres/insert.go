@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/machine"
 	"github.com/gopherqueue/gq/store"
 )
 
@@ -173,6 +174,9 @@ func (tx *txn) prepare(ctx context.Context, groups []store.Group, change []int64
 		if spec.Key.Name != "" {
 			keys = append(keys, gq.IdempotencyKey{Scope: spec.Key.Scope, Name: spec.Key.Name})
 		}
+		if spec.OrderKey != "" {
+			keys = append(keys, store.OrderKeyOf(spec))
+		}
 		for _, d := range spec.DependsOn {
 			ids = append(ids, d.Job)
 		}
@@ -214,6 +218,11 @@ func (tx *txn) prepare(ctx context.Context, groups []store.Group, change []int64
 	if err != nil {
 		return nil, nil, err
 	}
+	if slices.ContainsFunc(jobs, func(s *gq.Spec) bool { return s.OrderKey != "" }) {
+		if rows, err = tx.lockTails(ctx, p.keys, rows, strength); err != nil {
+			return nil, nil, err
+		}
+	}
 	var starting []*row
 	if len(change) > 0 {
 		starting = rows
@@ -245,10 +254,10 @@ func (tx *txn) prepare(ctx context.Context, groups []store.Group, change []int64
 	return p, rows, err
 }
 
-// refers reports whether a job has a key, has dependencies or replaces another one, which other
+// refers reports whether a job has a key or an order key, has dependencies or replaces another one, which other
 // transactions may use or change.
 func refers(spec *gq.Spec) bool {
-	return spec.Key.Name != "" || len(spec.DependsOn) > 0 || !spec.Replaces.IsZero()
+	return spec.Key.Name != "" || spec.OrderKey != "" || len(spec.DependsOn) > 0 || !spec.Replaces.IsZero()
 }
 
 // keptIDs returns the ids of new jobs that the caller chose.
@@ -447,11 +456,14 @@ func (tx *txn) add(ctx context.Context, p *plan) error {
 			ids, numbers = append(ids, b.row.state.ID), append(numbers, seq)
 		}
 		if b.spec.Key.Name != "" {
+			kept := &newKeys
 			if p.recorded[store.KeyOf(b.spec)] {
-				keys.add(seq, b.row.state.ID, b.spec, b.until)
-			} else {
-				newKeys.add(seq, b.row.state.ID, b.spec, b.until)
+				kept = &keys
 			}
+			kept.add(store.KeyOf(b.spec), holder{b.row.state.ID, seq, b.spec.Key.Fingerprint, b.until, b.spec.Unique.While})
+		}
+		if b.spec.OrderKey != "" {
+			keys.add(store.OrderKeyOf(b.spec), holder{job: b.row.state.ID, seq: seq, expires: machine.Forever})
 		}
 		for _, d := range b.awaits {
 			parents, children, kinds = append(parents, parent(d.Job)), append(children, seq), append(kinds, int16(d.Kind))

@@ -231,6 +231,11 @@ func (p *plan) submit(spec *gq.Spec, m member, depth int) {
 		b.Events = p.events[n : n : n+eventsOfInsert]
 	}
 	for _, d := range m.deps {
+		if d.Kind == machine.DependencyOrder {
+			b.After = d.Job
+			b.Waits++
+			continue
+		}
 		b.Inherited = p.stateOf(d.Job).Priority().Inherit(b.Inherited)
 		switch {
 		case !d.Kind.Waits():
@@ -254,7 +259,7 @@ func (p *plan) submit(spec *gq.Spec, m member, depth int) {
 	for _, d := range m.deps {
 		parent := p.stateOf(d.Job)
 		if parent.Live() {
-			if d.Kind.Waits() {
+			if machine.Waits(d.Kind) {
 				made.awaits = append(made.awaits, d)
 			}
 			continue

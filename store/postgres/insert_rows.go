@@ -2,7 +2,6 @@ package postgres
 
 import (
 	"strings"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -20,11 +19,10 @@ type keyArrays struct {
 
 // add gives a key to a job. A key can occur twice in one call, if a job loses it at once: the
 // last job gets it.
-func (a *keyArrays) add(seq int64, id gq.JobID, spec *gq.Spec, until time.Time) {
+func (a *keyArrays) add(name gq.IdempotencyKey, h holder) {
 	if a.latest == nil {
 		a.latest = make(map[gq.IdempotencyKey]int)
 	}
-	name := gq.IdempotencyKey{Scope: spec.Key.Scope, Name: spec.Key.Name}
 	i, again := a.latest[name]
 	if !again {
 		i = len(a.names)
@@ -33,8 +31,8 @@ func (a *keyArrays) add(seq int64, id gq.JobID, spec *gq.Spec, until time.Time) 
 		a.held, a.holders, a.expiry = append(a.held, [16]byte{}), append(a.holders, 0), append(a.expiry, 0)
 		a.rules = append(a.rules, 0)
 	}
-	a.scopes[i], a.names[i], a.prints[i] = []byte(name.Scope), []byte(name.Name), int64(spec.Key.Fingerprint)
-	a.held[i], a.holders[i], a.expiry[i], a.rules[i] = id, seq, nanoseconds(until), int16(spec.Unique.While)
+	a.scopes[i], a.names[i], a.prints[i] = []byte(name.Scope), []byte(name.Name), int64(h.fingerprint)
+	a.held[i], a.holders[i], a.expiry[i], a.rules[i] = h.job, h.seq, nanoseconds(h.expires), int16(h.while)
 }
 
 // write queues the keys. It overwrites keys that are free.

@@ -158,7 +158,8 @@ CREATE TABLE gq.lease (
 CREATE INDEX lease_seq ON gq.lease (seq);
 
 -- Keys of idempotent and unique jobs. Names are bytes: a client's key may contain bytes that
--- text cannot hold.
+-- text cannot hold. A scope that begins with a zero byte has a queue's order keys, each with the
+-- job that was submitted last.
 CREATE TABLE gq.idempotency (
     scope       bytea  NOT NULL,
     name        bytea  NOT NULL,
@@ -253,7 +254,7 @@ CREATE TABLE gq.edge (
     parent bigint   NOT NULL,
     child  bigint   NOT NULL,
     kind   smallint NOT NULL,
-    PRIMARY KEY (parent, child)
+    PRIMARY KEY (parent, child, kind)
 );
 
 CREATE INDEX edge_child ON gq.edge (child);

@@ -213,9 +213,9 @@ func (tx *txn) release(ctx context.Context, limit int, patient bool) (told int, 
 	for _, r := range rows {
 		known[int64(r.state.Sequence)] = r
 	}
-	parents := make([]int64, len(waiting))
+	parents, kinds := make([]int64, len(waiting)), make([]int16, len(waiting))
 	for i, w := range waiting {
-		parents[i] = w.parent
+		parents[i], kinds[i] = w.parent, int16(w.end.Kind)
 		r, ok := known[w.child]
 		if !ok {
 			continue
@@ -231,8 +231,8 @@ func (tx *txn) release(ctx context.Context, limit int, patient bool) (told int, 
 	}
 	tx.more.Queue(`
 		DELETE FROM gq.edge AS e
-		USING unnest($1::bigint[], $2::bigint[]) AS n (parent, child)
-		WHERE e.parent = n.parent AND e.child = n.child`, parents, children)
+		USING unnest($1::bigint[], $2::bigint[], $3::smallint[]) AS n (parent, child, kind)
+		WHERE e.parent = n.parent AND e.child = n.child AND e.kind = n.kind`, parents, children, kinds)
 	tx.more.Queue(`
 		DELETE FROM gq.ended AS e
 		WHERE e.parent = ANY ($1) AND NOT EXISTS (SELECT FROM gq.edge WHERE parent = e.parent)`, parents)

@@ -454,6 +454,7 @@ func (tx *txn) record(r *row, next gq.State, events []gq.Event) {
 		}
 	}
 	if old.Live() && !next.Live() {
+		tx.stepOut(old)
 		tx.ended = append(tx.ended, ending{int64(next.Sequence), int16(next.Status), int16(next.Priority())})
 	}
 	tx.countJob(r.queue, old, -1)

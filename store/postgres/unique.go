@@ -98,7 +98,7 @@ func (p *plan) identify(g *store.Group) (members []member, keys map[gq.Idempoten
 			members[i].deps = append(members[i].deps, d)
 		}
 	}
-	return members, keys, staged, nil
+	return members, p.followTails(g, members, keys), staged, nil
 }
 
 // takePlace decides about a member that replaces a job. It may replace the member's spec by one
@@ -112,6 +112,9 @@ func (p *plan) takePlace(g *store.Group, member int, id gq.JobID, staged []stagi
 		return staging{}, store.ReplacedTwice(id)
 	}
 	if err := g.Authorized(p.queueOf(id)); err != nil {
+		return staging{}, err
+	}
+	if err := p.replaceable(id); err != nil {
 		return staging{}, err
 	}
 	if g.Jobs[member].Replaces != id {

@@ -34,20 +34,36 @@ func (c Cost) Unique(t testing.TB, keys int) (plain, unique time.Duration) {
 		s.Key = gq.IdempotencyKey{Scope: "cost", Name: fmt.Sprint(run, "-", name), Fingerprint: 1}
 		s.Unique = gq.UniqueRule{While: gq.WhileLive, OnCollision: gq.Refuse}
 	}
+	return c.compare(t, keys, rule)
+}
+
+// Ordered is Unique for jobs with an order key, each with a key of its own.
+func (c Cost) Ordered(t testing.TB, keys int) (plain, ordered time.Duration) {
+	t.Helper()
+	name, run := 0, rand.Text()
+	return c.compare(t, keys, func(s *gq.Spec) {
+		name++
+		s.OrderKey = fmt.Sprint(run, "-", name)
+	})
+}
+
+// compare measures plain jobs and those that a rule changes.
+func (c Cost) compare(t testing.TB, keys int, rule func(*gq.Spec)) (plain, special time.Duration) {
+	t.Helper()
 	for left := keys; left > 0; left -= 500 {
 		groups := costJobs("others", min(left, 500), rule)
 		if err := insertAll(t.Context(), c.Store, groups); err != nil {
 			t.Fatal(err)
 		}
 	}
-	var plains, uniques []time.Duration
+	var plains, specials []time.Duration
 	for range c.Rounds {
 		plains = append(plains, c.cycle(t, func(*gq.Spec) {}))
-		uniques = append(uniques, c.cycle(t, rule))
+		specials = append(specials, c.cycle(t, rule))
 	}
 	slices.Sort(plains)
-	slices.Sort(uniques)
-	return plains[len(plains)/2], uniques[len(uniques)/2]
+	slices.Sort(specials)
+	return plains[len(plains)/2], specials[len(specials)/2]
 }
 
 // cycle returns the CPU time of a job from submission to completion.

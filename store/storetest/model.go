@@ -93,6 +93,7 @@ type model struct {
 	leases   map[gq.LeaseID]*modelJob // of existing jobs
 	issued   map[gq.LeaseID]bool
 	keys     map[[2]string]*modelJob // by scope and name: the current or last owner
+	tails    map[[2]string]*modelJob // by queue and order key: the last job
 	queues   map[string]gq.Queue
 	sequence uint64                  // the largest so far
 	docs     map[[2]string]store.Doc // by kind and name
@@ -124,7 +125,7 @@ func tell(t testing.TB, r *rapid.T, b Backend, tally *tally) {
 		}},
 		now: start, times: []time.Time{start},
 		jobs: make(map[gq.JobID]*modelJob), leases: make(map[gq.LeaseID]*modelJob), issued: make(map[gq.LeaseID]bool),
-		keys: make(map[[2]string]*modelJob), queues: make(map[string]gq.Queue), seen: make(map[gq.JobID][]gq.Event),
+		keys: make(map[[2]string]*modelJob), tails: make(map[[2]string]*modelJob), queues: make(map[string]gq.Queue), seen: make(map[gq.JobID][]gq.Event),
 		settling: make(map[gq.JobID]verb), docs: make(map[[2]string]store.Doc),
 		pools: make(map[string]int64), owed: make(map[string]time.Time), turns: make(map[levelOf]uint64),
 		newest: make(map[keyAt]uint64), rearranged: make(map[string]bool),
@@ -318,7 +319,7 @@ var interesting = []string{
 	"stale refused", "settlement repeated", "illegal refused", "cancel requested", "renewed",
 	"key taken, same", "key taken, different", "key free again", "duplicate id", "invalid", "cycle", "queue full",
 	"unique key free again", "unique, existing", "unique, refused", "unique, replaced", "unique, debounced", "unique, throttled", "unique, throttled and waiting",
-	"dependent of a replaced job",
+	"dependent of a replaced job", "order key, behind another",
 	"rescheduled SCHEDULED", "rescheduled DELAYED", "dependent scheduled", "dependent FAILED", "dependent DEAD_LETTER", "dependent CANCELLED", "two generations",
 	"collected", "reopen", "clock set back", "pages", "swept", "claim beside a limit", "claim at a rate", "claim told to come back", "turn", "rearranged", "document written", "document deleted", "document conflict",
 }

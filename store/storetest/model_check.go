@@ -84,7 +84,7 @@ func (m *model) reachable(j *modelJob) []*modelJob {
 		if e.told {
 			continue
 		}
-		for _, parent := range m.ends(e.parent) {
+		for _, parent := range m.ends(e.ahead()) {
 			for _, t := range m.times {
 				if t.Before(parent.s.CompletedAt) || t.Before(j.s.CreatedAt) {
 					continue

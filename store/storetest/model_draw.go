@@ -120,6 +120,7 @@ func (m *model) spec(r *rapid.T, members []gq.JobID, earlier int) gq.Spec {
 	}
 	if s.Gate == 0 { // jobs of a workflow have no keys
 		drawUnique(r, &s)
+		drawOrder(r, &s)
 	}
 	return s
 }

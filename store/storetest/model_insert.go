@@ -275,6 +275,7 @@ func (m *model) make(g store.Group, p *plan, answer store.Inserted) {
 	}
 	m.settleUnique(g, p)
 	m.numbered(made)
+	m.lineUp(made)
 	for _, j := range made {
 		for _, d := range j.spec.DependsOn {
 			to := d.Job

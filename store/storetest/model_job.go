@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/machine"
 )
 
 // The reference model: the behaviour of a job, implemented a second time from the
@@ -135,6 +136,10 @@ func (j *modelJob) waits() (open int, anyOpen bool) {
 func (j *modelJob) tell(edge int, parent *modelJob, now time.Time) {
 	e := &j.edges[edge]
 	e.told = true
+	if e.kind == machine.DependencyOrder {
+		j.proceed(now)
+		return
+	}
 	j.s.Inherited = urgent(j.s.Inherited, parent.priority())
 	end := parent.s.Status
 	if j.s.Gate == gq.GateFailure && end != gq.StatusCompleted {

@@ -39,11 +39,11 @@ func (m *model) settle() {
 	m.reconcile()
 	for _, j := range m.jobs {
 		for i, e := range j.edges {
-			if j.s.Status != gq.StatusPending || e.told || !e.parent.terminal() {
+			if j.s.Status != gq.StatusPending || e.told || !e.ahead().terminal() {
 				continue
 			}
 			next := j.clone()
-			next.tell(i, e.parent, m.now)
+			next.tell(i, e.ahead(), m.now)
 			if !sameState(next.state(), j.state()) {
 				m.Fatalf("Release told everybody, but job %s does not know that job %s is %s", j.spec.ID, e.parent.spec.ID, e.parent.s.Status)
 			}

@@ -146,9 +146,10 @@ func (n *naive) create(specs []gq.Spec, extra map[gq.JobID]naiveExtra, changed m
 	if err := store.CheckRunTimes(store.Group{Jobs: specs}, now, func(int) bool { return n.bug == promisesTooLate }); err != nil {
 		return nil, err
 	}
+	after := n.line(specs)
 	nodes := make([]machine.Node, len(specs))
 	for i, s := range specs {
-		nodes[i] = machine.Node{ID: s.ID, Priority: s.Metadata.Priority, Dependencies: s.DependsOn, Workflow: !s.Workflow.IsZero()}
+		nodes[i] = machine.Node{ID: s.ID, Priority: s.Metadata.Priority, Dependencies: store.Ordered(s.DependsOn, after[i]), Workflow: !s.Workflow.IsZero()}
 	}
 	info, err := machine.CheckGraph(nodes, func(id gq.JobID) (machine.Ancestor, bool) {
 		j, ok := n.data.jobs[id]
@@ -192,7 +193,10 @@ func (n *naive) create(specs []gq.Spec, extra map[gq.JobID]naiveExtra, changed m
 	for i, s := range specs {
 		n.data.sequence++
 		b := machine.Submission{
-			ID: s.ID, Sequence: n.data.sequence, Policy: &s.Policy, Own: s.Metadata.Priority, Depth: info.Depth[i], RunAt: store.RunAt(&s, extra[s.ID].notBefore, now), Gate: s.Gate,
+			ID: s.ID, Sequence: n.data.sequence, Policy: &s.Policy, Own: s.Metadata.Priority, Depth: info.Depth[i], RunAt: store.RunAt(&s, extra[s.ID].notBefore, now), Gate: s.Gate, After: after[i],
+		}
+		if !b.After.IsZero() {
+			b.Waits++
 		}
 		for _, d := range s.DependsOn {
 			if k, inside := index[d.Job]; inside {
@@ -227,7 +231,7 @@ func (n *naive) create(specs []gq.Spec, extra map[gq.JobID]naiveExtra, changed m
 		}
 	}
 	for i, s := range specs {
-		for _, d := range s.DependsOn {
+		for _, d := range store.Ordered(s.DependsOn, after[i]) {
 			n.depend(s.ID, d)
 		}
 		states[i] = jobs[i].state

@@ -241,6 +241,7 @@ func (n *naive) write(j *naiveJob, next gq.State, events []gq.Event, now time.Ti
 		n.data.leases[next.Lease.ID] = next.ID
 	}
 	if before.Live() && !next.Live() {
+		n.stepOut(j)
 		for _, w := range j.waiting {
 			w.ended.Status, w.ended.Priority = next.Status, next.Priority()
 			n.data.telling = append(n.data.telling, w)

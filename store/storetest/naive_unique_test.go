@@ -51,6 +51,9 @@ func (n *naive) displace(g *store.Group, id, by gq.JobID, changed map[gq.JobID]n
 	if err := g.Authorized(old.spec.Queue); err != nil && n.bug != asksNobody {
 		return naiveChange{}, err
 	}
+	if err := machine.CheckReplaced(&old.spec); err != nil {
+		return naiveChange{}, err
+	}
 	if _, twice := changed[id]; twice {
 		return naiveChange{}, store.ReplacedTwice(id)
 	}

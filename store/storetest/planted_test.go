@@ -48,6 +48,9 @@ const (
 	forgetsDepth        bug = "existing jobs have no depth"
 	forgetsInherited    bug = "nothing is inherited"
 	inheritsOwn         bug = "a job inherits its own priority"
+	ordersNothing       bug = "jobs with the same order key run side by side"
+	orderAcrossQueues   bug = "an order key is one in all queues"
+	orderSkips          bug = "a job whose predecessor is cancelled does not wait for the one before that"
 	endedIsTooLate      bug = "dependents of a finished job wait for ever"
 
 	// Claim.
