@@ -261,7 +261,7 @@ func (r *remote) submit(ctx context.Context, q queue, f *specFlags, typ string, 
 // flagOf maps API fields to flags of gq submit with a different name.
 var flagOf = map[string]string{
 	"run_at": "at", "idempotency_key": "key", "tags": "tag", "callback_url": "callback", "correlation_id": "correlation-id",
-	"cost_units": "cost", "limit_key": "limit-key", "fair_key": "fair-key", "content_type": "content-type", "depends_on": "after",
+	"cost_units": "cost", "limit_key": "limit-key", "fair_key": "fair-key", "order_key": "order-key", "content_type": "content-type", "depends_on": "after",
 	"unique.while": "unique", "unique.on_collision": "on-collision", "unique.period": "unique-for", "unique.fields": "unique-by",
 	"policy.max_attempts": "max-attempts", "policy.execution_timeout": "execution-timeout", "policy.lease_ttl": "lease-ttl",
 }
