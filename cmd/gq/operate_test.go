@@ -110,6 +110,42 @@ func TestScheduleCommands(t *testing.T) {
 	}
 }
 
+func TestScheduleFireCommands(t *testing.T) {
+	d := newShell(t)
+	s := d.json("schedule", "set", "hourly", "--every", "1h", "--type", "report", "--payload", `{"at":"{{slot}}"}`,
+		"--overlap", "skip", "--jitter", "5m", "--end", "2190-01-01T00:00:00Z")
+	if s["overlap"] != "skip" || s["jitter"] != "5m0s" || s["end"] != "2190-01-01T00:00:00Z" {
+		t.Errorf("%v", s)
+	}
+	fired := d.json("schedule", "trigger", "hourly")
+	id, _ := fired["job"].(string)
+	job := d.json("job", "get", id)
+	if payload, _ := job["payload"].(map[string]any); payload["at"] != fired["slot"] || fired["slot"] == nil {
+		t.Errorf("triggered %v, and the job reads %v", fired, job)
+	}
+	backfill := []string{"schedule", "backfill", "hourly", "--from", "2020-01-01T00:00:00Z", "--to", "2020-01-01T05:59:59Z"}
+	if got := d.json(append(backfill, "--dry-run")...); fmt.Sprint(got["missing"]) != "6" || fmt.Sprint(got["submitted"]) != "0" {
+		t.Errorf("dry run: %v", got)
+	}
+	if got := d.want(0, append(backfill, "--limit", "4")...); !strings.Contains(got, "4 jobs submitted; continue with --from 2020-01-01T04:") {
+		t.Errorf("%s", got)
+	}
+	if got := d.want(0, backfill...); !strings.Contains(got, "2 jobs submitted; all 6 slots have a job") {
+		t.Errorf("%s", got)
+	}
+	d.want(3, "schedule", "trigger", "none")
+	for _, args := range [][]string{
+		{"backfill", "hourly"},
+		{"backfill", "hourly", "--from", "yesterday", "--to", "2020-01-01T00:00:00Z"},
+		{"backfill", "hourly", "--from", "2020-01-02T00:00:00Z", "--to", "2020-01-01T00:00:00Z"},
+		{"set", "x", "--every", "1h", "--type", "a", "--overlap", "never"},
+		{"set", "x", "--every", "1h", "--type", "a", "--jitter", "1h"},
+		{"set", "x", "--every", "1h", "--type", "a", "--end", "2020-01-01T00:00:00Z"},
+	} {
+		d.want(2, append([]string{"schedule"}, args...)...)
+	}
+}
+
 func TestDeadLetters(t *testing.T) {
 	d := newShell(t)
 	var ids []string
