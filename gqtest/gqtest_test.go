@@ -489,6 +489,9 @@ func TestSchedules(t *testing.T) {
 	if len(days) != 3+r.Submitted || days[3] != day(first-1) {
 		t.Errorf("after the backfill: %v", days)
 	}
+	if s, err = q.ResumeSchedule(t.Context(), "s"); err != nil || !s.Next.IsZero() {
+		t.Errorf("resumed after its end: %+v, %v", s, err)
+	}
 	q.Advance(10 * 24 * time.Hour)
 	if len(days) != 3+r.Submitted {
 		t.Errorf("after its end: %v", days)
