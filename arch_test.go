@@ -51,6 +51,9 @@ var arrows = []arrow{
 	// The form of a checkpoint that has recorded steps.
 	{pkg: "internal/steps", pure: true},
 
+	// Which release a program was built from.
+	{pkg: "internal/version"},
+
 	// The binary forms that stores keep.
 	{pkg: "store/codec", imports: []string{"."}, pure: true},
 
@@ -68,12 +71,12 @@ var arrows = []arrow{
 	{pkg: "internal/transfer", imports: []string{".", "store", "store/codec"}, tests: []string{"store/local", "store/postgres"}},
 
 	// The engine sees a store only through the port.
-	{pkg: "engine", imports: []string{".", "match", "store", "store/codec", "internal/wake"}, tests: []string{"store/local", "store/memory", "store/postgres", "worker"}},
+	{pkg: "engine", imports: []string{".", "match", "store", "store/codec", "internal/wake", "internal/version"}, tests: []string{"store/local", "store/memory", "store/postgres", "worker"}},
 
 	// What users put into their own programs. The generated messages are data,
 	// not a layer.
 	{pkg: "worker", imports: []string{".", "classify", "internal/retry", "internal/steps", "internal/wake"}, tests: []string{"engine", "store", "store/local"}},
-	{pkg: "client", imports: []string{".", "api/*", "internal/retry", "internal/wire", "internal/wake"}, tests: []string{"engine", "store", "store/local", "internal/faces/native", "internal/access", "internal/feed", "worker", "driver/remote"}},
+	{pkg: "client", imports: []string{".", "api/*", "internal/retry", "internal/wire", "internal/wake", "internal/version"}, tests: []string{"engine", "store", "store/local", "internal/faces/native", "internal/access", "internal/feed", "worker", "driver/remote"}},
 	{pkg: "gqtest", imports: []string{".", "store", "store/memory", "engine", "worker", "internal/steps", "internal/wake"}},
 	{pkg: "driver/file", imports: []string{".", "engine", "store", "store/local", "internal/storeurl"}},
 	{pkg: "driver/postgres", imports: []string{".", "engine", "store", "store/postgres", "internal/wire"}}, // wire: the requests of gq.submit
@@ -130,7 +133,7 @@ var arrows = []arrow{
 	{pkg: "internal/designs/taskqueuetest", imports: []string{"api/*", "internal/designs/rpc", "internal/testing/spec", "internal/taskwork"}},
 
 	// What the programs have in common.
-	{pkg: "internal/cli", imports: []string{".", "internal/wire"}},
+	{pkg: "internal/cli", imports: []string{".", "internal/wire", "internal/version"}},
 
 	// The server: every face over one engine, and what it can be told.
 	{pkg: "internal/storeurl", imports: []string{"."}},
@@ -159,7 +162,7 @@ var arrows = []arrow{
 	{pkg: "cmd/gq", imports: []string{
 		"webhook", ".", "classify", "match", "store", "store/local", "store/postgres", "engine", "worker", "client", "api/*",
 		"server", "server/config", "internal/faces/native", "internal/faces/matching", "internal/bench", "internal/transfer",
-		"internal/wire", "internal/cli", "internal/spelling", "internal/storeurl", "internal/access", "internal/delivery", "internal/observe", "internal/logline",
+		"internal/wire", "internal/cli", "internal/version", "internal/spelling", "internal/storeurl", "internal/access", "internal/delivery", "internal/observe", "internal/logline",
 	}, tests: []string{"internal/designs/*", "internal/matchmaker"}},
 
 	// The laboratory, which gq links none of.

@@ -82,7 +82,8 @@ func (c *Count) Add(o Count) {
 type Stats struct {
 	Queues  []Count // sorted by name
 	Total   Count
-	Workers int // live workers that the answering process knows
+	Workers int    // live workers
+	Nodes   []Node // engines that run on the store, sorted by id
 
 	// Zero if the store does not measure them.
 	Commits   uint64 // batches written since the store was opened
@@ -111,6 +112,20 @@ type CountReport struct {
 	Next string // cursor of the next call; empty after the last
 }
 
+// Node is an engine that runs on a store: that of a server, or of a program that embeds the queue.
+type Node struct {
+	ID       string // random
+	Host     string
+	PID      int
+	Version  string // release of this module in the program
+	Started  time.Time
+	LastSeen time.Time // its last announcement to the others
+	Workers  int       // live workers that call it
+}
+
+// MaxListedLeases is the largest number of leases that a [LiveWorker] lists.
+const MaxListedLeases = 100
+
 // LiveWorker is a worker that claimed a job or sent a heartbeat in the last minute.
 type LiveWorker struct {
 	Name     string
@@ -121,6 +136,10 @@ type LiveWorker struct {
 	Waiting  int   // claims that wait for a job
 	Running  int   // jobs it holds
 	LastSeen time.Time
+
+	Node    string    // id of the node that it called last
+	Version string    // release of its client library; "" if it did not say
+	Leases  []LeaseID // of the jobs it holds, at most MaxListedLeases, sorted
 }
 
 // Serves reports whether the worker claims jobs of a queue and type.

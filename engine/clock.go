@@ -54,5 +54,8 @@ func (c *clock) nowIfKnown() time.Time {
 	return c.now()
 }
 
+// at returns the estimated store time of a moment by our clock.
+func (c *clock) at(t time.Time) time.Time { return t.Add(time.Duration(c.ahead.Load())).Round(0) }
+
 // now returns the estimated store time.
 func (c *clock) now() time.Time { return time.Now().Add(time.Duration(c.ahead.Load())) }

@@ -20,7 +20,9 @@
 // Any number of engines can use one store, in one process or many; there is no leader. The
 // store checks every rule in the commit that it applies to, so if two engines race, one of
 // them loses and no job does. An engine caches only data that makes it faster or improves an
-// explanation: queue settings for a second, and the workers it has seen.
+// explanation: queue settings for a second, and the workers it has seen. If several processes
+// share the store, a running engine announces its workers to the others, so that all of them list
+// the same ones.
 //
 // # Time
 //
@@ -64,6 +66,7 @@ type Options struct {
 	Preset    gq.Preset     // policy of queues that are not configured; 0 is [gq.PresetJobModel]
 	KeyWindow time.Duration // idempotency window of jobs that do not set their own; 0 is 24 h
 	Memory    time.Duration // how long a worker stays listed without claims or heartbeats; 0 is 1 min
+	Version   string        // of the program, as other engines list it; "" is the release of this module
 
 	// ReadRequest decodes submissions from SQL. Without it they stay in the inbox.
 	ReadRequest RequestReader
@@ -130,6 +133,7 @@ type Engine struct {
 	rates    sync.Map // queue to the time at which its rate limit allows the next claim
 	watch    watch
 	workers  registry
+	node     *node
 	calendar calendar
 	caught   shared[struct{}] // executions of CatchUp
 	tallies  sync.Map         // pool to *shared[*tally]
@@ -154,6 +158,7 @@ func New(s store.Store, o Options) (*Engine, error) {
 	e.claims = newWaitQueue(e)
 	e.watch = newWatch(e)
 	e.workers = newRegistry(o.Memory)
+	e.node = newNode(s, o.Version)
 	e.calendar = newCalendar()
 	return e, nil
 }
@@ -177,6 +182,13 @@ func (e *Engine) UseCallbacks(c Callbacks) { e.delivery = c }
 // Run sweeps until the context ends and then returns nil. It retries after errors of the
 // store and returns an error only if the store is closed or has failed for good.
 func (e *Engine) Run(ctx context.Context) error {
+	if e.node.shared {
+		announcing, stop := context.WithCancel(ctx)
+		var done sync.WaitGroup
+		done.Go(func() { e.runNode(announcing) })
+		defer done.Wait()
+		defer stop()
+	}
 	news, ended := make(chan struct{}, 1), make(chan struct{}, 1)
 	idle := e.options.Sweep
 	serving, stopInbox := context.WithCancel(ctx)

@@ -114,7 +114,7 @@ func ExampleEngine_Explain() {
 	// Output:
 	// paused: queue nightly is paused
 	// resume it: gq queue resume nightly
-	// then no_worker: no live worker claims type report of queue nightly from this server
+	// then no_worker: no live worker claims type report of queue nightly
 }
 
 // A schedule fires once for each slot, however many engines run it.

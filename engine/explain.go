@@ -11,9 +11,6 @@ import (
 
 // Explain returns why a job does not run: the first cause with a remedy, the causes that would
 // apply next, and the history of the job. It changes nothing.
-//
-// An engine knows only the workers that it has seen. If several engines share a store, it does
-// not know the workers of the others, and the explanation says so.
 func (e *Engine) Explain(ctx context.Context, id gq.JobID) (gq.Explanation, error) {
 	out, err := e.explain(ctx, id)
 	if err != nil {
@@ -96,8 +93,7 @@ func (x *inquiry) waiting(ctx context.Context) (err error) {
 		x.reasons = append(x.reasons, reasons...)
 		return err
 	}
-	x.workers()
-	return nil
+	return x.workers(ctx)
 }
 
 // shown is the maximum number of related jobs per reason.

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -11,10 +12,14 @@ import (
 )
 
 // workers adds a reason if no live worker can run the job.
-func (x *inquiry) workers() {
+func (x *inquiry) workers(ctx context.Context) error {
+	all, err := x.engine.Workers(ctx)
+	if err != nil {
+		return err
+	}
 	spec := &x.job.Spec
 	var serving []gq.LiveWorker
-	for _, w := range x.engine.liveWorkers() {
+	for _, w := range all {
 		if w.Serves(spec.Queue, spec.Type) {
 			serving = append(serving, w)
 		}
@@ -22,10 +27,10 @@ func (x *inquiry) workers() {
 	if len(serving) == 0 {
 		x.add(gq.Reason{
 			Cause:   gq.CauseNoWorker,
-			Summary: fmt.Sprintf("no live worker claims type %s of queue %s from this server", spec.Type, spec.Queue),
+			Summary: fmt.Sprintf("no live worker claims type %s of queue %s", spec.Type, spec.Queue),
 			Remedy:  fmt.Sprintf("start a worker that handles %s from queue %s", spec.Type, spec.Queue),
 		})
-		return
+		return nil
 	}
 	able := slices.DeleteFunc(slices.Clone(serving), func(w gq.LiveWorker) bool { return len(w.Lacks(spec.Requires)) > 0 })
 	if len(able) == 0 {
@@ -36,12 +41,12 @@ func (x *inquiry) workers() {
 				strings.Join(spec.Requires, ", "), len(serving), best.Name, strings.Join(best.Lacks(spec.Requires), ", ")),
 			Remedy: "start a worker that offers it",
 		})
-		return
+		return nil
 	}
 	most := int64(0)
 	for _, w := range able {
 		if w.MaxCost == 0 || w.MaxCost >= spec.CostUnits {
-			return
+			return nil
 		}
 		most = max(most, w.MaxCost)
 	}
@@ -50,6 +55,7 @@ func (x *inquiry) workers() {
 		Summary: fmt.Sprintf("costs %d units; no live worker accepts more than %d", spec.CostUnits, most),
 		Remedy:  "start a worker that accepts more expensive jobs",
 	})
+	return nil
 }
 
 // tooLate adds a reason if the lifetime of the job ends before it may run. The engine rejects

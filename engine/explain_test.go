@@ -110,7 +110,7 @@ func TestExplain(t *testing.T) {
 		{"NoWorker", func(f *fixture) gq.JobID {
 			serve(f, on("elsewhere"))
 			return f.submit(gq.Spec{Type: "report"})
-		}, answer{cause: gq.CauseNoWorker, summary: "no live worker claims type report of queue default from this server", remedy: "start a worker"}},
+		}, answer{cause: gq.CauseNoWorker, summary: "no live worker claims type report of queue default", remedy: "start a worker"}},
 		{"NoWorkerForType", func(f *fixture) gq.JobID {
 			serve(f, func(r *gq.ClaimRequest) { r.Types = []string{"email"} })
 			return f.submit(gq.Spec{Type: "report"})

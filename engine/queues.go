@@ -253,7 +253,11 @@ func (e *Engine) Stats(ctx context.Context) (gq.Stats, error) {
 	if err != nil {
 		return gq.Stats{}, err
 	}
-	stats := gq.Stats{Queues: counts, Workers: len(e.liveWorkers())}
+	nodes, workers, err := e.cluster(ctx)
+	if err != nil {
+		return gq.Stats{}, fmt.Errorf("list nodes: %w", err)
+	}
+	stats := gq.Stats{Queues: counts, Workers: len(workers), Nodes: nodes}
 	for _, c := range counts {
 		stats.Total.Add(c)
 	}

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -9,13 +10,15 @@ import (
 	"time"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/internal/wake"
 	"github.com/gopherqueue/gq/store"
 )
 
-// registry lists the workers that this engine has seen lately. It is informative only; leases
-// decide who holds a job.
+// registry lists the workers that this engine has seen lately. Leases decide who holds a job; the
+// registry only says who is there, and which workers are gone.
 type registry struct {
 	memory time.Duration
+	news   chan struct{} // buffered; a worker has appeared or lost its last stream
 
 	mu    *sync.Mutex
 	known map[string]*seen // by name; guarded by mu
@@ -25,18 +28,27 @@ type registry struct {
 // seen has the data of one worker.
 type seen struct {
 	filter  store.Filter
+	version string // of its client library; "" if it did not say
 	waiting int
+	streams int // open ones
 	last    time.Time
-	leases  map[gq.LeaseID]time.Time // expiry, by our clock
+	broke   time.Time // when its last stream broke; zero if that needs no check
+	leases  map[gq.LeaseID]heldLease
+}
+
+// heldLease is a lease of a worker.
+type heldLease struct {
+	until    time.Time // expiry, by our clock
+	streamed bool      // claimed through a stream
 }
 
 // drop removes expired leases.
 func (w *seen) drop(now time.Time) {
-	maps.DeleteFunc(w.leases, func(_ gq.LeaseID, until time.Time) bool { return !now.Before(until) })
+	maps.DeleteFunc(w.leases, func(_ gq.LeaseID, l heldLease) bool { return !now.Before(l.until) })
 }
 
 func newRegistry(memory time.Duration) registry {
-	return registry{memory: memory, mu: new(sync.Mutex), known: map[string]*seen{}}
+	return registry{memory: memory, news: make(chan struct{}, 1), mu: new(sync.Mutex), known: map[string]*seen{}}
 }
 
 // atLocked returns the entry of a worker and creates it if needed. The caller holds mu.
@@ -45,20 +57,22 @@ func (r *registry) atLocked(name string) *seen {
 	if now.Sub(r.swept) > r.memory {
 		r.swept = now
 		for name, w := range r.known {
-			if w.drop(now); r.forgotten(w, now) {
+			if w.drop(now); r.forgotten(w, now) && w.streams == 0 && len(w.leases) == 0 {
 				delete(r.known, name)
 			}
 		}
 	}
 	w := r.known[name]
 	if w == nil {
-		w = &seen{leases: map[gq.LeaseID]time.Time{}}
+		w = &seen{leases: map[gq.LeaseID]heldLease{}}
 		r.known[name] = w
+		wake.Up(r.news)
 	}
 	w.last = now
 	return w
 }
 
+// forgotten reports whether a worker is no longer listed.
 func (r *registry) forgotten(w *seen, now time.Time) bool {
 	return w.waiting == 0 && now.Sub(w.last) > r.memory
 }
@@ -83,29 +97,32 @@ func (r *registry) asks(c *store.Claim, waits bool) (done func()) {
 }
 
 // got records the leases of claimed jobs.
-func (r *registry) got(worker string, jobs []gq.Job) {
+func (r *registry) got(worker string, jobs []gq.Job, streamed bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	w := r.atLocked(worker)
 	for i := range jobs {
 		l := jobs[i].State.Lease
-		w.leases[l.ID] = w.last.Add(l.TTL)
+		w.leases[l.ID] = heldLease{w.last.Add(l.TTL), streamed}
 	}
 }
 
 // alive records a call of a lease's holder.
-func (r *registry) alive(s *gq.State) {
+func (r *registry) alive(s *gq.State, streamed bool) {
 	if s.Lease == nil {
 		return
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	w := r.atLocked(s.Lease.Worker)
-	if s.Lease.State == gq.LeaseActive {
-		w.leases[s.Lease.ID] = w.last.Add(s.Lease.TTL)
-	} else {
+	if s.Lease.State != gq.LeaseActive {
 		delete(w.leases, s.Lease.ID)
+		return
 	}
+	if l, known := w.leases[s.Lease.ID]; known {
+		streamed = l.streamed
+	}
+	w.leases[s.Lease.ID] = heldLease{w.last.Add(s.Lease.TTL), streamed}
 }
 
 // settled records that a holder has ended its lease. The state can already have the next lease.
@@ -122,30 +139,85 @@ func (r *registry) settled(ref gq.LeaseRef, s *gq.State) {
 	delete(r.atLocked(worker).leases, ref.ID)
 }
 
-// Workers lists the workers that claimed jobs from this engine or sent it heartbeats in the last
-// minute, sorted by name.
-func (e *Engine) Workers(context.Context) ([]gq.LiveWorker, error) { return e.liveWorkers(), nil }
+// worker is what one engine knows about a worker.
+type worker struct {
+	gq.LiveWorker
+	streams int
+}
 
-func (e *Engine) liveWorkers() []gq.LiveWorker {
-	r := &e.workers
+// list returns the workers that this engine has seen, sorted by name. Their times are those of
+// the store.
+func (r *registry) list(node string, c *clock) []worker {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	now := time.Now()
-	out := make([]gq.LiveWorker, 0, len(r.known))
+	out := make([]worker, 0, len(r.known))
 	for name, w := range r.known {
-		if r.forgotten(w, now) {
+		w.drop(now)
+		// A client that has only connected again has asked for nothing yet.
+		if r.forgotten(w, now) || len(w.filter.Queues) == 0 && len(w.leases) == 0 {
 			continue
 		}
-		w.drop(now)
 		live := gq.LiveWorker{
-			Name:   name,
+			Name: name, Node: node, Version: w.version,
 			Queues: slices.Clone(w.filter.Queues), Types: slices.Clone(w.filter.Types), Offers: slices.Clone(w.filter.Offers),
-			MaxCost: w.filter.MaxCost, Waiting: w.waiting, Running: len(w.leases), LastSeen: w.last,
+			MaxCost: w.filter.MaxCost, Waiting: w.waiting, Running: len(w.leases), LastSeen: c.at(w.last),
 		}
 		if w.waiting > 0 {
-			live.LastSeen = now
+			live.LastSeen = c.at(now)
 		}
-		out = append(out, live)
+		if len(w.leases) > 0 {
+			live.Leases = slices.Sorted(maps.Keys(w.leases))
+			live.Leases = slices.Clip(live.Leases[:min(len(live.Leases), gq.MaxListedLeases)])
+		}
+		out = append(out, worker{live, w.streams})
+	}
+	slices.SortFunc(out, func(a, b worker) int { return strings.Compare(a.Name, b.Name) })
+	return out
+}
+
+// Workers lists the workers that claimed jobs or sent heartbeats in the last minute, sorted by
+// name: those of this engine and, if several processes share the store, those of the others.
+func (e *Engine) Workers(ctx context.Context) ([]gq.LiveWorker, error) {
+	_, workers, err := e.cluster(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("list workers: %w", err)
+	}
+	return workers, nil
+}
+
+// mergeWorkers combines what several nodes know about the same workers and sorts them by name. A
+// worker that has changed to another server is known to both for a while: the newer view tells
+// what it does now.
+func mergeWorkers(seen []worker) []gq.LiveWorker {
+	by := make(map[string][]worker, len(seen))
+	for _, w := range seen {
+		by[w.Name] = append(by[w.Name], w)
+	}
+	out := make([]gq.LiveWorker, 0, len(by))
+	for _, views := range by {
+		slices.SortFunc(views, func(a, b worker) int {
+			if c := b.LastSeen.Compare(a.LastSeen); c != 0 {
+				return c
+			}
+			return strings.Compare(a.Node, b.Node)
+		})
+		w := views[0].LiveWorker
+		for _, older := range views[1:] {
+			if w.LastSeen.Sub(older.LastSeen) > nodeFresh {
+				break
+			}
+			w.Waiting += older.Waiting
+			leases := slices.Concat(w.Leases, older.Leases)
+			slices.Sort(leases)
+			leases = slices.Compact(leases)
+			w.Running = max(w.Running, older.Running, len(leases))
+			w.Leases = leases[:min(len(leases), gq.MaxListedLeases)]
+			if w.Version == "" {
+				w.Version = older.Version
+			}
+		}
+		out = append(out, w)
 	}
 	slices.SortFunc(out, func(a, b gq.LiveWorker) int { return strings.Compare(a.Name, b.Name) })
 	return out

@@ -292,6 +292,13 @@ type News struct {
 	DueKnown bool
 }
 
+// Shared is an optional capability: several processes may have the store open at the same time.
+// Their engines then tell each other about their workers.
+type Shared interface {
+	// Shared has no effect; it marks the store.
+	Shared()
+}
+
 // Clock tells the time of a store.
 type Clock interface {
 	Now() time.Time

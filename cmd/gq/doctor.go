@@ -3,6 +3,8 @@ package main
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -18,7 +20,8 @@ func newDoctor(p process) *cobra.Command {
 		Short: "Find problems of an installation",
 		Long: `Find problems of an installation: an unreachable or slow server; queues without
 workers, paused or at their limits; dead-lettered jobs; paused or late schedules;
-submissions that were refused after their transactions; clocks that disagree.
+submissions that were refused after their transactions; clocks that disagree; servers
+and workers of different versions.
 
 The exit status is 1 if there is a problem and 4 if the server is unreachable.
 Notes do not change it.`,
@@ -85,7 +88,7 @@ func (f *findings) examine(ctx context.Context, q queue) error {
 		level = "note"
 	}
 	f.add(level, "server", "answers in %v", time.Since(began).Round(100*time.Microsecond))
-	f.clock(ctx, q)
+	f.clock(ctx, q, began, stats.Nodes)
 	queues, err := q.Queues(ctx)
 	if err != nil {
 		return err
@@ -94,7 +97,9 @@ func (f *findings) examine(ctx context.Context, q queue) error {
 	if err != nil {
 		return err
 	}
+	f.nodes(stats.Nodes)
 	f.workers(workers)
+	f.versions(stats.Nodes, workers)
 	f.queues(queues, stats.Queues, workers)
 	if n := stats.Total.By[gq.StatusDeadLetter]; n > 0 {
 		f.add("note", "dead", "%d jobs were given up; gq dlq list", n)
@@ -125,20 +130,69 @@ func (f *findings) inbox(inbox *gq.Inbox) {
 	}
 }
 
-// clock compares the newest job's time with the local clock.
-func (f *findings) clock(ctx context.Context, q queue) {
-	page, err := q.List(ctx, gq.Query{Limit: 1})
-	if err != nil || len(page.Jobs) == 0 {
+// clock compares the database's time with the local clock. The node that answers tells it as its
+// own last sign of life; callers who may not see nodes have only the newest job.
+func (f *findings) clock(ctx context.Context, q queue, began time.Time, nodes []gq.Node) {
+	var newest time.Time
+	for i := range nodes {
+		if nodes[i].LastSeen.After(newest) {
+			newest = nodes[i].LastSeen
+		}
+	}
+	if behind := began.Sub(newest); !newest.IsZero() && behind > time.Second {
+		f.add("note", "clock", "the server's clock is %v behind this one", behind.Round(time.Second))
 		return
 	}
-	if ahead := time.Until(page.Jobs[0].State.CreatedAt); ahead > time.Second {
+	if newest.IsZero() {
+		page, err := q.List(ctx, gq.Query{Limit: 1})
+		if err != nil || len(page.Jobs) == 0 {
+			return
+		}
+		newest = page.Jobs[0].State.CreatedAt
+	}
+	if ahead := time.Until(newest); ahead > time.Second {
 		f.add("note", "clock", "the server's clock is at least %v ahead of this one", ahead.Round(time.Second))
 	}
 }
 
+func (f *findings) nodes(nodes []gq.Node) {
+	if len(nodes) > 1 {
+		f.add("ok", "servers", "%d on one database", len(nodes))
+	}
+}
+
+// versions tells if servers and workers were built from different releases.
+func (f *findings) versions(nodes []gq.Node, workers []gq.LiveWorker) {
+	servers, clients := map[string]int{}, map[string]int{}
+	for i := range nodes {
+		servers[nodes[i].Version]++
+	}
+	for i := range workers {
+		if v := workers[i].Version; v != "" {
+			clients[v]++
+		}
+	}
+	if len(servers) > 1 {
+		f.add("note", "versions", "servers of different versions share the database: %s; upgrade all of them soon", tally(servers))
+	}
+	maps.DeleteFunc(clients, func(v string, _ int) bool { return servers[v] > 0 })
+	if len(clients) > 0 && len(servers) > 0 {
+		f.add("note", "versions", "workers have other versions than the servers: workers %s, servers %s", tally(clients), tally(servers))
+	}
+}
+
+// tally lists versions with how many have each.
+func tally(versions map[string]int) string {
+	var parts []string
+	for _, v := range slices.Sorted(maps.Keys(versions)) {
+		parts = append(parts, fmt.Sprintf("%d × %s", versions[v], v))
+	}
+	return strings.Join(parts, ", ")
+}
+
 func (f *findings) workers(workers []gq.LiveWorker) {
 	if len(workers) == 0 {
-		f.add("note", "workers", "none has shown itself to this server within the last minute")
+		f.add("note", "workers", "none has contacted a server in the last minute")
 		return
 	}
 	running := 0

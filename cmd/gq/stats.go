@@ -63,6 +63,23 @@ func (s screen) stats(stats *gq.Stats) {
 		pairs = append(pairs, [2]string{"on disk", bytesText(stats.DiskBytes)})
 	}
 	s.pairs(pairs...)
+	s.nodes(stats.Nodes)
+}
+
+// nodes lists the servers on one database.
+func (s screen) nodes(nodes []gq.Node) {
+	if len(nodes) < 2 {
+		return
+	}
+	rows := make([][]cell, len(nodes))
+	for i, n := range nodes {
+		rows[i] = []cell{
+			text(clean(n.ID)), text(clean(n.Host)), number(n.PID), text(clean(n.Version)),
+			number(n.Workers), text(ago(n.Started)), text(ago(n.LastSeen)),
+		}
+	}
+	s.line("")
+	s.table([]string{"NODE", "HOST", "PID", "VERSION", "WORKERS", "STARTED", "SEEN"}, rows)
 }
 
 func bytesText(n uint64) string {
@@ -81,7 +98,7 @@ func bytesText(n uint64) string {
 func newWorkers(p process) *cobra.Command {
 	c := &cobra.Command{Use: "worker", Short: "Show workers", Example: "  gq worker list"}
 	list := &cobra.Command{
-		Use: "list", Short: "List workers that contacted this server in the last minute", Example: "  gq worker list --json", Args: cli.NoArguments,
+		Use: "list", Short: "List workers that contacted a server of the database in the last minute", Example: "  gq worker list --json", Args: cli.NoArguments,
 	}
 	r := newRemote(p, list)
 	list.RunE = func(c *cobra.Command, _ []string) error {
@@ -99,10 +116,10 @@ func newWorkers(p process) *cobra.Command {
 					}
 					rows[i] = []cell{
 						text(clean(w.Name)), text(clean(strings.Join(w.Queues, ","))), text(oneLine(types, 60)),
-						number(w.Running), number(w.Waiting), text(ago(w.LastSeen)),
+						number(w.Running), number(w.Waiting), text(ago(w.LastSeen)), text(clean(w.Version)), text(clean(w.Node)),
 					}
 				}
-				s.table([]string{"WORKER", "QUEUES", "TYPES", "RUNNING", "WAITING", "SEEN"}, rows)
+				s.table([]string{"WORKER", "QUEUES", "TYPES", "RUNNING", "WAITING", "SEEN", "VERSION", "NODE"}, rows)
 			})
 		})
 	}

@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/gopherqueue/gq/internal/cli"
+	release "github.com/gopherqueue/gq/internal/version"
 	"github.com/gopherqueue/gq/internal/wire"
 )
 
@@ -27,7 +28,7 @@ line.`,
 				Go       string `json:"go"`
 				Platform string `json:"platform"`
 				Build    string `json:"build"`
-			}{cli.Release(), runtime.Version(), runtime.GOOS + "/" + runtime.GOARCH, version()})
+			}{release.Release(), runtime.Version(), runtime.GOOS + "/" + runtime.GOARCH, version()})
 		}
 		_, err := fmt.Fprintln(p.stdout, version())
 		return err

@@ -130,8 +130,8 @@ func (g *Guard) Counts(ctx context.Context, queues ...string) ([]gq.Count, error
 	return slices.DeleteFunc(counts, func(n gq.Count) bool { return !c.May(Read, n.Queue) }), nil
 }
 
-// Stats covers the queues that the caller may read. The store's own numbers need read on
-// all queues.
+// Stats covers the queues that the caller may read. The store's own numbers and the nodes
+// need read on all queues.
 func (g *Guard) Stats(ctx context.Context) (gq.Stats, error) {
 	c, err := g.enter(ctx, Read)
 	if err != nil {

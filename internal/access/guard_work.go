@@ -121,7 +121,7 @@ func (c *caller) children(ctx context.Context, n int, of func(int) []gq.Spec) ([
 }
 
 // Workers lists the workers of queues that the caller may read, and shows only those
-// queues.
+// queues. Leases may belong to other queues, and need read on all.
 func (g *Guard) Workers(ctx context.Context) ([]gq.LiveWorker, error) {
 	c, err := g.enter(ctx, Read)
 	if err != nil {
@@ -135,6 +135,7 @@ func (g *Guard) Workers(ctx context.Context) ([]gq.LiveWorker, error) {
 	for _, w := range workers {
 		w.Queues = slices.DeleteFunc(w.Queues, func(q string) bool { return !c.May(Read, q) })
 		if len(w.Queues) > 0 {
+			w.Leases = nil
 			seen = append(seen, w)
 		}
 	}

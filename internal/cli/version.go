@@ -5,13 +5,12 @@ import (
 	"runtime"
 	"runtime/debug"
 	"strings"
+
+	"github.com/gopherqueue/gq/internal/version"
 )
 
 // Version describes the build on one line.
 func Version(program string) string { return describe(program, buildInfo()) }
-
-// Release is the version of the module, "(development)" where it has none.
-func Release() string { return release(buildInfo()) }
 
 func buildInfo() *debug.BuildInfo {
 	if info, ok := debug.ReadBuildInfo(); ok {
@@ -20,15 +19,8 @@ func buildInfo() *debug.BuildInfo {
 	return &debug.BuildInfo{GoVersion: runtime.Version()}
 }
 
-func release(info *debug.BuildInfo) string {
-	if v := info.Main.Version; v != "" && v != "(devel)" {
-		return v
-	}
-	return "(development)"
-}
-
 func describe(program string, info *debug.BuildInfo) string {
-	text := program + " " + release(info)
+	text := program + " " + version.Of(info)
 	settings := make(map[string]string, len(info.Settings))
 	for _, s := range info.Settings {
 		settings[s.Key] = s.Value

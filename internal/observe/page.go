@@ -183,7 +183,8 @@ func (m *Metrics) ofStore(stats *gq.Stats, now time.Time) []*dto.MetricFamily {
 	}
 	return append(m.ofQueues(stats, now),
 		one("gq_leases", "Jobs that workers hold.", gauge, float64(stats.Total.Held())),
-		one("gq_workers", "Workers that have shown themselves to this server within the last minute.", gauge, float64(stats.Workers)),
+		one("gq_workers", "Workers that claimed jobs or sent heartbeats within the last minute, to any server on the database.", gauge, float64(stats.Workers)),
+		one("gq_nodes", "Servers and embedding programs that run on the database.", gauge, float64(len(stats.Nodes))),
 		one("gq_store_commits_total", "Batches the store has written.", counter, float64(stats.Commits)),
 		one("gq_store_syncs_total", "Times the store waited for stable storage.", counter, float64(stats.Syncs)),
 		one("gq_store_disk_bytes", "Size of the store on disk.", gauge, float64(stats.DiskBytes)))

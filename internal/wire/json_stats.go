@@ -13,10 +13,22 @@ type Stats struct {
 	Total     map[string]int64 `json:"total" doc:"Jobs by state."`
 	Live      int64            `json:"live" doc:"Jobs that have not ended."`
 	Held      int64            `json:"held" doc:"Jobs that workers have."`
-	Workers   int              `json:"workers" doc:"Live ones, as seen by the answering process."`
+	Workers   int              `json:"workers" doc:"Live ones."`
+	Nodes     []Node           `json:"nodes,omitempty" doc:"Engines that run on the store, by id."`
 	Commits   uint64           `json:"commits,omitzero" doc:"Batches that the store has written since it was opened."`
 	Syncs     uint64           `json:"syncs,omitzero" doc:"Times it waited for stable storage."`
 	DiskBytes uint64           `json:"disk_bytes,omitzero" doc:"Its size on disk."`
+}
+
+// Node is an engine that runs on the store.
+type Node struct {
+	ID         string    `json:"id" doc:"Random."`
+	Host       string    `json:"host"`
+	PID        int       `json:"pid"`
+	Version    string    `json:"version" doc:"Release of the module in the program."`
+	StartedAt  time.Time `json:"started_at"`
+	LastSeenAt time.Time `json:"last_seen_at" doc:"Its last announcement to the others."`
+	Workers    int       `json:"workers" doc:"Live ones that call it."`
 }
 
 // QueueCounts has the number of a queue's jobs in each state.
@@ -33,6 +45,13 @@ func StatsOf(s *gq.Stats) Stats {
 		Queues: make([]QueueCounts, len(s.Queues)),
 		Total:  countsOf(&s.Total), Live: s.Total.Live(), Held: s.Total.Held(),
 		Workers: s.Workers, Commits: s.Commits, Syncs: s.Syncs, DiskBytes: s.DiskBytes,
+	}
+	for i := range s.Nodes {
+		n := &s.Nodes[i]
+		out.Nodes = append(out.Nodes, Node{
+			ID: n.ID, Host: n.Host, PID: n.PID, Version: n.Version,
+			StartedAt: utc(n.Started), LastSeenAt: utc(n.LastSeen), Workers: n.Workers,
+		})
 	}
 	for i := range s.Queues {
 		c := &s.Queues[i]
@@ -51,6 +70,9 @@ type Worker struct {
 	Waiting    int       `json:"waiting" doc:"Claims that wait for a job."`
 	Running    int       `json:"running" doc:"Jobs it holds."`
 	LastSeenAt time.Time `json:"last_seen_at"`
+	Node       string    `json:"node,omitzero" doc:"Id of the node that it called last."`
+	Version    string    `json:"version,omitzero" doc:"Release of its client library, if it said."`
+	Leases     []string  `json:"leases,omitempty" doc:"Ids of the leases of the jobs it holds, at most 100."`
 }
 
 // Workers is the list of workers.
@@ -69,6 +91,7 @@ func WorkersOf(workers []gq.LiveWorker) Workers {
 		out.Workers[i] = Worker{
 			Name: w.Name, Queues: queues, Types: w.Types, Offers: w.Offers, MaxCost: w.MaxCost,
 			Waiting: w.Waiting, Running: w.Running, LastSeenAt: utc(w.LastSeen),
+			Node: w.Node, Version: w.Version, Leases: textsOf(w.Leases),
 		}
 	}
 	return out

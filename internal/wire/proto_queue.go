@@ -189,6 +189,13 @@ func ProtoStats(s *gq.Stats) *pb.StatsResponse {
 	for i := range s.Queues {
 		m.Queues = append(m.Queues, ProtoCount(&s.Queues[i]))
 	}
+	for i := range s.Nodes {
+		n := &s.Nodes[i]
+		m.Nodes = append(m.Nodes, &pb.Node{
+			Id: n.ID, Host: n.Host, Pid: int64(n.PID), Version: n.Version,
+			StartedAt: protoTime(n.Started), LastSeenAt: protoTime(n.LastSeen), Workers: int64(n.Workers),
+		})
+	}
 	return m
 }
 
@@ -201,6 +208,13 @@ func StatsFromProto(m *pb.StatsResponse) (gq.Stats, error) {
 		r.nested("queues.", err)
 		s.Queues = append(s.Queues, c)
 		s.Total.Add(c)
+	}
+	for _, n := range m.GetNodes() {
+		s.Nodes = append(s.Nodes, gq.Node{
+			ID: n.GetId(), Host: n.GetHost(), PID: r.int("nodes.", "pid", n.GetPid()), Version: n.GetVersion(),
+			Started: r.time("nodes.", "started_at", n.GetStartedAt()), LastSeen: r.time("nodes.", "last_seen_at", n.GetLastSeenAt()),
+			Workers: r.int("nodes.", "workers", n.GetWorkers()),
+		})
 	}
 	return s, r.err()
 }

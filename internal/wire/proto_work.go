@@ -254,6 +254,7 @@ func ProtoLiveWorker(w *gq.LiveWorker) *pb.LiveWorker {
 	return &pb.LiveWorker{
 		Name: w.Name, Queues: w.Queues, Types: w.Types, Offers: w.Offers, MaxCost: w.MaxCost,
 		Waiting: int64(w.Waiting), Running: int64(w.Running), LastSeenAt: protoTime(w.LastSeen),
+		Node: w.Node, Version: w.Version, Leases: textsOf(w.Leases),
 	}
 }
 
@@ -264,6 +265,21 @@ func LiveWorkerFromProto(m *pb.LiveWorker) (gq.LiveWorker, error) {
 		Name: m.GetName(), Queues: m.GetQueues(), Types: m.GetTypes(), Offers: m.GetOffers(), MaxCost: m.GetMaxCost(),
 		Waiting: r.int("", "waiting", m.GetWaiting()), Running: r.int("", "running", m.GetRunning()),
 		LastSeen: r.time("", "last_seen_at", m.GetLastSeenAt()),
+		Node:     m.GetNode(), Version: m.GetVersion(), Leases: fromTexts[gq.LeaseID](m.GetLeases()),
 	}
 	return w, r.err()
+}
+
+// textsOf converts names of any type to strings.
+func textsOf[T ~string](names []T) []string { return fromTexts[string](names) }
+
+func fromTexts[T, S ~string](texts []S) []T {
+	if len(texts) == 0 {
+		return nil
+	}
+	names := make([]T, len(texts))
+	for i, text := range texts {
+		names[i] = T(text)
+	}
+	return names
 }

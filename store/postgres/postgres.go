@@ -74,7 +74,13 @@ type Store struct {
 	stale      atomic.Bool  // jobs were removed since maintain last ran
 }
 
-var _ store.Store = (*Store)(nil)
+var (
+	_ store.Store  = (*Store)(nil)
+	_ store.Shared = (*Store)(nil)
+)
+
+// Shared implements [store.Shared].
+func (*Store) Shared() {}
 
 // enter begins a call and fails if the store is closed. leave ends the call.
 func (s *Store) enter() error {

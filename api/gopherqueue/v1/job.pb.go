@@ -669,6 +669,112 @@ func (Category) EnumDescriptor() ([]byte, []int) {
 	return file_gopherqueue_v1_job_proto_rawDescGZIP(), []int{10}
 }
 
+// Gate is what a job of a workflow waits for besides its dependencies.
+type Gate int32
+
+const (
+	Gate_GATE_UNSPECIFIED Gate = 0 // nothing
+	Gate_GATE_SIGNAL      Gate = 1 // a signal completes it; no worker runs it
+	Gate_GATE_FAILURE     Gate = 2 // runs only if one of its dependencies ended without success
+	Gate_GATE_SIGNALLED   Gate = 3 // in a state: the signal came before the dependencies had ended
+)
+
+// Enum value maps for Gate.
+var (
+	Gate_name = map[int32]string{
+		0: "GATE_UNSPECIFIED",
+		1: "GATE_SIGNAL",
+		2: "GATE_FAILURE",
+		3: "GATE_SIGNALLED",
+	}
+	Gate_value = map[string]int32{
+		"GATE_UNSPECIFIED": 0,
+		"GATE_SIGNAL":      1,
+		"GATE_FAILURE":     2,
+		"GATE_SIGNALLED":   3,
+	}
+)
+
+func (x Gate) Enum() *Gate {
+	p := new(Gate)
+	*p = x
+	return p
+}
+
+func (x Gate) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (Gate) Descriptor() protoreflect.EnumDescriptor {
+	return file_gopherqueue_v1_job_proto_enumTypes[11].Descriptor()
+}
+
+func (Gate) Type() protoreflect.EnumType {
+	return &file_gopherqueue_v1_job_proto_enumTypes[11]
+}
+
+func (x Gate) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use Gate.Descriptor instead.
+func (Gate) EnumDescriptor() ([]byte, []int) {
+	return file_gopherqueue_v1_job_proto_rawDescGZIP(), []int{11}
+}
+
+// Final says when a job runs that ends a workflow.
+type Final int32
+
+const (
+	Final_FINAL_UNSPECIFIED Final = 0 // it is not such a job
+	Final_FINAL_EITHER      Final = 1 // when all others have ended
+	Final_FINAL_SUCCESS     Final = 2 // when all others have completed
+	Final_FINAL_FAILURE     Final = 3 // when all others have ended and one did not complete
+)
+
+// Enum value maps for Final.
+var (
+	Final_name = map[int32]string{
+		0: "FINAL_UNSPECIFIED",
+		1: "FINAL_EITHER",
+		2: "FINAL_SUCCESS",
+		3: "FINAL_FAILURE",
+	}
+	Final_value = map[string]int32{
+		"FINAL_UNSPECIFIED": 0,
+		"FINAL_EITHER":      1,
+		"FINAL_SUCCESS":     2,
+		"FINAL_FAILURE":     3,
+	}
+)
+
+func (x Final) Enum() *Final {
+	p := new(Final)
+	*p = x
+	return p
+}
+
+func (x Final) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (Final) Descriptor() protoreflect.EnumDescriptor {
+	return file_gopherqueue_v1_job_proto_enumTypes[12].Descriptor()
+}
+
+func (Final) Type() protoreflect.EnumType {
+	return &file_gopherqueue_v1_job_proto_enumTypes[12]
+}
+
+func (x Final) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use Final.Descriptor instead.
+func (Final) EnumDescriptor() ([]byte, []int) {
+	return file_gopherqueue_v1_job_proto_rawDescGZIP(), []int{12}
+}
+
 // While says how long a unique job holds its key.
 type While int32
 
@@ -709,11 +815,11 @@ func (x While) String() string {
 }
 
 func (While) Descriptor() protoreflect.EnumDescriptor {
-	return file_gopherqueue_v1_job_proto_enumTypes[11].Descriptor()
+	return file_gopherqueue_v1_job_proto_enumTypes[13].Descriptor()
 }
 
 func (While) Type() protoreflect.EnumType {
-	return &file_gopherqueue_v1_job_proto_enumTypes[11]
+	return &file_gopherqueue_v1_job_proto_enumTypes[13]
 }
 
 func (x While) Number() protoreflect.EnumNumber {
@@ -722,7 +828,7 @@ func (x While) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use While.Descriptor instead.
 func (While) EnumDescriptor() ([]byte, []int) {
-	return file_gopherqueue_v1_job_proto_rawDescGZIP(), []int{11}
+	return file_gopherqueue_v1_job_proto_rawDescGZIP(), []int{13}
 }
 
 // OnCollision says what a submission does if another job holds its key.
@@ -768,11 +874,11 @@ func (x OnCollision) String() string {
 }
 
 func (OnCollision) Descriptor() protoreflect.EnumDescriptor {
-	return file_gopherqueue_v1_job_proto_enumTypes[12].Descriptor()
+	return file_gopherqueue_v1_job_proto_enumTypes[14].Descriptor()
 }
 
 func (OnCollision) Type() protoreflect.EnumType {
-	return &file_gopherqueue_v1_job_proto_enumTypes[12]
+	return &file_gopherqueue_v1_job_proto_enumTypes[14]
 }
 
 func (x OnCollision) Number() protoreflect.EnumNumber {
@@ -781,7 +887,7 @@ func (x OnCollision) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use OnCollision.Descriptor instead.
 func (OnCollision) EnumDescriptor() ([]byte, []int) {
-	return file_gopherqueue_v1_job_proto_rawDescGZIP(), []int{12}
+	return file_gopherqueue_v1_job_proto_rawDescGZIP(), []int{14}
 }
 
 // Job is everything there is to know about one job.
@@ -792,6 +898,7 @@ type Job struct {
 	Metadata      *Metadata              `protobuf:"bytes,3,opt,name=metadata,proto3" json:"metadata,omitempty"`           // current; absent where it is as submitted
 	Result        []byte                 `protobuf:"bytes,4,opt,name=result,proto3,oneof" json:"result,omitempty"`         // where asked for
 	Checkpoint    []byte                 `protobuf:"bytes,5,opt,name=checkpoint,proto3,oneof" json:"checkpoint,omitempty"` // where asked for
+	Inputs        []*Input               `protobuf:"bytes,70,rep,name=inputs,proto3" json:"inputs,omitempty"`              // with a claim: the results of the dependencies of a job of a workflow
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -861,6 +968,90 @@ func (x *Job) GetCheckpoint() []byte {
 	return nil
 }
 
+func (x *Job) GetInputs() []*Input {
+	if x != nil {
+		return x.Inputs
+	}
+	return nil
+}
+
+// Input is the result of a job that another one depends on.
+type Input struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Ref           string                 `protobuf:"bytes,1,opt,name=ref,proto3" json:"ref,omitempty"` // its name in the workflow
+	JobId         string                 `protobuf:"bytes,2,opt,name=job_id,json=jobId,proto3" json:"job_id,omitempty"`
+	Status        Status                 `protobuf:"varint,3,opt,name=status,proto3,enum=gopherqueue.v1.Status" json:"status,omitempty"`
+	Result        []byte                 `protobuf:"bytes,4,opt,name=result,proto3,oneof" json:"result,omitempty"`
+	Omitted       bool                   `protobuf:"varint,5,opt,name=omitted,proto3" json:"omitted,omitempty"` // the result is too large to come along
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Input) Reset() {
+	*x = Input{}
+	mi := &file_gopherqueue_v1_job_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Input) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Input) ProtoMessage() {}
+
+func (x *Input) ProtoReflect() protoreflect.Message {
+	mi := &file_gopherqueue_v1_job_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Input.ProtoReflect.Descriptor instead.
+func (*Input) Descriptor() ([]byte, []int) {
+	return file_gopherqueue_v1_job_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *Input) GetRef() string {
+	if x != nil {
+		return x.Ref
+	}
+	return ""
+}
+
+func (x *Input) GetJobId() string {
+	if x != nil {
+		return x.JobId
+	}
+	return ""
+}
+
+func (x *Input) GetStatus() Status {
+	if x != nil {
+		return x.Status
+	}
+	return Status_STATUS_UNSPECIFIED
+}
+
+func (x *Input) GetResult() []byte {
+	if x != nil {
+		return x.Result
+	}
+	return nil
+}
+
+func (x *Input) GetOmitted() bool {
+	if x != nil {
+		return x.Omitted
+	}
+	return false
+}
+
 // State is the part of a job that changes. Its instants are nanoseconds since
 // 1970, 0 where they have not come: a state is sent three times in the life of a
 // job, and messages inside it would cost more than all the rest.
@@ -896,9 +1087,10 @@ type State struct {
 	Reason            string                 `protobuf:"bytes,28,opt,name=reason,proto3" json:"reason,omitempty"` // why it ended where it did, if not by its handler
 	ResultBytes       int64                  `protobuf:"varint,29,opt,name=result_bytes,json=resultBytes,proto3" json:"result_bytes,omitempty"`
 	CheckpointBytes   int64                  `protobuf:"varint,30,opt,name=checkpoint_bytes,json=checkpointBytes,proto3" json:"checkpoint_bytes,omitempty"`
-	Checkpoints       int64                  `protobuf:"varint,31,opt,name=checkpoints,proto3" json:"checkpoints,omitempty"`                      // saved so far
-	Policy            *Policy                `protobuf:"bytes,32,opt,name=policy,proto3" json:"policy,omitempty"`                                 // absent where it is the spec's beside; without a spec that is PRESET_JOBMODEL
-	ReplacedBy        string                 `protobuf:"bytes,60,opt,name=replaced_by,json=replacedBy,proto3" json:"replaced_by,omitempty"`       // the job that took its place
+	Checkpoints       int64                  `protobuf:"varint,31,opt,name=checkpoints,proto3" json:"checkpoints,omitempty"`                // saved so far
+	Policy            *Policy                `protobuf:"bytes,32,opt,name=policy,proto3" json:"policy,omitempty"`                           // absent where it is the spec's beside; without a spec that is PRESET_JOBMODEL
+	ReplacedBy        string                 `protobuf:"bytes,60,opt,name=replaced_by,json=replacedBy,proto3" json:"replaced_by,omitempty"` // the job that took its place
+	Gate              Gate                   `protobuf:"varint,70,opt,name=gate,proto3,enum=gopherqueue.v1.Gate" json:"gate,omitempty"`
 	OrderedAfter      string                 `protobuf:"bytes,90,opt,name=ordered_after,json=orderedAfter,proto3" json:"ordered_after,omitempty"` // the job with the same order_key that it was put behind
 	unknownFields     protoimpl.UnknownFields
 	sizeCache         protoimpl.SizeCache
@@ -906,7 +1098,7 @@ type State struct {
 
 func (x *State) Reset() {
 	*x = State{}
-	mi := &file_gopherqueue_v1_job_proto_msgTypes[1]
+	mi := &file_gopherqueue_v1_job_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -918,7 +1110,7 @@ func (x *State) String() string {
 func (*State) ProtoMessage() {}
 
 func (x *State) ProtoReflect() protoreflect.Message {
-	mi := &file_gopherqueue_v1_job_proto_msgTypes[1]
+	mi := &file_gopherqueue_v1_job_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -931,7 +1123,7 @@ func (x *State) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use State.ProtoReflect.Descriptor instead.
 func (*State) Descriptor() ([]byte, []int) {
-	return file_gopherqueue_v1_job_proto_rawDescGZIP(), []int{1}
+	return file_gopherqueue_v1_job_proto_rawDescGZIP(), []int{2}
 }
 
 func (x *State) GetId() string {
@@ -1165,6 +1357,13 @@ func (x *State) GetReplacedBy() string {
 	return ""
 }
 
+func (x *State) GetGate() Gate {
+	if x != nil {
+		return x.Gate
+	}
+	return Gate_GATE_UNSPECIFIED
+}
+
 func (x *State) GetOrderedAfter() string {
 	if x != nil {
 		return x.OrderedAfter
@@ -1195,18 +1394,21 @@ type Spec struct {
 	Tier                   string                 `protobuf:"bytes,18,opt,name=tier,proto3" json:"tier,omitempty"`
 	MaxFee                 int64                  `protobuf:"varint,19,opt,name=max_fee,json=maxFee,proto3" json:"max_fee,omitempty"`
 	Attributes             map[string]string      `protobuf:"bytes,20,rep,name=attributes,proto3" json:"attributes,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
-	ReplayOf               string                 `protobuf:"bytes,21,opt,name=replay_of,json=replayOf,proto3" json:"replay_of,omitempty"` // the finished job this one repeats
-	Metadata               *Metadata              `protobuf:"bytes,22,opt,name=metadata,proto3" json:"metadata,omitempty"`                 // in a Job absent is NORMAL and nothing else
-	Unique                 *UniqueRule            `protobuf:"bytes,60,opt,name=unique,proto3" json:"unique,omitempty"`                     // absent is not unique
-	Replaces               string                 `protobuf:"bytes,61,opt,name=replaces,proto3" json:"replaces,omitempty"`                 // the waiting job this one replaced; assigned by the server
-	OrderKey               string                 `protobuf:"bytes,90,opt,name=order_key,json=orderKey,proto3" json:"order_key,omitempty"` // jobs of a queue with the same one run one after another, in the order of submission
+	ReplayOf               string                 `protobuf:"bytes,21,opt,name=replay_of,json=replayOf,proto3" json:"replay_of,omitempty"`       // the finished job this one repeats
+	Metadata               *Metadata              `protobuf:"bytes,22,opt,name=metadata,proto3" json:"metadata,omitempty"`                       // in a Job absent is NORMAL and nothing else
+	Unique                 *UniqueRule            `protobuf:"bytes,60,opt,name=unique,proto3" json:"unique,omitempty"`                           // absent is not unique
+	Replaces               string                 `protobuf:"bytes,61,opt,name=replaces,proto3" json:"replaces,omitempty"`                       // the waiting job this one replaced; assigned by the server
+	WorkflowId             string                 `protobuf:"bytes,70,opt,name=workflow_id,json=workflowId,proto3" json:"workflow_id,omitempty"` // the workflow it is a part of; assigned by the server
+	Ref                    string                 `protobuf:"bytes,71,opt,name=ref,proto3" json:"ref,omitempty"`                                 // its name there
+	Gate                   Gate                   `protobuf:"varint,72,opt,name=gate,proto3,enum=gopherqueue.v1.Gate" json:"gate,omitempty"`     // in a request only in a draft of a workflow
+	OrderKey               string                 `protobuf:"bytes,90,opt,name=order_key,json=orderKey,proto3" json:"order_key,omitempty"`       // jobs of a queue with the same one run one after another, in the order of submission
 	unknownFields          protoimpl.UnknownFields
 	sizeCache              protoimpl.SizeCache
 }
 
 func (x *Spec) Reset() {
 	*x = Spec{}
-	mi := &file_gopherqueue_v1_job_proto_msgTypes[2]
+	mi := &file_gopherqueue_v1_job_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1218,7 +1420,7 @@ func (x *Spec) String() string {
 func (*Spec) ProtoMessage() {}
 
 func (x *Spec) ProtoReflect() protoreflect.Message {
-	mi := &file_gopherqueue_v1_job_proto_msgTypes[2]
+	mi := &file_gopherqueue_v1_job_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1231,7 +1433,7 @@ func (x *Spec) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Spec.ProtoReflect.Descriptor instead.
 func (*Spec) Descriptor() ([]byte, []int) {
-	return file_gopherqueue_v1_job_proto_rawDescGZIP(), []int{2}
+	return file_gopherqueue_v1_job_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *Spec) GetId() string {
@@ -1402,6 +1604,27 @@ func (x *Spec) GetReplaces() string {
 	return ""
 }
 
+func (x *Spec) GetWorkflowId() string {
+	if x != nil {
+		return x.WorkflowId
+	}
+	return ""
+}
+
+func (x *Spec) GetRef() string {
+	if x != nil {
+		return x.Ref
+	}
+	return ""
+}
+
+func (x *Spec) GetGate() Gate {
+	if x != nil {
+		return x.Gate
+	}
+	return Gate_GATE_UNSPECIFIED
+}
+
 func (x *Spec) GetOrderKey() string {
 	if x != nil {
 		return x.OrderKey
@@ -1422,7 +1645,7 @@ type UniqueRule struct {
 
 func (x *UniqueRule) Reset() {
 	*x = UniqueRule{}
-	mi := &file_gopherqueue_v1_job_proto_msgTypes[3]
+	mi := &file_gopherqueue_v1_job_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1434,7 +1657,7 @@ func (x *UniqueRule) String() string {
 func (*UniqueRule) ProtoMessage() {}
 
 func (x *UniqueRule) ProtoReflect() protoreflect.Message {
-	mi := &file_gopherqueue_v1_job_proto_msgTypes[3]
+	mi := &file_gopherqueue_v1_job_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1447,7 +1670,7 @@ func (x *UniqueRule) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UniqueRule.ProtoReflect.Descriptor instead.
 func (*UniqueRule) Descriptor() ([]byte, []int) {
-	return file_gopherqueue_v1_job_proto_rawDescGZIP(), []int{3}
+	return file_gopherqueue_v1_job_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *UniqueRule) GetWhile() While {
@@ -1481,7 +1704,7 @@ func (x *UniqueRule) GetFields() []string {
 // Metadata can be changed while a job is live.
 type Metadata struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Priority      Priority               `protobuf:"varint,1,opt,name=priority,proto3,enum=gopherqueue.v1.Priority" json:"priority,omitempty"` // until the first claim
+	Priority      Priority               `protobuf:"varint,1,opt,name=priority,proto3,enum=gopherqueue.v1.Priority" json:"priority,omitempty"` // can change while no worker holds the job
 	Tags          map[string]string      `protobuf:"bytes,2,rep,name=tags,proto3" json:"tags,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	CorrelationId string                 `protobuf:"bytes,3,opt,name=correlation_id,json=correlationId,proto3" json:"correlation_id,omitempty"`
 	CallbackUrl   string                 `protobuf:"bytes,4,opt,name=callback_url,json=callbackUrl,proto3" json:"callback_url,omitempty"`
@@ -1491,7 +1714,7 @@ type Metadata struct {
 
 func (x *Metadata) Reset() {
 	*x = Metadata{}
-	mi := &file_gopherqueue_v1_job_proto_msgTypes[4]
+	mi := &file_gopherqueue_v1_job_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1503,7 +1726,7 @@ func (x *Metadata) String() string {
 func (*Metadata) ProtoMessage() {}
 
 func (x *Metadata) ProtoReflect() protoreflect.Message {
-	mi := &file_gopherqueue_v1_job_proto_msgTypes[4]
+	mi := &file_gopherqueue_v1_job_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1516,7 +1739,7 @@ func (x *Metadata) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Metadata.ProtoReflect.Descriptor instead.
 func (*Metadata) Descriptor() ([]byte, []int) {
-	return file_gopherqueue_v1_job_proto_rawDescGZIP(), []int{4}
+	return file_gopherqueue_v1_job_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *Metadata) GetPriority() Priority {
@@ -1558,7 +1781,7 @@ type Dependency struct {
 
 func (x *Dependency) Reset() {
 	*x = Dependency{}
-	mi := &file_gopherqueue_v1_job_proto_msgTypes[5]
+	mi := &file_gopherqueue_v1_job_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1570,7 +1793,7 @@ func (x *Dependency) String() string {
 func (*Dependency) ProtoMessage() {}
 
 func (x *Dependency) ProtoReflect() protoreflect.Message {
-	mi := &file_gopherqueue_v1_job_proto_msgTypes[5]
+	mi := &file_gopherqueue_v1_job_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1583,7 +1806,7 @@ func (x *Dependency) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Dependency.ProtoReflect.Descriptor instead.
 func (*Dependency) Descriptor() ([]byte, []int) {
-	return file_gopherqueue_v1_job_proto_rawDescGZIP(), []int{5}
+	return file_gopherqueue_v1_job_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *Dependency) GetKind() DependencyKind {
@@ -1631,7 +1854,7 @@ type Policy struct {
 
 func (x *Policy) Reset() {
 	*x = Policy{}
-	mi := &file_gopherqueue_v1_job_proto_msgTypes[6]
+	mi := &file_gopherqueue_v1_job_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1643,7 +1866,7 @@ func (x *Policy) String() string {
 func (*Policy) ProtoMessage() {}
 
 func (x *Policy) ProtoReflect() protoreflect.Message {
-	mi := &file_gopherqueue_v1_job_proto_msgTypes[6]
+	mi := &file_gopherqueue_v1_job_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1656,7 +1879,7 @@ func (x *Policy) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Policy.ProtoReflect.Descriptor instead.
 func (*Policy) Descriptor() ([]byte, []int) {
-	return file_gopherqueue_v1_job_proto_rawDescGZIP(), []int{6}
+	return file_gopherqueue_v1_job_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Policy) GetPreset() Preset {
@@ -1814,7 +2037,7 @@ type Backoff struct {
 
 func (x *Backoff) Reset() {
 	*x = Backoff{}
-	mi := &file_gopherqueue_v1_job_proto_msgTypes[7]
+	mi := &file_gopherqueue_v1_job_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1826,7 +2049,7 @@ func (x *Backoff) String() string {
 func (*Backoff) ProtoMessage() {}
 
 func (x *Backoff) ProtoReflect() protoreflect.Message {
-	mi := &file_gopherqueue_v1_job_proto_msgTypes[7]
+	mi := &file_gopherqueue_v1_job_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1839,7 +2062,7 @@ func (x *Backoff) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Backoff.ProtoReflect.Descriptor instead.
 func (*Backoff) Descriptor() ([]byte, []int) {
-	return file_gopherqueue_v1_job_proto_rawDescGZIP(), []int{7}
+	return file_gopherqueue_v1_job_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Backoff) GetStrategy() Strategy {
@@ -1906,7 +2129,7 @@ type Lease struct {
 
 func (x *Lease) Reset() {
 	*x = Lease{}
-	mi := &file_gopherqueue_v1_job_proto_msgTypes[8]
+	mi := &file_gopherqueue_v1_job_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1918,7 +2141,7 @@ func (x *Lease) String() string {
 func (*Lease) ProtoMessage() {}
 
 func (x *Lease) ProtoReflect() protoreflect.Message {
-	mi := &file_gopherqueue_v1_job_proto_msgTypes[8]
+	mi := &file_gopherqueue_v1_job_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1931,7 +2154,7 @@ func (x *Lease) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Lease.ProtoReflect.Descriptor instead.
 func (*Lease) Descriptor() ([]byte, []int) {
-	return file_gopherqueue_v1_job_proto_rawDescGZIP(), []int{8}
+	return file_gopherqueue_v1_job_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Lease) GetId() string {
@@ -2031,7 +2254,7 @@ type LeaseRef struct {
 
 func (x *LeaseRef) Reset() {
 	*x = LeaseRef{}
-	mi := &file_gopherqueue_v1_job_proto_msgTypes[9]
+	mi := &file_gopherqueue_v1_job_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2043,7 +2266,7 @@ func (x *LeaseRef) String() string {
 func (*LeaseRef) ProtoMessage() {}
 
 func (x *LeaseRef) ProtoReflect() protoreflect.Message {
-	mi := &file_gopherqueue_v1_job_proto_msgTypes[9]
+	mi := &file_gopherqueue_v1_job_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2056,7 +2279,7 @@ func (x *LeaseRef) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LeaseRef.ProtoReflect.Descriptor instead.
 func (*LeaseRef) Descriptor() ([]byte, []int) {
-	return file_gopherqueue_v1_job_proto_rawDescGZIP(), []int{9}
+	return file_gopherqueue_v1_job_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *LeaseRef) GetId() string {
@@ -2093,7 +2316,7 @@ type Failure struct {
 
 func (x *Failure) Reset() {
 	*x = Failure{}
-	mi := &file_gopherqueue_v1_job_proto_msgTypes[10]
+	mi := &file_gopherqueue_v1_job_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2105,7 +2328,7 @@ func (x *Failure) String() string {
 func (*Failure) ProtoMessage() {}
 
 func (x *Failure) ProtoReflect() protoreflect.Message {
-	mi := &file_gopherqueue_v1_job_proto_msgTypes[10]
+	mi := &file_gopherqueue_v1_job_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2118,7 +2341,7 @@ func (x *Failure) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Failure.ProtoReflect.Descriptor instead.
 func (*Failure) Descriptor() ([]byte, []int) {
-	return file_gopherqueue_v1_job_proto_rawDescGZIP(), []int{10}
+	return file_gopherqueue_v1_job_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Failure) GetCategory() Category {
@@ -2162,7 +2385,7 @@ type Cancellation struct {
 
 func (x *Cancellation) Reset() {
 	*x = Cancellation{}
-	mi := &file_gopherqueue_v1_job_proto_msgTypes[11]
+	mi := &file_gopherqueue_v1_job_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2174,7 +2397,7 @@ func (x *Cancellation) String() string {
 func (*Cancellation) ProtoMessage() {}
 
 func (x *Cancellation) ProtoReflect() protoreflect.Message {
-	mi := &file_gopherqueue_v1_job_proto_msgTypes[11]
+	mi := &file_gopherqueue_v1_job_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2187,7 +2410,7 @@ func (x *Cancellation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Cancellation.ProtoReflect.Descriptor instead.
 func (*Cancellation) Descriptor() ([]byte, []int) {
-	return file_gopherqueue_v1_job_proto_rawDescGZIP(), []int{11}
+	return file_gopherqueue_v1_job_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Cancellation) GetRequestedAtNs() int64 {
@@ -2235,7 +2458,7 @@ type Problem struct {
 
 func (x *Problem) Reset() {
 	*x = Problem{}
-	mi := &file_gopherqueue_v1_job_proto_msgTypes[12]
+	mi := &file_gopherqueue_v1_job_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2247,7 +2470,7 @@ func (x *Problem) String() string {
 func (*Problem) ProtoMessage() {}
 
 func (x *Problem) ProtoReflect() protoreflect.Message {
-	mi := &file_gopherqueue_v1_job_proto_msgTypes[12]
+	mi := &file_gopherqueue_v1_job_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2260,7 +2483,7 @@ func (x *Problem) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Problem.ProtoReflect.Descriptor instead.
 func (*Problem) Descriptor() ([]byte, []int) {
-	return file_gopherqueue_v1_job_proto_rawDescGZIP(), []int{12}
+	return file_gopherqueue_v1_job_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Problem) GetCode() string {
@@ -2323,7 +2546,7 @@ type Fault struct {
 
 func (x *Fault) Reset() {
 	*x = Fault{}
-	mi := &file_gopherqueue_v1_job_proto_msgTypes[13]
+	mi := &file_gopherqueue_v1_job_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2335,7 +2558,7 @@ func (x *Fault) String() string {
 func (*Fault) ProtoMessage() {}
 
 func (x *Fault) ProtoReflect() protoreflect.Message {
-	mi := &file_gopherqueue_v1_job_proto_msgTypes[13]
+	mi := &file_gopherqueue_v1_job_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2348,7 +2571,7 @@ func (x *Fault) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Fault.ProtoReflect.Descriptor instead.
 func (*Fault) Descriptor() ([]byte, []int) {
-	return file_gopherqueue_v1_job_proto_rawDescGZIP(), []int{13}
+	return file_gopherqueue_v1_job_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Fault) GetField() string {
@@ -2369,7 +2592,7 @@ var File_gopherqueue_v1_job_proto protoreflect.FileDescriptor
 
 const file_gopherqueue_v1_job_proto_rawDesc = "" +
 	"\n" +
-	"\x18gopherqueue/v1/job.proto\x12\x0egopherqueue.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xee\x01\n" +
+	"\x18gopherqueue/v1/job.proto\x12\x0egopherqueue.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x9d\x02\n" +
 	"\x03Job\x12+\n" +
 	"\x05state\x18\x01 \x01(\v2\x15.gopherqueue.v1.StateR\x05state\x12(\n" +
 	"\x04spec\x18\x02 \x01(\v2\x14.gopherqueue.v1.SpecR\x04spec\x124\n" +
@@ -2377,9 +2600,17 @@ const file_gopherqueue_v1_job_proto_rawDesc = "" +
 	"\x06result\x18\x04 \x01(\fH\x00R\x06result\x88\x01\x01\x12#\n" +
 	"\n" +
 	"checkpoint\x18\x05 \x01(\fH\x01R\n" +
-	"checkpoint\x88\x01\x01B\t\n" +
+	"checkpoint\x88\x01\x01\x12-\n" +
+	"\x06inputs\x18F \x03(\v2\x15.gopherqueue.v1.InputR\x06inputsB\t\n" +
 	"\a_resultB\r\n" +
-	"\v_checkpoint\"\xbe\t\n" +
+	"\v_checkpoint\"\xa2\x01\n" +
+	"\x05Input\x12\x10\n" +
+	"\x03ref\x18\x01 \x01(\tR\x03ref\x12\x15\n" +
+	"\x06job_id\x18\x02 \x01(\tR\x05jobId\x12.\n" +
+	"\x06status\x18\x03 \x01(\x0e2\x16.gopherqueue.v1.StatusR\x06status\x12\x1b\n" +
+	"\x06result\x18\x04 \x01(\fH\x00R\x06result\x88\x01\x01\x12\x18\n" +
+	"\aomitted\x18\x05 \x01(\bR\aomittedB\t\n" +
+	"\a_result\"\xe8\t\n" +
 	"\x05State\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12.\n" +
 	"\x06status\x18\x02 \x01(\x0e2\x16.gopherqueue.v1.StatusR\x06status\x12.\n" +
@@ -2415,8 +2646,9 @@ const file_gopherqueue_v1_job_proto_rawDesc = "" +
 	"\vcheckpoints\x18\x1f \x01(\x03R\vcheckpoints\x12.\n" +
 	"\x06policy\x18  \x01(\v2\x16.gopherqueue.v1.PolicyR\x06policy\x12\x1f\n" +
 	"\vreplaced_by\x18< \x01(\tR\n" +
-	"replacedBy\x12#\n" +
-	"\rordered_after\x18Z \x01(\tR\forderedAfter\"\xde\a\n" +
+	"replacedBy\x12(\n" +
+	"\x04gate\x18F \x01(\x0e2\x14.gopherqueue.v1.GateR\x04gate\x12#\n" +
+	"\rordered_after\x18Z \x01(\tR\forderedAfter\"\xbb\b\n" +
 	"\x04Spec\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x14\n" +
 	"\x05queue\x18\x02 \x01(\tR\x05queue\x12\x12\n" +
@@ -2446,7 +2678,11 @@ const file_gopherqueue_v1_job_proto_rawDesc = "" +
 	"\treplay_of\x18\x15 \x01(\tR\breplayOf\x124\n" +
 	"\bmetadata\x18\x16 \x01(\v2\x18.gopherqueue.v1.MetadataR\bmetadata\x122\n" +
 	"\x06unique\x18< \x01(\v2\x1a.gopherqueue.v1.UniqueRuleR\x06unique\x12\x1a\n" +
-	"\breplaces\x18= \x01(\tR\breplaces\x12\x1b\n" +
+	"\breplaces\x18= \x01(\tR\breplaces\x12\x1f\n" +
+	"\vworkflow_id\x18F \x01(\tR\n" +
+	"workflowId\x12\x10\n" +
+	"\x03ref\x18G \x01(\tR\x03ref\x12(\n" +
+	"\x04gate\x18H \x01(\x0e2\x14.gopherqueue.v1.GateR\x04gate\x12\x1b\n" +
 	"\torder_key\x18Z \x01(\tR\borderKey\x1a=\n" +
 	"\x0fAttributesEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
@@ -2645,7 +2881,17 @@ const file_gopherqueue_v1_job_proto_rawDesc = "" +
 	"\x12CATEGORY_PERMANENT\x10\x02\x12\x14\n" +
 	"\x10CATEGORY_TIMEOUT\x10\x03\x12\x16\n" +
 	"\x12CATEGORY_CANCELLED\x10\x04\x12\x13\n" +
-	"\x0fCATEGORY_SYSTEM\x10\x05*c\n" +
+	"\x0fCATEGORY_SYSTEM\x10\x05*S\n" +
+	"\x04Gate\x12\x14\n" +
+	"\x10GATE_UNSPECIFIED\x10\x00\x12\x0f\n" +
+	"\vGATE_SIGNAL\x10\x01\x12\x10\n" +
+	"\fGATE_FAILURE\x10\x02\x12\x12\n" +
+	"\x0eGATE_SIGNALLED\x10\x03*V\n" +
+	"\x05Final\x12\x15\n" +
+	"\x11FINAL_UNSPECIFIED\x10\x00\x12\x10\n" +
+	"\fFINAL_EITHER\x10\x01\x12\x11\n" +
+	"\rFINAL_SUCCESS\x10\x02\x12\x11\n" +
+	"\rFINAL_FAILURE\x10\x03*c\n" +
 	"\x05While\x12\x15\n" +
 	"\x11WHILE_UNSPECIFIED\x10\x00\x12\x11\n" +
 	"\rWHILE_WAITING\x10\x01\x12\x0e\n" +
@@ -2674,8 +2920,8 @@ func file_gopherqueue_v1_job_proto_rawDescGZIP() []byte {
 	return file_gopherqueue_v1_job_proto_rawDescData
 }
 
-var file_gopherqueue_v1_job_proto_enumTypes = make([]protoimpl.EnumInfo, 13)
-var file_gopherqueue_v1_job_proto_msgTypes = make([]protoimpl.MessageInfo, 16)
+var file_gopherqueue_v1_job_proto_enumTypes = make([]protoimpl.EnumInfo, 15)
+var file_gopherqueue_v1_job_proto_msgTypes = make([]protoimpl.MessageInfo, 17)
 var file_gopherqueue_v1_job_proto_goTypes = []any{
 	(Status)(0),                   // 0: gopherqueue.v1.Status
 	(Detail)(0),                   // 1: gopherqueue.v1.Detail
@@ -2688,76 +2934,83 @@ var file_gopherqueue_v1_job_proto_goTypes = []any{
 	(Jitter)(0),                   // 8: gopherqueue.v1.Jitter
 	(LeaseState)(0),               // 9: gopherqueue.v1.LeaseState
 	(Category)(0),                 // 10: gopherqueue.v1.Category
-	(While)(0),                    // 11: gopherqueue.v1.While
-	(OnCollision)(0),              // 12: gopherqueue.v1.OnCollision
-	(*Job)(nil),                   // 13: gopherqueue.v1.Job
-	(*State)(nil),                 // 14: gopherqueue.v1.State
-	(*Spec)(nil),                  // 15: gopherqueue.v1.Spec
-	(*UniqueRule)(nil),            // 16: gopherqueue.v1.UniqueRule
-	(*Metadata)(nil),              // 17: gopherqueue.v1.Metadata
-	(*Dependency)(nil),            // 18: gopherqueue.v1.Dependency
-	(*Policy)(nil),                // 19: gopherqueue.v1.Policy
-	(*Backoff)(nil),               // 20: gopherqueue.v1.Backoff
-	(*Lease)(nil),                 // 21: gopherqueue.v1.Lease
-	(*LeaseRef)(nil),              // 22: gopherqueue.v1.LeaseRef
-	(*Failure)(nil),               // 23: gopherqueue.v1.Failure
-	(*Cancellation)(nil),          // 24: gopherqueue.v1.Cancellation
-	(*Problem)(nil),               // 25: gopherqueue.v1.Problem
-	(*Fault)(nil),                 // 26: gopherqueue.v1.Fault
-	nil,                           // 27: gopherqueue.v1.Spec.AttributesEntry
-	nil,                           // 28: gopherqueue.v1.Metadata.TagsEntry
-	(*timestamppb.Timestamp)(nil), // 29: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),   // 30: google.protobuf.Duration
+	(Gate)(0),                     // 11: gopherqueue.v1.Gate
+	(Final)(0),                    // 12: gopherqueue.v1.Final
+	(While)(0),                    // 13: gopherqueue.v1.While
+	(OnCollision)(0),              // 14: gopherqueue.v1.OnCollision
+	(*Job)(nil),                   // 15: gopherqueue.v1.Job
+	(*Input)(nil),                 // 16: gopherqueue.v1.Input
+	(*State)(nil),                 // 17: gopherqueue.v1.State
+	(*Spec)(nil),                  // 18: gopherqueue.v1.Spec
+	(*UniqueRule)(nil),            // 19: gopherqueue.v1.UniqueRule
+	(*Metadata)(nil),              // 20: gopherqueue.v1.Metadata
+	(*Dependency)(nil),            // 21: gopherqueue.v1.Dependency
+	(*Policy)(nil),                // 22: gopherqueue.v1.Policy
+	(*Backoff)(nil),               // 23: gopherqueue.v1.Backoff
+	(*Lease)(nil),                 // 24: gopherqueue.v1.Lease
+	(*LeaseRef)(nil),              // 25: gopherqueue.v1.LeaseRef
+	(*Failure)(nil),               // 26: gopherqueue.v1.Failure
+	(*Cancellation)(nil),          // 27: gopherqueue.v1.Cancellation
+	(*Problem)(nil),               // 28: gopherqueue.v1.Problem
+	(*Fault)(nil),                 // 29: gopherqueue.v1.Fault
+	nil,                           // 30: gopherqueue.v1.Spec.AttributesEntry
+	nil,                           // 31: gopherqueue.v1.Metadata.TagsEntry
+	(*timestamppb.Timestamp)(nil), // 32: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),   // 33: google.protobuf.Duration
 }
 var file_gopherqueue_v1_job_proto_depIdxs = []int32{
-	14, // 0: gopherqueue.v1.Job.state:type_name -> gopherqueue.v1.State
-	15, // 1: gopherqueue.v1.Job.spec:type_name -> gopherqueue.v1.Spec
-	17, // 2: gopherqueue.v1.Job.metadata:type_name -> gopherqueue.v1.Metadata
-	0,  // 3: gopherqueue.v1.State.status:type_name -> gopherqueue.v1.Status
-	1,  // 4: gopherqueue.v1.State.detail:type_name -> gopherqueue.v1.Detail
-	2,  // 5: gopherqueue.v1.State.priority:type_name -> gopherqueue.v1.Priority
-	2,  // 6: gopherqueue.v1.State.inherited_priority:type_name -> gopherqueue.v1.Priority
-	21, // 7: gopherqueue.v1.State.lease:type_name -> gopherqueue.v1.Lease
-	23, // 8: gopherqueue.v1.State.failure:type_name -> gopherqueue.v1.Failure
-	24, // 9: gopherqueue.v1.State.cancellation:type_name -> gopherqueue.v1.Cancellation
-	19, // 10: gopherqueue.v1.State.policy:type_name -> gopherqueue.v1.Policy
-	19, // 11: gopherqueue.v1.Spec.policy:type_name -> gopherqueue.v1.Policy
-	29, // 12: gopherqueue.v1.Spec.run_at:type_name -> google.protobuf.Timestamp
-	30, // 13: gopherqueue.v1.Spec.delay:type_name -> google.protobuf.Duration
-	18, // 14: gopherqueue.v1.Spec.depends_on:type_name -> gopherqueue.v1.Dependency
-	27, // 15: gopherqueue.v1.Spec.attributes:type_name -> gopherqueue.v1.Spec.AttributesEntry
-	17, // 16: gopherqueue.v1.Spec.metadata:type_name -> gopherqueue.v1.Metadata
-	16, // 17: gopherqueue.v1.Spec.unique:type_name -> gopherqueue.v1.UniqueRule
-	11, // 18: gopherqueue.v1.UniqueRule.while:type_name -> gopherqueue.v1.While
-	12, // 19: gopherqueue.v1.UniqueRule.on_collision:type_name -> gopherqueue.v1.OnCollision
-	30, // 20: gopherqueue.v1.UniqueRule.period:type_name -> google.protobuf.Duration
-	2,  // 21: gopherqueue.v1.Metadata.priority:type_name -> gopherqueue.v1.Priority
-	28, // 22: gopherqueue.v1.Metadata.tags:type_name -> gopherqueue.v1.Metadata.TagsEntry
-	3,  // 23: gopherqueue.v1.Dependency.kind:type_name -> gopherqueue.v1.DependencyKind
-	4,  // 24: gopherqueue.v1.Policy.preset:type_name -> gopherqueue.v1.Preset
-	20, // 25: gopherqueue.v1.Policy.backoff:type_name -> gopherqueue.v1.Backoff
-	5,  // 26: gopherqueue.v1.Policy.on_loss:type_name -> gopherqueue.v1.LossRule
-	30, // 27: gopherqueue.v1.Policy.lease_ttl:type_name -> google.protobuf.Duration
-	30, // 28: gopherqueue.v1.Policy.hold:type_name -> google.protobuf.Duration
-	6,  // 29: gopherqueue.v1.Policy.extend:type_name -> gopherqueue.v1.ExtendMode
-	30, // 30: gopherqueue.v1.Policy.execution_timeout:type_name -> google.protobuf.Duration
-	30, // 31: gopherqueue.v1.Policy.lifetime:type_name -> google.protobuf.Duration
-	30, // 32: gopherqueue.v1.Policy.run_lifetime:type_name -> google.protobuf.Duration
-	30, // 33: gopherqueue.v1.Policy.idempotency_window:type_name -> google.protobuf.Duration
-	7,  // 34: gopherqueue.v1.Backoff.strategy:type_name -> gopherqueue.v1.Strategy
-	30, // 35: gopherqueue.v1.Backoff.initial:type_name -> google.protobuf.Duration
-	30, // 36: gopherqueue.v1.Backoff.max:type_name -> google.protobuf.Duration
-	8,  // 37: gopherqueue.v1.Backoff.jitter:type_name -> gopherqueue.v1.Jitter
-	9,  // 38: gopherqueue.v1.Lease.state:type_name -> gopherqueue.v1.LeaseState
-	10, // 39: gopherqueue.v1.Failure.category:type_name -> gopherqueue.v1.Category
-	30, // 40: gopherqueue.v1.Failure.retry_after:type_name -> google.protobuf.Duration
-	26, // 41: gopherqueue.v1.Problem.faults:type_name -> gopherqueue.v1.Fault
-	0,  // 42: gopherqueue.v1.Problem.job_status:type_name -> gopherqueue.v1.Status
-	43, // [43:43] is the sub-list for method output_type
-	43, // [43:43] is the sub-list for method input_type
-	43, // [43:43] is the sub-list for extension type_name
-	43, // [43:43] is the sub-list for extension extendee
-	0,  // [0:43] is the sub-list for field type_name
+	17, // 0: gopherqueue.v1.Job.state:type_name -> gopherqueue.v1.State
+	18, // 1: gopherqueue.v1.Job.spec:type_name -> gopherqueue.v1.Spec
+	20, // 2: gopherqueue.v1.Job.metadata:type_name -> gopherqueue.v1.Metadata
+	16, // 3: gopherqueue.v1.Job.inputs:type_name -> gopherqueue.v1.Input
+	0,  // 4: gopherqueue.v1.Input.status:type_name -> gopherqueue.v1.Status
+	0,  // 5: gopherqueue.v1.State.status:type_name -> gopherqueue.v1.Status
+	1,  // 6: gopherqueue.v1.State.detail:type_name -> gopherqueue.v1.Detail
+	2,  // 7: gopherqueue.v1.State.priority:type_name -> gopherqueue.v1.Priority
+	2,  // 8: gopherqueue.v1.State.inherited_priority:type_name -> gopherqueue.v1.Priority
+	24, // 9: gopherqueue.v1.State.lease:type_name -> gopherqueue.v1.Lease
+	26, // 10: gopherqueue.v1.State.failure:type_name -> gopherqueue.v1.Failure
+	27, // 11: gopherqueue.v1.State.cancellation:type_name -> gopherqueue.v1.Cancellation
+	22, // 12: gopherqueue.v1.State.policy:type_name -> gopherqueue.v1.Policy
+	11, // 13: gopherqueue.v1.State.gate:type_name -> gopherqueue.v1.Gate
+	22, // 14: gopherqueue.v1.Spec.policy:type_name -> gopherqueue.v1.Policy
+	32, // 15: gopherqueue.v1.Spec.run_at:type_name -> google.protobuf.Timestamp
+	33, // 16: gopherqueue.v1.Spec.delay:type_name -> google.protobuf.Duration
+	21, // 17: gopherqueue.v1.Spec.depends_on:type_name -> gopherqueue.v1.Dependency
+	30, // 18: gopherqueue.v1.Spec.attributes:type_name -> gopherqueue.v1.Spec.AttributesEntry
+	20, // 19: gopherqueue.v1.Spec.metadata:type_name -> gopherqueue.v1.Metadata
+	19, // 20: gopherqueue.v1.Spec.unique:type_name -> gopherqueue.v1.UniqueRule
+	11, // 21: gopherqueue.v1.Spec.gate:type_name -> gopherqueue.v1.Gate
+	13, // 22: gopherqueue.v1.UniqueRule.while:type_name -> gopherqueue.v1.While
+	14, // 23: gopherqueue.v1.UniqueRule.on_collision:type_name -> gopherqueue.v1.OnCollision
+	33, // 24: gopherqueue.v1.UniqueRule.period:type_name -> google.protobuf.Duration
+	2,  // 25: gopherqueue.v1.Metadata.priority:type_name -> gopherqueue.v1.Priority
+	31, // 26: gopherqueue.v1.Metadata.tags:type_name -> gopherqueue.v1.Metadata.TagsEntry
+	3,  // 27: gopherqueue.v1.Dependency.kind:type_name -> gopherqueue.v1.DependencyKind
+	4,  // 28: gopherqueue.v1.Policy.preset:type_name -> gopherqueue.v1.Preset
+	23, // 29: gopherqueue.v1.Policy.backoff:type_name -> gopherqueue.v1.Backoff
+	5,  // 30: gopherqueue.v1.Policy.on_loss:type_name -> gopherqueue.v1.LossRule
+	33, // 31: gopherqueue.v1.Policy.lease_ttl:type_name -> google.protobuf.Duration
+	33, // 32: gopherqueue.v1.Policy.hold:type_name -> google.protobuf.Duration
+	6,  // 33: gopherqueue.v1.Policy.extend:type_name -> gopherqueue.v1.ExtendMode
+	33, // 34: gopherqueue.v1.Policy.execution_timeout:type_name -> google.protobuf.Duration
+	33, // 35: gopherqueue.v1.Policy.lifetime:type_name -> google.protobuf.Duration
+	33, // 36: gopherqueue.v1.Policy.run_lifetime:type_name -> google.protobuf.Duration
+	33, // 37: gopherqueue.v1.Policy.idempotency_window:type_name -> google.protobuf.Duration
+	7,  // 38: gopherqueue.v1.Backoff.strategy:type_name -> gopherqueue.v1.Strategy
+	33, // 39: gopherqueue.v1.Backoff.initial:type_name -> google.protobuf.Duration
+	33, // 40: gopherqueue.v1.Backoff.max:type_name -> google.protobuf.Duration
+	8,  // 41: gopherqueue.v1.Backoff.jitter:type_name -> gopherqueue.v1.Jitter
+	9,  // 42: gopherqueue.v1.Lease.state:type_name -> gopherqueue.v1.LeaseState
+	10, // 43: gopherqueue.v1.Failure.category:type_name -> gopherqueue.v1.Category
+	33, // 44: gopherqueue.v1.Failure.retry_after:type_name -> google.protobuf.Duration
+	29, // 45: gopherqueue.v1.Problem.faults:type_name -> gopherqueue.v1.Fault
+	0,  // 46: gopherqueue.v1.Problem.job_status:type_name -> gopherqueue.v1.Status
+	47, // [47:47] is the sub-list for method output_type
+	47, // [47:47] is the sub-list for method input_type
+	47, // [47:47] is the sub-list for extension type_name
+	47, // [47:47] is the sub-list for extension extendee
+	0,  // [0:47] is the sub-list for field type_name
 }
 
 func init() { file_gopherqueue_v1_job_proto_init() }
@@ -2766,15 +3019,16 @@ func file_gopherqueue_v1_job_proto_init() {
 		return
 	}
 	file_gopherqueue_v1_job_proto_msgTypes[0].OneofWrappers = []any{}
-	file_gopherqueue_v1_job_proto_msgTypes[6].OneofWrappers = []any{}
+	file_gopherqueue_v1_job_proto_msgTypes[1].OneofWrappers = []any{}
 	file_gopherqueue_v1_job_proto_msgTypes[7].OneofWrappers = []any{}
+	file_gopherqueue_v1_job_proto_msgTypes[8].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_gopherqueue_v1_job_proto_rawDesc), len(file_gopherqueue_v1_job_proto_rawDesc)),
-			NumEnums:      13,
-			NumMessages:   16,
+			NumEnums:      15,
+			NumMessages:   17,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

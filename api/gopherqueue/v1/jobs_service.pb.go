@@ -2365,10 +2365,11 @@ func (*StatsRequest) Descriptor() ([]byte, []int) {
 type StatsResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Queues        []*QueueCount          `protobuf:"bytes,1,rep,name=queues,proto3" json:"queues,omitempty"`    // by name
-	Workers       int64                  `protobuf:"varint,2,opt,name=workers,proto3" json:"workers,omitempty"` // live ones, as seen by the answering server
+	Workers       int64                  `protobuf:"varint,2,opt,name=workers,proto3" json:"workers,omitempty"` // live ones
 	Commits       uint64                 `protobuf:"varint,3,opt,name=commits,proto3" json:"commits,omitempty"` // batches the store has written since it was opened
 	Syncs         uint64                 `protobuf:"varint,4,opt,name=syncs,proto3" json:"syncs,omitempty"`     // times it waited for stable storage
 	DiskBytes     uint64                 `protobuf:"varint,5,opt,name=disk_bytes,json=diskBytes,proto3" json:"disk_bytes,omitempty"`
+	Nodes         []*Node                `protobuf:"bytes,85,rep,name=nodes,proto3" json:"nodes,omitempty"` // engines that run on the store, by id
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2438,6 +2439,106 @@ func (x *StatsResponse) GetDiskBytes() uint64 {
 	return 0
 }
 
+func (x *StatsResponse) GetNodes() []*Node {
+	if x != nil {
+		return x.Nodes
+	}
+	return nil
+}
+
+// Node is an engine that runs on the store: that of a server, or of a program that embeds the queue.
+type Node struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"` // random
+	Host          string                 `protobuf:"bytes,2,opt,name=host,proto3" json:"host,omitempty"`
+	Pid           int64                  `protobuf:"varint,3,opt,name=pid,proto3" json:"pid,omitempty"`
+	Version       string                 `protobuf:"bytes,4,opt,name=version,proto3" json:"version,omitempty"` // release of this module in the program
+	StartedAt     *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=started_at,json=startedAt,proto3" json:"started_at,omitempty"`
+	LastSeenAt    *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=last_seen_at,json=lastSeenAt,proto3" json:"last_seen_at,omitempty"` // its last announcement to the others
+	Workers       int64                  `protobuf:"varint,7,opt,name=workers,proto3" json:"workers,omitempty"`                          // live ones that call it
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Node) Reset() {
+	*x = Node{}
+	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[36]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Node) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Node) ProtoMessage() {}
+
+func (x *Node) ProtoReflect() protoreflect.Message {
+	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[36]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Node.ProtoReflect.Descriptor instead.
+func (*Node) Descriptor() ([]byte, []int) {
+	return file_gopherqueue_v1_jobs_service_proto_rawDescGZIP(), []int{36}
+}
+
+func (x *Node) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *Node) GetHost() string {
+	if x != nil {
+		return x.Host
+	}
+	return ""
+}
+
+func (x *Node) GetPid() int64 {
+	if x != nil {
+		return x.Pid
+	}
+	return 0
+}
+
+func (x *Node) GetVersion() string {
+	if x != nil {
+		return x.Version
+	}
+	return ""
+}
+
+func (x *Node) GetStartedAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.StartedAt
+	}
+	return nil
+}
+
+func (x *Node) GetLastSeenAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.LastSeenAt
+	}
+	return nil
+}
+
+func (x *Node) GetWorkers() int64 {
+	if x != nil {
+		return x.Workers
+	}
+	return 0
+}
+
 type PurgeRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
@@ -2447,7 +2548,7 @@ type PurgeRequest struct {
 
 func (x *PurgeRequest) Reset() {
 	*x = PurgeRequest{}
-	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[36]
+	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2459,7 +2560,7 @@ func (x *PurgeRequest) String() string {
 func (*PurgeRequest) ProtoMessage() {}
 
 func (x *PurgeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[36]
+	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2472,7 +2573,7 @@ func (x *PurgeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PurgeRequest.ProtoReflect.Descriptor instead.
 func (*PurgeRequest) Descriptor() ([]byte, []int) {
-	return file_gopherqueue_v1_jobs_service_proto_rawDescGZIP(), []int{36}
+	return file_gopherqueue_v1_jobs_service_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *PurgeRequest) GetId() string {
@@ -2490,7 +2591,7 @@ type PurgeResponse struct {
 
 func (x *PurgeResponse) Reset() {
 	*x = PurgeResponse{}
-	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[37]
+	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2502,7 +2603,7 @@ func (x *PurgeResponse) String() string {
 func (*PurgeResponse) ProtoMessage() {}
 
 func (x *PurgeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[37]
+	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2515,7 +2616,7 @@ func (x *PurgeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PurgeResponse.ProtoReflect.Descriptor instead.
 func (*PurgeResponse) Descriptor() ([]byte, []int) {
-	return file_gopherqueue_v1_jobs_service_proto_rawDescGZIP(), []int{37}
+	return file_gopherqueue_v1_jobs_service_proto_rawDescGZIP(), []int{38}
 }
 
 type PurgeWhereRequest struct {
@@ -2527,7 +2628,7 @@ type PurgeWhereRequest struct {
 
 func (x *PurgeWhereRequest) Reset() {
 	*x = PurgeWhereRequest{}
-	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[38]
+	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2539,7 +2640,7 @@ func (x *PurgeWhereRequest) String() string {
 func (*PurgeWhereRequest) ProtoMessage() {}
 
 func (x *PurgeWhereRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[38]
+	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2552,7 +2653,7 @@ func (x *PurgeWhereRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PurgeWhereRequest.ProtoReflect.Descriptor instead.
 func (*PurgeWhereRequest) Descriptor() ([]byte, []int) {
-	return file_gopherqueue_v1_jobs_service_proto_rawDescGZIP(), []int{38}
+	return file_gopherqueue_v1_jobs_service_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *PurgeWhereRequest) GetQuery() *Query {
@@ -2571,7 +2672,7 @@ type PurgeReport struct {
 
 func (x *PurgeReport) Reset() {
 	*x = PurgeReport{}
-	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[39]
+	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2583,7 +2684,7 @@ func (x *PurgeReport) String() string {
 func (*PurgeReport) ProtoMessage() {}
 
 func (x *PurgeReport) ProtoReflect() protoreflect.Message {
-	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[39]
+	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2596,7 +2697,7 @@ func (x *PurgeReport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PurgeReport.ProtoReflect.Descriptor instead.
 func (*PurgeReport) Descriptor() ([]byte, []int) {
-	return file_gopherqueue_v1_jobs_service_proto_rawDescGZIP(), []int{39}
+	return file_gopherqueue_v1_jobs_service_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *PurgeReport) GetPurged() int64 {
@@ -2779,14 +2880,25 @@ const file_gopherqueue_v1_jobs_service_proto_rawDesc = "" +
 	"\rByStatusEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\x03R\x05value:\x028\x01\"\x0e\n" +
-	"\fStatsRequest\"\xac\x01\n" +
+	"\fStatsRequest\"\xd8\x01\n" +
 	"\rStatsResponse\x122\n" +
 	"\x06queues\x18\x01 \x03(\v2\x1a.gopherqueue.v1.QueueCountR\x06queues\x12\x18\n" +
 	"\aworkers\x18\x02 \x01(\x03R\aworkers\x12\x18\n" +
 	"\acommits\x18\x03 \x01(\x04R\acommits\x12\x14\n" +
 	"\x05syncs\x18\x04 \x01(\x04R\x05syncs\x12\x1d\n" +
 	"\n" +
-	"disk_bytes\x18\x05 \x01(\x04R\tdiskBytes\"\x1e\n" +
+	"disk_bytes\x18\x05 \x01(\x04R\tdiskBytes\x12*\n" +
+	"\x05nodes\x18U \x03(\v2\x14.gopherqueue.v1.NodeR\x05nodes\"\xe9\x01\n" +
+	"\x04Node\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
+	"\x04host\x18\x02 \x01(\tR\x04host\x12\x10\n" +
+	"\x03pid\x18\x03 \x01(\x03R\x03pid\x12\x18\n" +
+	"\aversion\x18\x04 \x01(\tR\aversion\x129\n" +
+	"\n" +
+	"started_at\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\tstartedAt\x12<\n" +
+	"\flast_seen_at\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\n" +
+	"lastSeenAt\x12\x18\n" +
+	"\aworkers\x18\a \x01(\x03R\aworkers\"\x1e\n" +
 	"\fPurgeRequest\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\"\x0f\n" +
 	"\rPurgeResponse\"@\n" +
@@ -2877,7 +2989,7 @@ func file_gopherqueue_v1_jobs_service_proto_rawDescGZIP() []byte {
 }
 
 var file_gopherqueue_v1_jobs_service_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_gopherqueue_v1_jobs_service_proto_msgTypes = make([]protoimpl.MessageInfo, 43)
+var file_gopherqueue_v1_jobs_service_proto_msgTypes = make([]protoimpl.MessageInfo, 44)
 var file_gopherqueue_v1_jobs_service_proto_goTypes = []any{
 	(Cause)(0),                    // 0: gopherqueue.v1.Cause
 	(EventType)(0),                // 1: gopherqueue.v1.EventType
@@ -2917,120 +3029,124 @@ var file_gopherqueue_v1_jobs_service_proto_goTypes = []any{
 	(*QueueCount)(nil),            // 35: gopherqueue.v1.QueueCount
 	(*StatsRequest)(nil),          // 36: gopherqueue.v1.StatsRequest
 	(*StatsResponse)(nil),         // 37: gopherqueue.v1.StatsResponse
-	(*PurgeRequest)(nil),          // 38: gopherqueue.v1.PurgeRequest
-	(*PurgeResponse)(nil),         // 39: gopherqueue.v1.PurgeResponse
-	(*PurgeWhereRequest)(nil),     // 40: gopherqueue.v1.PurgeWhereRequest
-	(*PurgeReport)(nil),           // 41: gopherqueue.v1.PurgeReport
-	nil,                           // 42: gopherqueue.v1.Query.TagsEntry
-	nil,                           // 43: gopherqueue.v1.UpdateRequest.SetTagsEntry
-	nil,                           // 44: gopherqueue.v1.QueueCount.ByStatusEntry
-	(*Spec)(nil),                  // 45: gopherqueue.v1.Spec
-	(*State)(nil),                 // 46: gopherqueue.v1.State
-	(*Problem)(nil),               // 47: gopherqueue.v1.Problem
-	(Final)(0),                    // 48: gopherqueue.v1.Final
-	(DependencyKind)(0),           // 49: gopherqueue.v1.DependencyKind
-	(Status)(0),                   // 50: gopherqueue.v1.Status
-	(*timestamppb.Timestamp)(nil), // 51: google.protobuf.Timestamp
-	(*Job)(nil),                   // 52: gopherqueue.v1.Job
-	(Priority)(0),                 // 53: gopherqueue.v1.Priority
-	(*durationpb.Duration)(nil),   // 54: google.protobuf.Duration
-	(LeaseState)(0),               // 55: gopherqueue.v1.LeaseState
-	(Detail)(0),                   // 56: gopherqueue.v1.Detail
-	(*Failure)(nil),               // 57: gopherqueue.v1.Failure
+	(*Node)(nil),                  // 38: gopherqueue.v1.Node
+	(*PurgeRequest)(nil),          // 39: gopherqueue.v1.PurgeRequest
+	(*PurgeResponse)(nil),         // 40: gopherqueue.v1.PurgeResponse
+	(*PurgeWhereRequest)(nil),     // 41: gopherqueue.v1.PurgeWhereRequest
+	(*PurgeReport)(nil),           // 42: gopherqueue.v1.PurgeReport
+	nil,                           // 43: gopherqueue.v1.Query.TagsEntry
+	nil,                           // 44: gopherqueue.v1.UpdateRequest.SetTagsEntry
+	nil,                           // 45: gopherqueue.v1.QueueCount.ByStatusEntry
+	(*Spec)(nil),                  // 46: gopherqueue.v1.Spec
+	(*State)(nil),                 // 47: gopherqueue.v1.State
+	(*Problem)(nil),               // 48: gopherqueue.v1.Problem
+	(Final)(0),                    // 49: gopherqueue.v1.Final
+	(DependencyKind)(0),           // 50: gopherqueue.v1.DependencyKind
+	(Status)(0),                   // 51: gopherqueue.v1.Status
+	(*timestamppb.Timestamp)(nil), // 52: google.protobuf.Timestamp
+	(*Job)(nil),                   // 53: gopherqueue.v1.Job
+	(Priority)(0),                 // 54: gopherqueue.v1.Priority
+	(*durationpb.Duration)(nil),   // 55: google.protobuf.Duration
+	(LeaseState)(0),               // 56: gopherqueue.v1.LeaseState
+	(Detail)(0),                   // 57: gopherqueue.v1.Detail
+	(*Failure)(nil),               // 58: gopherqueue.v1.Failure
 }
 var file_gopherqueue_v1_jobs_service_proto_depIdxs = []int32{
-	45, // 0: gopherqueue.v1.SubmitRequest.spec:type_name -> gopherqueue.v1.Spec
-	46, // 1: gopherqueue.v1.Submitted.state:type_name -> gopherqueue.v1.State
-	47, // 2: gopherqueue.v1.Submitted.problem:type_name -> gopherqueue.v1.Problem
-	45, // 3: gopherqueue.v1.SubmitBatchRequest.specs:type_name -> gopherqueue.v1.Spec
+	46, // 0: gopherqueue.v1.SubmitRequest.spec:type_name -> gopherqueue.v1.Spec
+	47, // 1: gopherqueue.v1.Submitted.state:type_name -> gopherqueue.v1.State
+	48, // 2: gopherqueue.v1.Submitted.problem:type_name -> gopherqueue.v1.Problem
+	46, // 3: gopherqueue.v1.SubmitBatchRequest.specs:type_name -> gopherqueue.v1.Spec
 	3,  // 4: gopherqueue.v1.SubmitBatchResponse.submitted:type_name -> gopherqueue.v1.Submitted
 	8,  // 5: gopherqueue.v1.SubmitGraphRequest.drafts:type_name -> gopherqueue.v1.Draft
 	3,  // 6: gopherqueue.v1.SubmitGraphResponse.submitted:type_name -> gopherqueue.v1.Submitted
-	45, // 7: gopherqueue.v1.Draft.spec:type_name -> gopherqueue.v1.Spec
+	46, // 7: gopherqueue.v1.Draft.spec:type_name -> gopherqueue.v1.Spec
 	9,  // 8: gopherqueue.v1.Draft.needs:type_name -> gopherqueue.v1.Need
-	48, // 9: gopherqueue.v1.Draft.final:type_name -> gopherqueue.v1.Final
-	49, // 10: gopherqueue.v1.Need.kind:type_name -> gopherqueue.v1.DependencyKind
-	50, // 11: gopherqueue.v1.Query.statuses:type_name -> gopherqueue.v1.Status
-	51, // 12: gopherqueue.v1.Query.created_after:type_name -> google.protobuf.Timestamp
-	51, // 13: gopherqueue.v1.Query.created_before:type_name -> google.protobuf.Timestamp
-	42, // 14: gopherqueue.v1.Query.tags:type_name -> gopherqueue.v1.Query.TagsEntry
+	49, // 9: gopherqueue.v1.Draft.final:type_name -> gopherqueue.v1.Final
+	50, // 10: gopherqueue.v1.Need.kind:type_name -> gopherqueue.v1.DependencyKind
+	51, // 11: gopherqueue.v1.Query.statuses:type_name -> gopherqueue.v1.Status
+	52, // 12: gopherqueue.v1.Query.created_after:type_name -> google.protobuf.Timestamp
+	52, // 13: gopherqueue.v1.Query.created_before:type_name -> google.protobuf.Timestamp
+	43, // 14: gopherqueue.v1.Query.tags:type_name -> gopherqueue.v1.Query.TagsEntry
 	11, // 15: gopherqueue.v1.ListRequest.query:type_name -> gopherqueue.v1.Query
-	52, // 16: gopherqueue.v1.ListResponse.jobs:type_name -> gopherqueue.v1.Job
-	53, // 17: gopherqueue.v1.UpdateRequest.priority:type_name -> gopherqueue.v1.Priority
-	43, // 18: gopherqueue.v1.UpdateRequest.set_tags:type_name -> gopherqueue.v1.UpdateRequest.SetTagsEntry
+	53, // 16: gopherqueue.v1.ListResponse.jobs:type_name -> gopherqueue.v1.Job
+	54, // 17: gopherqueue.v1.UpdateRequest.priority:type_name -> gopherqueue.v1.Priority
+	44, // 18: gopherqueue.v1.UpdateRequest.set_tags:type_name -> gopherqueue.v1.UpdateRequest.SetTagsEntry
 	11, // 19: gopherqueue.v1.CancelWhereRequest.query:type_name -> gopherqueue.v1.Query
-	51, // 20: gopherqueue.v1.EditRequest.run_at:type_name -> google.protobuf.Timestamp
-	51, // 21: gopherqueue.v1.RescheduleRequest.run_at:type_name -> google.protobuf.Timestamp
+	52, // 20: gopherqueue.v1.EditRequest.run_at:type_name -> google.protobuf.Timestamp
+	52, // 21: gopherqueue.v1.RescheduleRequest.run_at:type_name -> google.protobuf.Timestamp
 	11, // 22: gopherqueue.v1.ReplayWhereRequest.query:type_name -> gopherqueue.v1.Query
 	11, // 23: gopherqueue.v1.CountWhereRequest.query:type_name -> gopherqueue.v1.Query
-	54, // 24: gopherqueue.v1.WaitRequest.timeout:type_name -> google.protobuf.Duration
-	50, // 25: gopherqueue.v1.Explanation.status:type_name -> gopherqueue.v1.Status
+	55, // 24: gopherqueue.v1.WaitRequest.timeout:type_name -> google.protobuf.Duration
+	51, // 25: gopherqueue.v1.Explanation.status:type_name -> gopherqueue.v1.Status
 	28, // 26: gopherqueue.v1.Explanation.reason:type_name -> gopherqueue.v1.Reason
 	28, // 27: gopherqueue.v1.Explanation.also:type_name -> gopherqueue.v1.Reason
 	32, // 28: gopherqueue.v1.Explanation.timeline:type_name -> gopherqueue.v1.Event
 	0,  // 29: gopherqueue.v1.Reason.cause:type_name -> gopherqueue.v1.Cause
-	51, // 30: gopherqueue.v1.Reason.until:type_name -> google.protobuf.Timestamp
+	52, // 30: gopherqueue.v1.Reason.until:type_name -> google.protobuf.Timestamp
 	29, // 31: gopherqueue.v1.Reason.jobs:type_name -> gopherqueue.v1.Related
-	50, // 32: gopherqueue.v1.Related.status:type_name -> gopherqueue.v1.Status
-	49, // 33: gopherqueue.v1.Related.kind:type_name -> gopherqueue.v1.DependencyKind
-	51, // 34: gopherqueue.v1.Related.since:type_name -> google.protobuf.Timestamp
+	51, // 32: gopherqueue.v1.Related.status:type_name -> gopherqueue.v1.Status
+	50, // 33: gopherqueue.v1.Related.kind:type_name -> gopherqueue.v1.DependencyKind
+	52, // 34: gopherqueue.v1.Related.since:type_name -> google.protobuf.Timestamp
 	32, // 35: gopherqueue.v1.HistoryResponse.events:type_name -> gopherqueue.v1.Event
-	51, // 36: gopherqueue.v1.Event.time:type_name -> google.protobuf.Timestamp
+	52, // 36: gopherqueue.v1.Event.time:type_name -> google.protobuf.Timestamp
 	1,  // 37: gopherqueue.v1.Event.type:type_name -> gopherqueue.v1.EventType
-	50, // 38: gopherqueue.v1.Event.status:type_name -> gopherqueue.v1.Status
-	55, // 39: gopherqueue.v1.Event.lease_state:type_name -> gopherqueue.v1.LeaseState
-	51, // 40: gopherqueue.v1.Event.until:type_name -> google.protobuf.Timestamp
-	56, // 41: gopherqueue.v1.Event.detail:type_name -> gopherqueue.v1.Detail
-	57, // 42: gopherqueue.v1.Event.failure:type_name -> gopherqueue.v1.Failure
+	51, // 38: gopherqueue.v1.Event.status:type_name -> gopherqueue.v1.Status
+	56, // 39: gopherqueue.v1.Event.lease_state:type_name -> gopherqueue.v1.LeaseState
+	52, // 40: gopherqueue.v1.Event.until:type_name -> google.protobuf.Timestamp
+	57, // 41: gopherqueue.v1.Event.detail:type_name -> gopherqueue.v1.Detail
+	58, // 42: gopherqueue.v1.Event.failure:type_name -> gopherqueue.v1.Failure
 	35, // 43: gopherqueue.v1.CountResponse.queues:type_name -> gopherqueue.v1.QueueCount
-	44, // 44: gopherqueue.v1.QueueCount.by_status:type_name -> gopherqueue.v1.QueueCount.ByStatusEntry
+	45, // 44: gopherqueue.v1.QueueCount.by_status:type_name -> gopherqueue.v1.QueueCount.ByStatusEntry
 	35, // 45: gopherqueue.v1.StatsResponse.queues:type_name -> gopherqueue.v1.QueueCount
-	11, // 46: gopherqueue.v1.PurgeWhereRequest.query:type_name -> gopherqueue.v1.Query
-	2,  // 47: gopherqueue.v1.JobsService.Submit:input_type -> gopherqueue.v1.SubmitRequest
-	4,  // 48: gopherqueue.v1.JobsService.SubmitBatch:input_type -> gopherqueue.v1.SubmitBatchRequest
-	6,  // 49: gopherqueue.v1.JobsService.SubmitGraph:input_type -> gopherqueue.v1.SubmitGraphRequest
-	10, // 50: gopherqueue.v1.JobsService.Get:input_type -> gopherqueue.v1.GetRequest
-	12, // 51: gopherqueue.v1.JobsService.List:input_type -> gopherqueue.v1.ListRequest
-	14, // 52: gopherqueue.v1.JobsService.Update:input_type -> gopherqueue.v1.UpdateRequest
-	15, // 53: gopherqueue.v1.JobsService.Cancel:input_type -> gopherqueue.v1.CancelRequest
-	16, // 54: gopherqueue.v1.JobsService.CancelWhere:input_type -> gopherqueue.v1.CancelWhereRequest
-	18, // 55: gopherqueue.v1.JobsService.Edit:input_type -> gopherqueue.v1.EditRequest
-	19, // 56: gopherqueue.v1.JobsService.Replay:input_type -> gopherqueue.v1.ReplayRequest
-	20, // 57: gopherqueue.v1.JobsService.Reschedule:input_type -> gopherqueue.v1.RescheduleRequest
-	21, // 58: gopherqueue.v1.JobsService.ReplayWhere:input_type -> gopherqueue.v1.ReplayWhereRequest
-	23, // 59: gopherqueue.v1.JobsService.CountWhere:input_type -> gopherqueue.v1.CountWhereRequest
-	25, // 60: gopherqueue.v1.JobsService.Wait:input_type -> gopherqueue.v1.WaitRequest
-	26, // 61: gopherqueue.v1.JobsService.Explain:input_type -> gopherqueue.v1.ExplainRequest
-	30, // 62: gopherqueue.v1.JobsService.History:input_type -> gopherqueue.v1.HistoryRequest
-	33, // 63: gopherqueue.v1.JobsService.Count:input_type -> gopherqueue.v1.CountRequest
-	36, // 64: gopherqueue.v1.JobsService.Stats:input_type -> gopherqueue.v1.StatsRequest
-	38, // 65: gopherqueue.v1.JobsService.Purge:input_type -> gopherqueue.v1.PurgeRequest
-	40, // 66: gopherqueue.v1.JobsService.PurgeWhere:input_type -> gopherqueue.v1.PurgeWhereRequest
-	3,  // 67: gopherqueue.v1.JobsService.Submit:output_type -> gopherqueue.v1.Submitted
-	5,  // 68: gopherqueue.v1.JobsService.SubmitBatch:output_type -> gopherqueue.v1.SubmitBatchResponse
-	7,  // 69: gopherqueue.v1.JobsService.SubmitGraph:output_type -> gopherqueue.v1.SubmitGraphResponse
-	52, // 70: gopherqueue.v1.JobsService.Get:output_type -> gopherqueue.v1.Job
-	13, // 71: gopherqueue.v1.JobsService.List:output_type -> gopherqueue.v1.ListResponse
-	52, // 72: gopherqueue.v1.JobsService.Update:output_type -> gopherqueue.v1.Job
-	46, // 73: gopherqueue.v1.JobsService.Cancel:output_type -> gopherqueue.v1.State
-	17, // 74: gopherqueue.v1.JobsService.CancelWhere:output_type -> gopherqueue.v1.CancelReport
-	3,  // 75: gopherqueue.v1.JobsService.Edit:output_type -> gopherqueue.v1.Submitted
-	3,  // 76: gopherqueue.v1.JobsService.Replay:output_type -> gopherqueue.v1.Submitted
-	46, // 77: gopherqueue.v1.JobsService.Reschedule:output_type -> gopherqueue.v1.State
-	22, // 78: gopherqueue.v1.JobsService.ReplayWhere:output_type -> gopherqueue.v1.ReplayReport
-	24, // 79: gopherqueue.v1.JobsService.CountWhere:output_type -> gopherqueue.v1.CountReport
-	52, // 80: gopherqueue.v1.JobsService.Wait:output_type -> gopherqueue.v1.Job
-	27, // 81: gopherqueue.v1.JobsService.Explain:output_type -> gopherqueue.v1.Explanation
-	31, // 82: gopherqueue.v1.JobsService.History:output_type -> gopherqueue.v1.HistoryResponse
-	34, // 83: gopherqueue.v1.JobsService.Count:output_type -> gopherqueue.v1.CountResponse
-	37, // 84: gopherqueue.v1.JobsService.Stats:output_type -> gopherqueue.v1.StatsResponse
-	39, // 85: gopherqueue.v1.JobsService.Purge:output_type -> gopherqueue.v1.PurgeResponse
-	41, // 86: gopherqueue.v1.JobsService.PurgeWhere:output_type -> gopherqueue.v1.PurgeReport
-	67, // [67:87] is the sub-list for method output_type
-	47, // [47:67] is the sub-list for method input_type
-	47, // [47:47] is the sub-list for extension type_name
-	47, // [47:47] is the sub-list for extension extendee
-	0,  // [0:47] is the sub-list for field type_name
+	38, // 46: gopherqueue.v1.StatsResponse.nodes:type_name -> gopherqueue.v1.Node
+	52, // 47: gopherqueue.v1.Node.started_at:type_name -> google.protobuf.Timestamp
+	52, // 48: gopherqueue.v1.Node.last_seen_at:type_name -> google.protobuf.Timestamp
+	11, // 49: gopherqueue.v1.PurgeWhereRequest.query:type_name -> gopherqueue.v1.Query
+	2,  // 50: gopherqueue.v1.JobsService.Submit:input_type -> gopherqueue.v1.SubmitRequest
+	4,  // 51: gopherqueue.v1.JobsService.SubmitBatch:input_type -> gopherqueue.v1.SubmitBatchRequest
+	6,  // 52: gopherqueue.v1.JobsService.SubmitGraph:input_type -> gopherqueue.v1.SubmitGraphRequest
+	10, // 53: gopherqueue.v1.JobsService.Get:input_type -> gopherqueue.v1.GetRequest
+	12, // 54: gopherqueue.v1.JobsService.List:input_type -> gopherqueue.v1.ListRequest
+	14, // 55: gopherqueue.v1.JobsService.Update:input_type -> gopherqueue.v1.UpdateRequest
+	15, // 56: gopherqueue.v1.JobsService.Cancel:input_type -> gopherqueue.v1.CancelRequest
+	16, // 57: gopherqueue.v1.JobsService.CancelWhere:input_type -> gopherqueue.v1.CancelWhereRequest
+	18, // 58: gopherqueue.v1.JobsService.Edit:input_type -> gopherqueue.v1.EditRequest
+	19, // 59: gopherqueue.v1.JobsService.Replay:input_type -> gopherqueue.v1.ReplayRequest
+	20, // 60: gopherqueue.v1.JobsService.Reschedule:input_type -> gopherqueue.v1.RescheduleRequest
+	21, // 61: gopherqueue.v1.JobsService.ReplayWhere:input_type -> gopherqueue.v1.ReplayWhereRequest
+	23, // 62: gopherqueue.v1.JobsService.CountWhere:input_type -> gopherqueue.v1.CountWhereRequest
+	25, // 63: gopherqueue.v1.JobsService.Wait:input_type -> gopherqueue.v1.WaitRequest
+	26, // 64: gopherqueue.v1.JobsService.Explain:input_type -> gopherqueue.v1.ExplainRequest
+	30, // 65: gopherqueue.v1.JobsService.History:input_type -> gopherqueue.v1.HistoryRequest
+	33, // 66: gopherqueue.v1.JobsService.Count:input_type -> gopherqueue.v1.CountRequest
+	36, // 67: gopherqueue.v1.JobsService.Stats:input_type -> gopherqueue.v1.StatsRequest
+	39, // 68: gopherqueue.v1.JobsService.Purge:input_type -> gopherqueue.v1.PurgeRequest
+	41, // 69: gopherqueue.v1.JobsService.PurgeWhere:input_type -> gopherqueue.v1.PurgeWhereRequest
+	3,  // 70: gopherqueue.v1.JobsService.Submit:output_type -> gopherqueue.v1.Submitted
+	5,  // 71: gopherqueue.v1.JobsService.SubmitBatch:output_type -> gopherqueue.v1.SubmitBatchResponse
+	7,  // 72: gopherqueue.v1.JobsService.SubmitGraph:output_type -> gopherqueue.v1.SubmitGraphResponse
+	53, // 73: gopherqueue.v1.JobsService.Get:output_type -> gopherqueue.v1.Job
+	13, // 74: gopherqueue.v1.JobsService.List:output_type -> gopherqueue.v1.ListResponse
+	53, // 75: gopherqueue.v1.JobsService.Update:output_type -> gopherqueue.v1.Job
+	47, // 76: gopherqueue.v1.JobsService.Cancel:output_type -> gopherqueue.v1.State
+	17, // 77: gopherqueue.v1.JobsService.CancelWhere:output_type -> gopherqueue.v1.CancelReport
+	3,  // 78: gopherqueue.v1.JobsService.Edit:output_type -> gopherqueue.v1.Submitted
+	3,  // 79: gopherqueue.v1.JobsService.Replay:output_type -> gopherqueue.v1.Submitted
+	47, // 80: gopherqueue.v1.JobsService.Reschedule:output_type -> gopherqueue.v1.State
+	22, // 81: gopherqueue.v1.JobsService.ReplayWhere:output_type -> gopherqueue.v1.ReplayReport
+	24, // 82: gopherqueue.v1.JobsService.CountWhere:output_type -> gopherqueue.v1.CountReport
+	53, // 83: gopherqueue.v1.JobsService.Wait:output_type -> gopherqueue.v1.Job
+	27, // 84: gopherqueue.v1.JobsService.Explain:output_type -> gopherqueue.v1.Explanation
+	31, // 85: gopherqueue.v1.JobsService.History:output_type -> gopherqueue.v1.HistoryResponse
+	34, // 86: gopherqueue.v1.JobsService.Count:output_type -> gopherqueue.v1.CountResponse
+	37, // 87: gopherqueue.v1.JobsService.Stats:output_type -> gopherqueue.v1.StatsResponse
+	40, // 88: gopherqueue.v1.JobsService.Purge:output_type -> gopherqueue.v1.PurgeResponse
+	42, // 89: gopherqueue.v1.JobsService.PurgeWhere:output_type -> gopherqueue.v1.PurgeReport
+	70, // [70:90] is the sub-list for method output_type
+	50, // [50:70] is the sub-list for method input_type
+	50, // [50:50] is the sub-list for extension type_name
+	50, // [50:50] is the sub-list for extension extendee
+	0,  // [0:50] is the sub-list for field type_name
 }
 
 func init() { file_gopherqueue_v1_jobs_service_proto_init() }
@@ -3047,7 +3163,7 @@ func file_gopherqueue_v1_jobs_service_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_gopherqueue_v1_jobs_service_proto_rawDesc), len(file_gopherqueue_v1_jobs_service_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   43,
+			NumMessages:   44,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

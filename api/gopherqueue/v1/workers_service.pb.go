@@ -867,7 +867,9 @@ func (*WorkRequest_Settle) isWorkRequest_Message() {}
 
 type Hello struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Worker        string                 `protobuf:"bytes,1,opt,name=worker,proto3" json:"worker,omitempty"` // of credits that name none
+	Worker        string                 `protobuf:"bytes,1,opt,name=worker,proto3" json:"worker,omitempty"`    // of credits that name none
+	Version       string                 `protobuf:"bytes,85,opt,name=version,proto3" json:"version,omitempty"` // release of the client library
+	Workers       []string               `protobuf:"bytes,86,rep,name=workers,proto3" json:"workers,omitempty"` // those that claimed through an earlier stream of this client
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -907,6 +909,20 @@ func (x *Hello) GetWorker() string {
 		return x.Worker
 	}
 	return ""
+}
+
+func (x *Hello) GetVersion() string {
+	if x != nil {
+		return x.Version
+	}
+	return ""
+}
+
+func (x *Hello) GetWorkers() []string {
+	if x != nil {
+		return x.Workers
+	}
+	return nil
 }
 
 // Withdraw takes an open credit back. Jobs may be on their way already.
@@ -1289,6 +1305,9 @@ type LiveWorker struct {
 	Waiting       int64                  `protobuf:"varint,6,opt,name=waiting,proto3" json:"waiting,omitempty"`                // claims that wait for a job
 	Running       int64                  `protobuf:"varint,7,opt,name=running,proto3" json:"running,omitempty"`                // jobs it holds
 	LastSeenAt    *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=last_seen_at,json=lastSeenAt,proto3" json:"last_seen_at,omitempty"`
+	Node          string                 `protobuf:"bytes,85,opt,name=node,proto3" json:"node,omitempty"`       // id of the node that it called last
+	Version       string                 `protobuf:"bytes,86,opt,name=version,proto3" json:"version,omitempty"` // release of its client library; empty if it did not say
+	Leases        []string               `protobuf:"bytes,87,rep,name=leases,proto3" json:"leases,omitempty"`   // ids of the leases of the jobs it holds, at most 100
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1379,6 +1398,27 @@ func (x *LiveWorker) GetLastSeenAt() *timestamppb.Timestamp {
 	return nil
 }
 
+func (x *LiveWorker) GetNode() string {
+	if x != nil {
+		return x.Node
+	}
+	return ""
+}
+
+func (x *LiveWorker) GetVersion() string {
+	if x != nil {
+		return x.Version
+	}
+	return ""
+}
+
+func (x *LiveWorker) GetLeases() []string {
+	if x != nil {
+		return x.Leases
+	}
+	return nil
+}
+
 var File_gopherqueue_v1_workers_service_proto protoreflect.FileDescriptor
 
 const file_gopherqueue_v1_workers_service_proto_rawDesc = "" +
@@ -1444,9 +1484,11 @@ const file_gopherqueue_v1_workers_service_proto_rawDesc = "" +
 	"\bwithdraw\x18\x04 \x01(\v2\x18.gopherqueue.v1.WithdrawH\x00R\bwithdraw\x12@\n" +
 	"\theartbeat\x18\x05 \x01(\v2 .gopherqueue.v1.HeartbeatRequestH\x00R\theartbeat\x127\n" +
 	"\x06settle\x18\x06 \x01(\v2\x1d.gopherqueue.v1.SettleRequestH\x00R\x06settleB\t\n" +
-	"\amessage\"\x1f\n" +
+	"\amessage\"S\n" +
 	"\x05Hello\x12\x16\n" +
-	"\x06worker\x18\x01 \x01(\tR\x06worker\"\"\n" +
+	"\x06worker\x18\x01 \x01(\tR\x06worker\x12\x18\n" +
+	"\aversion\x18U \x01(\tR\aversion\x12\x18\n" +
+	"\aworkers\x18V \x03(\tR\aworkers\"\"\n" +
 	"\bWithdraw\x12\x16\n" +
 	"\x06credit\x18\x01 \x01(\x04R\x06credit\"\xf4\x01\n" +
 	"\fWorkResponse\x12\x0e\n" +
@@ -1466,7 +1508,7 @@ const file_gopherqueue_v1_workers_service_proto_rawDesc = "" +
 	"\x04more\x18\x02 \x01(\bR\x04more\"\x14\n" +
 	"\x12ListWorkersRequest\"K\n" +
 	"\x13ListWorkersResponse\x124\n" +
-	"\aworkers\x18\x01 \x03(\v2\x1a.gopherqueue.v1.LiveWorkerR\aworkers\"\xf3\x01\n" +
+	"\aworkers\x18\x01 \x03(\v2\x1a.gopherqueue.v1.LiveWorkerR\aworkers\"\xb9\x02\n" +
 	"\n" +
 	"LiveWorker\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x16\n" +
@@ -1477,7 +1519,10 @@ const file_gopherqueue_v1_workers_service_proto_rawDesc = "" +
 	"\awaiting\x18\x06 \x01(\x03R\awaiting\x12\x18\n" +
 	"\arunning\x18\a \x01(\x03R\arunning\x12<\n" +
 	"\flast_seen_at\x18\b \x01(\v2\x1a.google.protobuf.TimestampR\n" +
-	"lastSeenAt2\xbd\x03\n" +
+	"lastSeenAt\x12\x12\n" +
+	"\x04node\x18U \x01(\tR\x04node\x12\x18\n" +
+	"\aversion\x18V \x01(\tR\aversion\x12\x16\n" +
+	"\x06leases\x18W \x03(\tR\x06leases2\xbd\x03\n" +
 	"\x0eWorkersService\x12D\n" +
 	"\x05Claim\x12\x1c.gopherqueue.v1.ClaimRequest\x1a\x1d.gopherqueue.v1.ClaimResponse\x12<\n" +
 	"\x05Start\x12\x1c.gopherqueue.v1.StartRequest\x1a\x15.gopherqueue.v1.State\x12F\n" +

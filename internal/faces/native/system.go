@@ -25,7 +25,7 @@ func (h *HTTP) systemRoutes() []httpx.Route {
 	return []httpx.Route{
 		httpx.Handle(httpx.Route{
 			Method: http.MethodGet, Path: "/v1/workers", ID: "list-workers", Tag: "system", Summary: "List workers",
-			Description: "Those that have shown themselves to this server within the last minute.",
+			Description: "Those that claimed jobs or sent heartbeats within the last minute, to any server on the database.",
 		}, h.workers),
 		httpx.Handle(httpx.Route{
 			Method: http.MethodGet, Path: "/v1/stats", ID: "stats", Tag: "system", Summary: "Count jobs by queue and state",
