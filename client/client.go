@@ -146,6 +146,7 @@ func New(address string, o Options) (*Client, error) {
 	}
 	c.life, c.die = context.WithCancel(context.Background())
 	c.work = workLink{client: c, gate: make(chan struct{}, 1)}
+	c.work.life, c.work.stop = context.WithCancel(c.life)
 	return c, nil
 }
 

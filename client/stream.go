@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -16,6 +17,7 @@ import (
 	"github.com/gopherqueue/gq"
 	pb "github.com/gopherqueue/gq/api/gopherqueue/v1"
 	"github.com/gopherqueue/gq/internal/errs"
+	"github.com/gopherqueue/gq/internal/version"
 	"github.com/gopherqueue/gq/internal/wake"
 	"github.com/gopherqueue/gq/internal/wire"
 )
@@ -30,9 +32,12 @@ type workLink struct {
 	client *Client
 	gate   chan struct{} // held while a stream is opened
 	loops  sync.WaitGroup
+	life   context.Context // of reopening
+	stop   context.CancelFunc
 
 	mu      sync.Mutex
 	now     *workStream // guarded by mu; may have ended
+	workers []string    // that have claimed jobs, the latest last; guarded by mu
 	without bool        // the server has no such stream; guarded by mu
 	closed  bool        // guarded by mu
 }
@@ -51,6 +56,41 @@ func (l *workLink) current() (*workStream, error) {
 	default:
 		return nil, nil
 	}
+}
+
+// helloWorkers is how many workers a client names to a server.
+const helloWorkers = 100
+
+// claims remembers a worker that claims through the stream.
+func (l *workLink) claims(worker string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	n := len(l.workers)
+	if n > 0 && l.workers[n-1] == worker || slices.Contains(l.workers, worker) {
+		return
+	}
+	if n == helloWorkers {
+		l.workers = slices.Delete(l.workers, 0, 1)
+	}
+	l.workers = append(l.workers, worker)
+}
+
+// reopen opens another stream after one broke, if workers have used it. They may hold jobs and
+// have nothing to say for a while, and the servers must not take them for gone.
+func (l *workLink) reopen() {
+	l.mu.Lock()
+	idle := l.closed || len(l.workers) == 0
+	l.mu.Unlock()
+	if idle {
+		return
+	}
+	c := l.client
+	c.later(func() {
+		_ = c.attempts(l.life, func(ctx context.Context) (safety, error) { // otherwise the next call tries again
+			_, err := l.open(ctx)
+			return repeat, err
+		})
+	})
 }
 
 // open returns an established stream and opens one if there is none.
@@ -90,7 +130,7 @@ func (l *workLink) greet(ctx context.Context) (*workStream, error) {
 	stop := context.AfterFunc(ctx, cancel)
 	stream, err := l.client.workers.Work(life, grpc.ForceCodecV2(workCodec{}))
 	if err == nil {
-		err = stream.Send(&pb.WorkRequest{Id: 1, Message: &pb.WorkRequest_Hello{Hello: &pb.Hello{}}})
+		err = stream.Send(&pb.WorkRequest{Id: 1, Message: &pb.WorkRequest_Hello{Hello: l.hello()}})
 	}
 	var r *pb.WorkResponse
 	if stream != nil { // Recv returns the error
@@ -119,10 +159,18 @@ func (l *workLink) greet(ctx context.Context) (*workStream, error) {
 	return s, nil
 }
 
+// hello introduces the client.
+func (l *workLink) hello() *pb.Hello {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return &pb.Hello{Version: version.Release(), Workers: slices.Clone(l.workers)}
+}
+
 // close waits for requests on the stream and closes it.
 func (l *workLink) close(within time.Duration) {
 	l.mu.Lock()
 	l.closed = true
+	l.stop()
 	s := l.now
 	l.mu.Unlock()
 	if s == nil {
@@ -304,6 +352,7 @@ func (s *workStream) receive() {
 	for {
 		if err := s.stream.RecvMsg(&r); err != nil {
 			s.end(err)
+			s.client.work.reopen()
 			return
 		}
 		switch {

@@ -40,6 +40,7 @@ func (c *Client) Claim(ctx context.Context, r gq.ClaimRequest) ([]gq.Job, error)
 		case err != nil:
 			return repeat, err
 		}
+		c.work.claims(r.Worker)
 		var sent bool
 		jobs, sent, err = s.claim(ctx, request)
 		return safeIf(!sent), err

@@ -34,7 +34,7 @@ func (e *Engine) Admit(ctx context.Context, lease gq.LeaseRef, ttl, again time.D
 		err = answers[0].Err
 	}
 	if err == nil {
-		e.workers.alive(&state, false)
+		e.workers.alive(&state, throughStream(ctx))
 	}
 	return state, err
 }

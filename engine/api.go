@@ -29,6 +29,12 @@ type API interface {
 	//gq:needs read on any queue
 	BeforeFirstEvent(ctx context.Context) (uint64, error)
 
+	// Connected says that a stream of a worker is open until the returned function is called,
+	// which tells whether the stream broke. Claims and heartbeats under the returned context
+	// count as made through a stream. The leases of a worker whose last stream broke are ended
+	// soon, unless a server hears from it again.
+	Connected(ctx context.Context, worker, version string) (through context.Context, end func(broke bool), err error)
+
 	// Prepare, Report and Admit are the steps of the scheduler API between claiming and
 	// starting a job.
 	//gq:needs work on the job

@@ -37,7 +37,7 @@ func (e *Engine) Claim(ctx context.Context, r gq.ClaimRequest) ([]gq.Job, error)
 	if len(jobs) > 0 {
 		e.addInputs(ctx, jobs)
 		e.clock.observe(jobs[0].State.Lease.HeartbeatAt)
-		e.workers.got(c.Worker, jobs, false)
+		e.workers.got(c.Worker, jobs, throughStream(ctx))
 	}
 	return jobs, nil
 }

@@ -182,12 +182,13 @@ func (e *Engine) UseCallbacks(c Callbacks) { e.delivery = c }
 // Run sweeps until the context ends and then returns nil. It retries after errors of the
 // store and returns an error only if the store is closed or has failed for good.
 func (e *Engine) Run(ctx context.Context) error {
+	beside, stop := context.WithCancel(ctx)
+	var done sync.WaitGroup
+	defer done.Wait()
+	defer stop()
+	done.Go(func() { e.runGone(beside) })
 	if e.node.shared {
-		announcing, stop := context.WithCancel(ctx)
-		var done sync.WaitGroup
-		done.Go(func() { e.runNode(announcing) })
-		defer done.Wait()
-		defer stop()
+		done.Go(func() { e.runNode(beside) })
 	}
 	news, ended := make(chan struct{}, 1), make(chan struct{}, 1)
 	idle := e.options.Sweep

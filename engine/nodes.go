@@ -72,7 +72,7 @@ type announcement struct {
 	PID     int         `json:"pid,omitzero"`
 	Version string      `json:"version,omitzero"`
 	Started time.Time   `json:"started,omitzero"`
-	Count   int         `json:"count,omitzero"` // workers in all documents
+	Count   int         `json:"count,omitzero"` // listed workers in all documents
 	Workers []announced `json:"workers,omitempty"`
 }
 
@@ -110,7 +110,6 @@ func (a *announced) size() int {
 func (a announcement) documents() ([][]byte, error) {
 	var docs [][]byte
 	workers := a.Workers
-	a.Count = len(workers)
 	for len(docs) == 0 || len(workers) > 0 && len(docs) < nodeDocs {
 		n, size := 0, 0
 		for n < min(len(workers), nodeWorkers) {
@@ -153,7 +152,7 @@ func (e *Engine) announce(ctx context.Context) (workers int, err error) {
 	}
 	n := e.node
 	list := e.workers.list(n.ID, &e.clock)
-	a := announcement{Time: e.clock.at(time.Now()), Host: n.Host, PID: n.PID, Version: n.Version, Started: e.clock.at(n.Started)}
+	a := announcement{Time: e.clock.at(time.Now()), Host: n.Host, PID: n.PID, Version: n.Version, Started: e.clock.at(n.Started), Count: e.countListed(list)}
 	for i := range list {
 		w := &list[i]
 		a.Workers = append(a.Workers, announced{
@@ -230,6 +229,9 @@ type found struct {
 
 // nodeDocuments reads the announcements of all other nodes.
 func (e *Engine) nodeDocuments(ctx context.Context) ([]found, error) {
+	if !e.node.shared {
+		return nil, nil
+	}
 	var out []found
 	for after := ""; ; {
 		docs, err := e.store.Docs(ctx, nodeKind, after, store.MaxPage)
@@ -279,14 +281,7 @@ func (e *Engine) forgetNodes(ctx context.Context) error {
 
 // others returns the nodes that announced themselves lately, and the workers of those whose
 // announcement is fresh.
-func (e *Engine) others(ctx context.Context) (nodes []gq.Node, workers []worker, err error) {
-	if !e.node.shared {
-		return nil, nil, nil
-	}
-	docs, err := e.nodeDocuments(ctx)
-	if err != nil {
-		return nil, nil, err
-	}
+func (e *Engine) others(docs []found) (nodes []gq.Node, workers []worker) {
 	now := e.clock.now()
 	for _, f := range docs {
 		if f.doc.Name == f.node && now.Sub(f.Time) <= nodeListed {
@@ -304,25 +299,36 @@ func (e *Engine) others(ctx context.Context) (nodes []gq.Node, workers []worker,
 			}, w.Streams})
 		}
 	}
-	return nodes, workers, nil
+	return nodes, workers
 }
 
 // cluster returns the nodes of the store and their workers, the same on every node. It is the one
 // source of everything that is told about workers.
 func (e *Engine) cluster(ctx context.Context) ([]gq.Node, []gq.LiveWorker, error) {
-	nodes, workers, err := e.others(ctx)
+	docs, err := e.nodeDocuments(ctx)
 	if err != nil {
 		return nil, nil, err
 	}
+	nodes, workers := e.others(docs)
 	own := e.workers.list(e.node.ID, &e.clock)
 	if e.node.running.Load() || !e.node.shared {
 		self := e.node.Node
 		self.Started = e.clock.at(self.Started)
-		self.LastSeen, self.Workers = e.clock.at(time.Now()), len(own)
+		self.LastSeen, self.Workers = e.clock.at(time.Now()), e.countListed(own)
 		nodes = append(nodes, self)
 	}
 	slices.SortFunc(nodes, func(a, b gq.Node) int { return strings.Compare(a.ID, b.ID) })
-	return nodes, mergeWorkers(append(workers, own...)), nil
+	merged := mergeWorkers(append(workers, own...))
+	return nodes, slices.DeleteFunc(merged, func(w gq.LiveWorker) bool { return !e.listed(&w) }), nil
+}
+
+func (e *Engine) countListed(workers []worker) (n int) {
+	for i := range workers {
+		if e.listed(&workers[i].LiveWorker) {
+			n++
+		}
+	}
+	return n
 }
 
 // runNode announces the node until the context ends, and then deletes its announcement.

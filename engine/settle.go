@@ -37,7 +37,7 @@ func (e *Engine) held(ctx context.Context, verb string, lease gq.LeaseRef, apply
 		return gq.State{}, err
 	}
 	if answers[0].Err == nil {
-		e.workers.alive(&answers[0].State, false)
+		e.workers.alive(&answers[0].State, throughStream(ctx))
 	}
 	return answers[0].State, answers[0].Err
 }
@@ -71,7 +71,7 @@ func (e *Engine) Heartbeat(ctx context.Context, beats []gq.Heartbeat) ([]gq.Leas
 	}
 	for i := range answers {
 		if answers[i].Err == nil {
-			e.workers.alive(&answers[i].State, false)
+			e.workers.alive(&answers[i].State, throughStream(ctx))
 		}
 	}
 	return answers, nil

@@ -18,7 +18,8 @@ import (
 // registry only says who is there, and which workers are gone.
 type registry struct {
 	memory time.Duration
-	news   chan struct{} // buffered; a worker has appeared or lost its last stream
+	news   chan struct{} // buffered; a worker has appeared or connected
+	broken chan struct{} // buffered; the last stream of a worker has broken
 
 	mu    *sync.Mutex
 	known map[string]*seen // by name; guarded by mu
@@ -48,7 +49,7 @@ func (w *seen) drop(now time.Time) {
 }
 
 func newRegistry(memory time.Duration) registry {
-	return registry{memory: memory, news: make(chan struct{}, 1), mu: new(sync.Mutex), known: map[string]*seen{}}
+	return registry{memory: memory, news: make(chan struct{}, 1), broken: make(chan struct{}, 1), mu: new(sync.Mutex), known: map[string]*seen{}}
 }
 
 // atLocked returns the entry of a worker and creates it if needed. The caller holds mu.
@@ -68,7 +69,7 @@ func (r *registry) atLocked(name string) *seen {
 		r.known[name] = w
 		wake.Up(r.news)
 	}
-	w.last = now
+	w.last, w.broke = now, time.Time{}
 	return w
 }
 
@@ -145,8 +146,8 @@ type worker struct {
 	streams int
 }
 
-// list returns the workers that this engine has seen, sorted by name. Their times are those of
-// the store.
+// list returns the workers that this engine has seen or is connected to, sorted by name. Their
+// times are those of the store.
 func (r *registry) list(node string, c *clock) []worker {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -154,8 +155,7 @@ func (r *registry) list(node string, c *clock) []worker {
 	out := make([]worker, 0, len(r.known))
 	for name, w := range r.known {
 		w.drop(now)
-		// A client that has only connected again has asked for nothing yet.
-		if r.forgotten(w, now) || len(w.filter.Queues) == 0 && len(w.leases) == 0 {
+		if r.forgotten(w, now) && w.streams == 0 {
 			continue
 		}
 		live := gq.LiveWorker{
@@ -186,6 +186,11 @@ func (e *Engine) Workers(ctx context.Context) ([]gq.LiveWorker, error) {
 	return workers, nil
 }
 
+// listed reports whether a worker is shown: it has called lately, and not only connected.
+func (e *Engine) listed(w *gq.LiveWorker) bool {
+	return e.clock.now().Sub(w.LastSeen) <= e.options.Memory && (len(w.Queues) > 0 || w.Running > 0)
+}
+
 // mergeWorkers combines what several nodes know about the same workers and sorts them by name. A
 // worker that has changed to another server is known to both for a while: the newer view tells
 // what it does now.
@@ -206,6 +211,9 @@ func mergeWorkers(seen []worker) []gq.LiveWorker {
 		for _, older := range views[1:] {
 			if w.LastSeen.Sub(older.LastSeen) > nodeFresh {
 				break
+			}
+			if len(w.Queues) == 0 { // it has only connected there
+				w.Queues, w.Types, w.Offers, w.MaxCost = older.Queues, older.Types, older.Offers, older.MaxCost
 			}
 			w.Waiting += older.Waiting
 			leases := slices.Concat(w.Leases, older.Leases)

@@ -426,28 +426,46 @@ func Advance(s gq.State, d Draw, now time.Time) (gq.State, []gq.Event, error) {
 			Message: fmt.Sprintf("the handler ran longer than %v", t.Policy.ExecutionTimeout),
 		}, d, now)
 	case t.Status.Held() && t.Lease.Expired(now):
-		t.lost(d, now)
+		f := gq.Failure{Code: "lease_expired", Message: fmt.Sprintf("worker %s sent no sign of life for %v", t.Lease.Worker, t.Lease.TTL)}
+		if t.Status == gq.StatusClaimed {
+			f.Code = "ack_timeout"
+		}
+		t.lost(f, "hold_expired", d, now)
 	}
 	return t.State, t.events, nil
 }
 
-// lost decides the next state after the lease has expired.
-func (t *step) lost(d Draw, now time.Time) {
+// Lose ends a lease whose worker is known to be gone, exactly as if the lease had expired. It
+// changes nothing if the worker was granted or has renewed the lease after a time.
+func Lose(s gq.State, ref gq.LeaseRef, since time.Time, d Draw, now time.Time) (gq.State, []gq.Event, error) {
+	if err := holds(&s, ref, now); err != nil {
+		return s, nil, err
+	}
+	if s.Lease.HeartbeatAt.After(since) {
+		return s, nil, nil
+	}
+	t := begin(s)
+	t.lost(gq.Failure{
+		Code: CodeWorkerGone, Message: fmt.Sprintf("the connection of worker %s broke and it did not come back", t.Lease.Worker),
+	}, CodeWorkerGone, d, now)
+	return t.State, t.events, nil
+}
+
+// CodeWorkerGone is the code of a failure where the worker's process is gone.
+const CodeWorkerGone = "worker_gone"
+
+// lost decides the next state after a lease was lost. A job that had not started has no failure
+// but a reason, unless its policy counts that as a fault.
+func (t *step) lost(f gq.Failure, reason string, d Draw, now time.Time) {
 	held := t.Status
 	t.endLease(gq.LeaseExpired, 0)
 	if held == gq.StatusClaimed && !t.Policy.HoldFault {
 		t.RunAt = earlier(t.RunAt, now)
-		withLease(t.move(gq.StatusScheduled, now), t.Lease).Reason = "hold_expired"
+		withLease(t.move(gq.StatusScheduled, now), t.Lease).Reason = reason
 		return
 	}
 	t.Losses++
-	f := gq.Failure{
-		Category: gq.CategorySystem, Code: "lease_expired",
-		Message: fmt.Sprintf("worker %s sent no sign of life for %v", t.Lease.Worker, t.Lease.TTL),
-	}
-	if held == gq.StatusClaimed {
-		f.Code = "ack_timeout"
-	}
+	f.Category = gq.CategorySystem
 	t.Failure = &f
 	counts := t.Policy.OnLoss != gq.LossFree
 	if counts {

@@ -174,6 +174,13 @@ var calls = map[string]call{
 		_, err := g.Advance(ctx, at.job.Spec.ID)
 		return err
 	}},
+	"Connected": {needs: Work, lists: true, do: func(ctx context.Context, g *Guard, _ *target) error {
+		_, end, err := g.Connected(ctx, "w", "")
+		if err == nil {
+			end(false)
+		}
+		return err
+	}},
 	"CatchUp": {needs: all, lists: true, do: func(ctx context.Context, g *Guard, _ *target) error {
 		return g.CatchUp(ctx)
 	}},

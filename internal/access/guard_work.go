@@ -120,6 +120,14 @@ func (c *caller) children(ctx context.Context, n int, of func(int) []gq.Spec) ([
 	return out, nil
 }
 
+// Connected needs work on any queue. The claims of the stream are checked by themselves.
+func (g *Guard) Connected(ctx context.Context, worker, version string) (through context.Context, end func(broke bool), err error) {
+	if _, err := g.enter(ctx, Work); err != nil {
+		return nil, nil, err
+	}
+	return g.engine.Connected(ctx, worker, version)
+}
+
 // Workers lists the workers of queues that the caller may read, and shows only those
 // queues. Leases may belong to other queues, and need read on all.
 func (g *Guard) Workers(ctx context.Context) ([]gq.LiveWorker, error) {

@@ -21,6 +21,7 @@ var errStopping = fmt.Errorf("the server is stopping: %w", gq.ErrClosed)
 const (
 	partBytes      = 1 << 20          // approximate size of the jobs in one message
 	requestTimeout = 30 * time.Second // for one heartbeat or settle
+	streamWorkers  = 1000             // that count as connected
 )
 
 // workStream is one Work stream. One goroutine reads, and each request gets its own
@@ -35,6 +36,7 @@ type workStream struct {
 	claims  context.Context // context of all open credits; ends with the stream
 	stop    context.CancelFunc
 	worker  string
+	version string        // of the client library
 	places  chan struct{} // one for each heartbeat or settle in progress
 	running sync.WaitGroup
 
@@ -43,6 +45,8 @@ type workStream struct {
 
 	mu      sync.Mutex
 	credits map[uint64]context.CancelFunc // the open ones; guarded by mu
+	names   map[string]func(broke bool)   // ends the connection of each worker that uses the stream; guarded by mu
+	marked  context.Context               // child of claims, once a worker is connected; guarded by mu
 	closing bool                          // start nothing new; guarded by mu
 }
 
@@ -50,7 +54,7 @@ func (s *workersServer) Work(stream pb.WorkersService_WorkServer) error {
 	ctx := stream.Context()
 	w := &workStream{
 		GRPC: s.GRPC, rpc: rpcOf(ctx), stream: stream, ended: make(chan error, 1),
-		places: make(chan struct{}, s.options.Requests), credits: make(map[uint64]context.CancelFunc),
+		places: make(chan struct{}, s.options.Requests), credits: make(map[uint64]context.CancelFunc), names: make(map[string]func(bool)),
 	}
 	w.claims, w.stop = context.WithCancel(ctx)
 	defer w.stop()
@@ -61,11 +65,15 @@ func (s *workersServer) Work(stream pb.WorkersService_WorkServer) error {
 	valid, cancel := access.WhileValid(ctx)
 	defer cancel()
 	var err error
+	broke := false
 	select {
 	case err = <-w.ended:
+		broke = (ctx.Err() != nil || w.unsent()) && s.draining.Err() == nil
 	case <-valid.Done():
 		if err = ctx.Err(); err == nil {
 			err = access.StillValid(ctx)
+		} else {
+			broke = s.draining.Err() == nil
 		}
 	case <-s.draining.Done():
 		err = errStopping
@@ -75,7 +83,40 @@ func (s *workersServer) Work(stream pb.WorkersService_WorkServer) error {
 	w.mu.Unlock()
 	w.stop()
 	w.running.Wait()
+	for _, end := range w.names { // nobody adds to them any more
+		end(broke)
+	}
 	return err
+}
+
+// unsent reports whether a message could not be sent.
+func (w *workStream) unsent() bool {
+	w.sending.Lock()
+	defer w.sending.Unlock()
+	return w.broken
+}
+
+// connect says that a worker uses the stream.
+func (w *workStream) connect(name string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.closing || w.names[name] != nil || len(w.names) >= streamWorkers {
+		return
+	}
+	ctx, end, err := w.engine.Connected(w.claims, name, w.version)
+	if err == nil { // otherwise its claims tell
+		w.names[name], w.marked = end, ctx
+	}
+}
+
+// context is that of the claims, marked for the engine if a worker is connected.
+func (w *workStream) context() context.Context {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.marked != nil {
+		return w.marked
+	}
+	return w.claims
 }
 
 func invalid(field, format string, args ...any) error {
@@ -119,7 +160,10 @@ func (w *workStream) greet(late *time.Timer) error {
 		return err
 	}
 	late.Stop()
-	w.worker = hello.GetWorker()
+	w.worker, w.version = hello.GetWorker(), hello.GetVersion()
+	for _, name := range hello.GetWorkers() {
+		w.connect(name)
+	}
 	w.send(&pb.WorkResponse{Id: r.GetId(), Message: &pb.WorkResponse_Welcome{Welcome: &pb.Welcome{
 		MessageBytes: int64(w.options.messageBytes()), Items: MaxItems,
 		Credits: int64(w.options.Credits), Requests: int64(w.options.Requests),
@@ -189,7 +233,7 @@ func (w *workStream) serve(id uint64, f func(context.Context) (*pb.Answers, erro
 	}
 	ok := w.goes(func() {
 		defer func() { <-w.places }()
-		ctx, cancel := context.WithTimeout(access.Another(context.WithoutCancel(w.stream.Context())), requestTimeout)
+		ctx, cancel := context.WithTimeout(access.Another(context.WithoutCancel(w.context())), requestTimeout)
 		defer cancel()
 		answers, err := f(ctx)
 		if err != nil {
@@ -211,7 +255,10 @@ func (w *workStream) open(id uint64, m *pb.ClaimRequest) {
 	if claim.Worker == "" {
 		claim.Worker = w.worker
 	}
-	ctx, cancel := context.WithCancel(access.Another(w.claims))
+	if err == nil {
+		w.connect(claim.Worker)
+	}
+	ctx, cancel := context.WithCancel(access.Another(w.context()))
 	w.mu.Lock()
 	switch {
 	case err != nil:
