@@ -167,9 +167,9 @@ func (w *worker) knownAfter(t time.Time) bool {
 
 // announcedSince reports whether every other live node has announced its workers since a time by
 // our clock. A node without workers announces itself rarely, but a new worker soon.
-func (e *Engine) announcedSince(docs []found, t time.Time) bool {
+func (e *Engine) announcedSince(docs []nodeRecord, t time.Time) bool {
 	now, since := e.clock.now(), e.clock.at(t)
-	return !slices.ContainsFunc(docs, func(f found) bool {
+	return !slices.ContainsFunc(docs, func(f nodeRecord) bool {
 		return len(f.Workers) > 0 && now.Sub(f.Time) <= nodeFresh && f.Time.Before(since)
 	})
 }

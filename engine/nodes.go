@@ -220,19 +220,19 @@ func (e *Engine) readVersions(ctx context.Context) error {
 	return nil
 }
 
-// found is what a document of another node says.
-type found struct {
+// nodeRecord is what a document of another node says.
+type nodeRecord struct {
 	announcement
 	doc  store.Doc
 	node string
 }
 
 // nodeDocuments reads the announcements of all other nodes.
-func (e *Engine) nodeDocuments(ctx context.Context) ([]found, error) {
+func (e *Engine) nodeDocuments(ctx context.Context) ([]nodeRecord, error) {
 	if !e.node.shared {
 		return nil, nil
 	}
-	var out []found
+	var out []nodeRecord
 	for after := ""; ; {
 		docs, err := e.store.Docs(ctx, nodeKind, after, store.MaxPage)
 		if err != nil {
@@ -240,7 +240,7 @@ func (e *Engine) nodeDocuments(ctx context.Context) ([]found, error) {
 		}
 		for _, d := range docs {
 			after = d.Name
-			f := found{doc: d}
+			f := nodeRecord{doc: d}
 			f.node, _, _ = strings.Cut(d.Name, "/")
 			if f.node == e.node.ID {
 				continue
@@ -281,7 +281,7 @@ func (e *Engine) forgetNodes(ctx context.Context) error {
 
 // others returns the nodes that announced themselves lately, and the workers of those whose
 // announcement is fresh.
-func (e *Engine) others(docs []found) (nodes []gq.Node, workers []worker) {
+func (e *Engine) others(docs []nodeRecord) (nodes []gq.Node, workers []worker) {
 	now := e.clock.now()
 	for _, f := range docs {
 		if f.doc.Name == f.node && now.Sub(f.Time) <= nodeListed {
