@@ -39,13 +39,14 @@ var flagValues = map[string]values{
 
 // argumentValues has the completions of arguments, by the command's name below gq.
 var argumentValues = map[string]values{
-	"queue show": queueNames, "queue set": queueNames, "queue pause": queueNames, "queue resume": queueNames,
+	"queue show": queueNames, "queue set": queueNames, "queue pause": queueNames, "queue resume": queueNames, "queue delete": queueNames,
 	"pool set":      poolNames,
 	"schedule show": scheduleNames, "schedule set": scheduleNames, "schedule pause": scheduleNames, "schedule resume": scheduleNames, "schedule delete": scheduleNames,
 	"schedule trigger": scheduleNames, "schedule backfill": scheduleNames,
 
 	"job get": jobIDs(), "job events": jobIDs(), "job explain": jobIDs(), "job wait": jobIDs(live()...),
 	"job update": jobIDs(live()...), "job cancel": jobIDs(live()...), "job replay": jobIDs(ended()...),
+	"job run-now": jobIDs(gq.StatusDelayed, gq.StatusRetrying), "job reschedule": jobIDs(gq.StatusScheduled, gq.StatusDelayed, gq.StatusRetrying),
 	"dlq replay": jobIDs(gq.StatusDeadLetter), "dlq purge": jobIDs(gq.StatusDeadLetter),
 }
 
