@@ -102,7 +102,7 @@ var taskQueueAccess = map[string]faceAccess{
 // allServices lists every gRPC service of a server and where its calls are checked.
 var allServices = map[string]string{
 	"gopherqueue.v1.JobsService": "native", "gopherqueue.v1.WorkersService": "native", "gopherqueue.v1.QueuesService": "native",
-	"gopherqueue.v1.SchedulesService": "native", "gopherqueue.v1.WorkflowsService": "native", "gopherqueue.v1.EventsService": "native", "gopherqueue.v1.AdminService": "native",
+	"gopherqueue.v1.SchedulesService": "native", "gopherqueue.v1.WorkflowsService": "native", "gopherqueue.v1.InboxService": "native", "gopherqueue.v1.EventsService": "native", "gopherqueue.v1.AdminService": "native",
 	"taskqueue.v1.TaskQueuePublicService": "here",
 	"grpc.health.v1.Health":               "open", "grpc.reflection.v1.ServerReflection": "open", "grpc.reflection.v1alpha.ServerReflection": "open",
 }

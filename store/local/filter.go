@@ -134,8 +134,10 @@ func (b *filterBuild) scan(snapshot *pebble.Snapshot, prefix byte, visit func(gq
 	}
 	defer func() { _ = it.Close() }() // it.Error reports errors below
 	n := 0
-	for ok := it.First(); ok && len(it.Key()) == 17; ok = it.Next() {
-		visit(gq.JobID(it.Key()[1:]))
+	for ok := it.First(); ok; ok = it.Next() {
+		if len(it.Key()) == 17 { // damage does not hide the records behind it
+			visit(gq.JobID(it.Key()[1:]))
+		}
 		if n++; n%4096 == 0 {
 			select {
 			case <-b.stop:
