@@ -102,7 +102,7 @@ func TestHealth(t *testing.T) {
 var modelFields = map[string]string{
 	"job": `id type state priority tags correlation_id callback_url attempt created_at updated_at scheduled_at started_at completed_at
 		queue payload payload_base64 content_type result result_base64 result_bytes checkpoint checkpoint_base64 checkpoint_bytes checkpoints
-		idempotency_key idempotency_scope delay run_at depends_on waits policy effective_priority bound first_started_at replay_of unique replaces replaced_by
+		idempotency_key idempotency_scope delay run_at depends_on waits policy effective_priority bound first_started_at replay_of unique replaces replaced_by order_key ordered_after
 		lease lease_version progress note detail failure faults losses cancellation cancel_requested reason sequence
 		cost_units requires limit_key fair_key requester tier max_fee attributes workflow ref gate inputs`,
 	"lease":   `id version state worker attempt previous granted_at heartbeat_at expires_at renew_by ttl renewals cost_units`,
