@@ -69,9 +69,15 @@ func serve(ctx context.Context, p process, cfg config.Config) error {
 	greet(p, cfg, s.HTTPAddr(), s.GRPCAddr())
 	log.Info("ready", "store", config.Redact(cfg.Store), "http", s.HTTPAddr().String(), "grpc", s.GRPCAddr().String())
 	notify(p.getenv, "READY=1")
-	stopping := context.AfterFunc(ctx, func() { notify(p.getenv, "STOPPING=1") })
-	defer stopping()
+	told := make(chan struct{})
+	stopping := context.AfterFunc(ctx, func() {
+		defer close(told)
+		notify(p.getenv, "STOPPING=1")
+	})
 	err = s.Run(ctx)
+	if !stopping() {
+		<-told // before the process ends
+	}
 	if closing := s.Close(); err == nil {
 		err = closing
 	}
