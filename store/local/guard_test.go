@@ -187,12 +187,12 @@ func everyMethod(s *Store) map[string]func(context.Context) error {
 			_, err := s.LastEvent(ctx)
 			return err
 		},
-		"History":  func(ctx context.Context) error { _, err := s.History(ctx, job); return err },
+		"History":     func(ctx context.Context) error { _, err := s.History(ctx, job); return err },
 		"DeleteQueue": func(ctx context.Context) error { return s.DeleteQueue(ctx, "late") },
-		"PutQueue": func(ctx context.Context) error { return s.PutQueue(ctx, machine.NewQueue("late")) },
-		"Queues":   func(ctx context.Context) error { _, err := s.Queues(ctx, store.QueueQuery{}); return err },
-		"PutPool":  func(ctx context.Context) error { return s.PutPool(ctx, gq.Pool{Name: "late", Capacity: 1}) },
-		"Pools":    func(ctx context.Context) error { _, err := s.Pools(ctx); return err },
+		"PutQueue":    func(ctx context.Context) error { return s.PutQueue(ctx, machine.NewQueue("late")) },
+		"Queues":      func(ctx context.Context) error { _, err := s.Queues(ctx, store.QueueQuery{}); return err },
+		"PutPool":     func(ctx context.Context) error { return s.PutPool(ctx, gq.Pool{Name: "late", Capacity: 1}) },
+		"Pools":       func(ctx context.Context) error { _, err := s.Pools(ctx); return err },
 		"PutDocs": func(ctx context.Context) error {
 			_, err := s.PutDocs(ctx, []store.Doc{{Kind: "k", Name: "late", Data: []byte("x")}})
 			return err
