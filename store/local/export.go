@@ -228,8 +228,8 @@ func (x *export) item(items *store.Items, key, value []byte, size *int) error {
 		}
 		items.Leases = append(items.Leases, store.LeaseItem{Lease: gq.LeaseID(key[1:]), Job: binary.BigEndian.Uint64(value)})
 	case prefixEdge:
-		if len(key) != edgeKeyBytes {
-			return gq.ErrCorrupt
+		if err := checkEdge(key, value); err != nil {
+			return err
 		}
 		items.Edges = append(items.Edges, store.EdgeItem{
 			Parent: binary.BigEndian.Uint64(key[1:]), Child: binary.BigEndian.Uint64(key[9:]), Kind: gq.DependencyKind(key[17]),

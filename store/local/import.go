@@ -168,7 +168,7 @@ func (tx *txn) importItems(items *store.Items) error {
 			child = &job{seq: e.Child} // it has ended: the edge only waits to be removed
 		}
 		tx.t.kids[e.Parent] = append(tx.t.kids[e.Parent], edge{child, e.Kind})
-		tx.set(edgeKey(e.Parent, e.Child, e.Kind), nil)
+		tx.setEdge(e.Parent, e.Child, e.Kind)
 	}
 	for _, e := range items.Ended {
 		tx.t.ended = append(tx.t.ended, ending{e.Parent, e.Status, e.Level})

@@ -492,7 +492,7 @@ func (tx *txn) await(j *job, d gq.Dependency, f groupGraph, s gq.State, events [
 		if d.Kind == machine.DependencyOrder {
 			tx.t.goBehind(j.seq, p.seq)
 		}
-		tx.set(edgeKey(p.seq, j.seq, d.Kind), nil)
+		tx.setEdge(p.seq, j.seq, d.Kind)
 		return s, events
 	}
 	next, more, err := machine.DependencyEnded(s, machine.EndedDependency{Kind: d.Kind, Status: p.state.Status, Priority: p.state.Priority()}, tx.now)

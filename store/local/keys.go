@@ -27,7 +27,7 @@ const (
 	prefixMetadata   = 'k' // k seq               → metadata, once changed
 	prefixKey        = 'l' // l hash              → idempotency key
 	prefixLease      = 'm' // m lease id          → seq, for ids not made here
-	prefixEdge       = 'n' // n parent child      → kind of dependency
+	prefixEdge       = 'n' // n parent child kind → kind of dependency
 	prefixEnded      = 'o' // o parent            → how it ended, while dependents have yet to be updated
 	prefixEvents     = 'p' // p event             → the events of one commit
 	prefixHistory    = 'q' // q seq               → events that outlived the log
@@ -76,6 +76,19 @@ func leaseKey(id gq.LeaseID) []byte { return append([]byte{prefixLease}, id...) 
 
 func edgeKey(parent, child uint64, kind gq.DependencyKind) []byte {
 	return append(binary.BigEndian.AppendUint64(numberKey(prefixEdge, parent), child), byte(kind))
+}
+
+// setEdge records a dependency. The value repeats the kind, so that damage is noticed.
+func (tx *txn) setEdge(parent, child uint64, kind gq.DependencyKind) {
+	tx.set(edgeKey(parent, child, kind), []byte{byte(kind)})
+}
+
+// checkEdge reports whether a record of a dependency is one that setEdge writes.
+func checkEdge(key, value []byte) error {
+	if len(key) != edgeKeyBytes || len(value) != 1 || value[0] != key[edgeKeyBytes-1] {
+		return gq.ErrCorrupt
+	}
+	return nil
 }
 
 const edgeKeyBytes = 1 + 8 + 8 + 1

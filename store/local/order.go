@@ -71,7 +71,7 @@ func (tx *txn) stepOut(j *job) {
 		if t.live(e.child.id) == e.child { // otherwise it has ended as well
 			t.kids[ahead.seq] = append(t.kids[ahead.seq], e)
 			t.goBehind(e.child.seq, ahead.seq)
-			tx.set(edgeKey(ahead.seq, e.child.seq, e.kind), nil)
+			tx.setEdge(ahead.seq, e.child.seq, e.kind)
 		}
 		return true
 	})

@@ -170,9 +170,9 @@ func (s *Store) recoverEdges() error {
 			return true
 		})
 	}
-	return s.each(prefixEdge, func(key, _ []byte) error {
-		if len(key) != edgeKeyBytes {
-			return gq.ErrCorrupt
+	return s.each(prefixEdge, func(key, value []byte) error {
+		if err := checkEdge(key, value); err != nil {
+			return err
 		}
 		parent, child := binary.BigEndian.Uint64(key[1:]), binary.BigEndian.Uint64(key[9:])
 		j := waiting[child]

@@ -218,7 +218,7 @@ func (tx *txn) follow(from, to uint64) {
 	}
 	for _, e := range kids {
 		tx.remove(edgeKey(from, e.child.seq, e.kind))
-		tx.set(edgeKey(to, e.child.seq, e.kind), nil)
+		tx.setEdge(to, e.child.seq, e.kind)
 	}
 	tx.t.kids[to] = kids
 	delete(tx.t.kids, from)

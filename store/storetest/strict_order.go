@@ -13,13 +13,13 @@ var strictOrderCases = []Case{
 	{
 		Name:   "StrictOrder/Retries",
 		Clause: "jobs of a queue with the same order key run one after another in the order of submission, whatever their priorities, and through all retries",
-		Needs:  []string{"Insert", "Claim", "Update", "ReleaseDependents", "Close"},
+		Needs:  []string{"Insert", "Get", "Claim", "Update", "Due", "ReleaseDependents", "Close"},
 		run:    strictRetries,
 	},
 	{
 		Name:   "StrictOrder/Ends",
 		Clause: "the next job of an order key runs once this one has ended, however",
-		Needs:  []string{"Insert", "Claim", "Update", "Get", "ReleaseDependents", "Close"},
+		Needs:  []string{"Insert", "Claim", "Update", "ReleaseDependents", "Close"},
 		run:    strictEnds,
 	},
 	{
@@ -61,13 +61,13 @@ var strictOrderCases = []Case{
 	{
 		Name:   "StrictOrder/Gone",
 		Clause: "a removed job holds up nobody",
-		Needs:  []string{"Insert", "Claim", "Update", "Collect", "Close"},
+		Needs:  []string{"Insert", "Claim", "Update", "Collect", "ReleaseDependents", "Close"},
 		run:    strictGone,
 	},
 	{
 		Name:   "StrictOrder/Reopen",
 		Clause: "the order of an order key survives a restart",
-		Needs:  []string{"Insert", "Claim", "Update", "ReleaseDependents", "Close", reopening},
+		Needs:  []string{"Insert", "Get", "Claim", "Update", "ReleaseDependents", "Close", reopening},
 		run:    strictReopen,
 	},
 	{
