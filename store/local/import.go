@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/machine"
 	"github.com/gopherqueue/gq/store"
 	"github.com/gopherqueue/gq/store/codec"
 )
@@ -169,6 +170,9 @@ func (tx *txn) importItems(items *store.Items) error {
 		}
 		tx.t.kids[e.Parent] = append(tx.t.kids[e.Parent], edge{child, e.Kind})
 		tx.setEdge(e.Parent, e.Child, e.Kind)
+		if e.Kind == machine.DependencyOrder {
+			tx.t.goBehind(e.Child, e.Parent)
+		}
 	}
 	for _, e := range items.Ended {
 		tx.t.ended = append(tx.t.ended, ending{e.Parent, e.Status, e.Level})

@@ -267,8 +267,10 @@ func (e *env) continues(line []gq.State) {
 	late := e.add(inOrder("k"))
 	e.release()
 	e.none("while the first runs")
+	e.cancel(line[2].ID)
+	e.release()
+	e.none("after another one was cancelled")
 	e.update(line[0].ID, completing(e.state(line[0].ID).Lease.Ref(), nil))
-	e.complete(e.next("the third", line[2].ID))
 	e.complete(e.next("the fourth", line[3].ID))
 	e.complete(e.next("the new one", late.ID))
 }
