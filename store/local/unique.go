@@ -107,6 +107,11 @@ func (tx *txn) collide(g *store.Group, p *checkedGroup, i int, hash gq.JobID, b 
 	if b != nil && b.job.id == record.id {
 		state = *b.next
 	}
+	for k := range p.collisions { // an earlier member may have postponed it
+		if c := &p.collisions[k]; c.job != nil && c.job.id == record.id {
+			state = c.next
+		}
+	}
 	c := machine.Collide(machine.KeyHolder{State: state, Fingerprint: record.fingerprint, While: record.while, Until: time.Unix(0, record.expires).UTC()}, spec, tx.now)
 	if c.Err != nil {
 		return replaces, c.Err
