@@ -30,7 +30,8 @@ const maxGather = 10_000
 //			return insert(ctx, jobs)
 //		})
 //
-// The handler returns one error for each job, in their order, or nil if all have succeeded.
+// The jobs of a call come in no particular order. The handler returns one error for each, in
+// the order of jobs, or nil if all have succeeded.
 // Each job has its own lease, heartbeats and verdict: an error ends one job as it would end a
 // job of [Handle], and [Run.SetResult] sets the result of one. A panic fails all of them.
 //
