@@ -12,6 +12,7 @@ type Cause uint8
 // yet wait for a paused queue.
 const (
 	CauseDependency  Cause = iota + 1 // a dependency has not ended
+	CauseSignal                       // the signal of its workflow has not come
 	CauseDelay                        // its first run is in the future
 	CauseBackoff                      // its next attempt is in the future
 	CausePaused                       // its queue is paused
@@ -33,7 +34,7 @@ const (
 )
 
 var causeNames = [...]string{
-	"", "dependency", "delay", "backoff", "paused", "concurrency", "key_limit", "rate", "pool",
+	"", "dependency", "signal", "delay", "backoff", "paused", "concurrency", "key_limit", "rate", "pool",
 	"no_worker", "constraint", "cost", "lifetime", "next", "held", "running", "cancelling", "lost", "finished",
 }
 

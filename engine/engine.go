@@ -140,6 +140,8 @@ type Engine struct {
 
 	delegates delegates
 
+	forgetting forgetting
+
 	takingIn sync.Mutex // held while submissions are taken in
 }
 

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/machine"
 	"github.com/gopherqueue/gq/store"
 )
 
@@ -75,6 +76,10 @@ func (x *inquiry) waiting(ctx context.Context) (err error) {
 	}
 	if err := x.dependencies(ctx); err != nil {
 		return err
+	}
+	if x.state.Gate == gq.GateSignal || x.state.Gate == gq.GateSignalled {
+		x.signal()
+		return nil // no worker runs it
 	}
 	x.tooLate()
 	x.delay()
@@ -156,6 +161,26 @@ func (x *inquiry) dependencies(ctx context.Context) error {
 	}
 	x.add(r)
 	return nil
+}
+
+// signal adds a reason for a signal that has not come.
+func (x *inquiry) signal() {
+	if x.state.Gate != gq.GateSignal {
+		return // it has come, and the job waits for its dependencies
+	}
+	flow, ref := x.job.Spec.Workflow, x.job.Spec.Ref
+	r := gq.Reason{Cause: gq.CauseSignal, Remedy: fmt.Sprintf("send it: gq workflow signal %s %s", flow, ref)}
+	within := x.state.Policy.ExecutionTimeout
+	switch end := machine.SignalBy(x.state); {
+	case !end.IsZero():
+		r.Until = end
+		r.Summary = fmt.Sprintf("waits for signal %s of workflow %s, for %v more; it then fails, at %s", ref, flow, round(max(end.Sub(x.now), 0)), instant(end))
+	case within > 0:
+		r.Summary = fmt.Sprintf("waits for signal %s of workflow %s, for %v from the end of its dependencies", ref, flow, within)
+	default:
+		r.Summary = fmt.Sprintf("waits for signal %s of workflow %s, without a deadline", ref, flow)
+	}
+	x.add(r)
 }
 
 // delay adds a reason for a delay or a backoff.

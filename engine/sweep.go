@@ -33,7 +33,7 @@ func (e *Engine) Sweep(ctx context.Context, now time.Time) (SweepReport, error) 
 func (e *Engine) sweep(ctx context.Context, now func() time.Time) (SweepReport, error) {
 	var r SweepReport
 	err := e.advance(ctx, e.store.Due, &r)
-	err = errors.Join(err, e.release(ctx, &r), e.fire(ctx, now(), &r), e.collect(ctx, &r))
+	err = errors.Join(err, e.release(ctx, &r), e.fire(ctx, now(), &r), e.collect(ctx, &r), e.forgetWorkflows(ctx, &r))
 	if err != nil {
 		return r, fmt.Errorf("sweep: %w", err)
 	}

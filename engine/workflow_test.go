@@ -1,0 +1,137 @@
+package engine_test
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/store"
+)
+
+// flow submits a workflow of two jobs of the type t.
+func (f *fixture) flow(name string) gq.WorkflowID {
+	f.Helper()
+	flow := gq.NewWorkflow(name)
+	spec := gq.Spec{Type: "t"}
+	spec.Overrides.Lifetime = gq.Unlimited
+	first := flow.Add("first", gq.Draft{Spec: spec})
+	flow.Add("second", gq.Draft{Spec: spec}, gq.After(first))
+	id, err := f.SubmitWorkflow(f.Context(), flow)
+	if err != nil {
+		f.Fatal(err)
+	}
+	return id
+}
+
+// records counts the records of workflows in the store.
+func (f *fixture) records() int {
+	f.Helper()
+	docs, err := f.store.Docs(f.Context(), "workflow", "", store.MaxPage)
+	if err != nil {
+		f.Fatal(err)
+	}
+	return len(docs)
+}
+
+// A record goes when retention has removed the last job of its workflow, and not before: an hour
+// later at most. Those of workflows with jobs stay, however old they are.
+func TestWorkflowForgotten(t *testing.T) {
+	bubble(t, func(t *testing.T, f *fixture) { // jobs are kept for a day
+		const ended = 120 // more than a sweep checks
+		for i := range ended {
+			id := f.flow(fmt.Sprint(i))
+			if _, err := f.CancelWorkflow(f.Context(), id, "no need"); err != nil {
+				t.Fatal(err)
+			}
+		}
+		half, live := f.flow("half"), f.flow("live")
+		job, lease := f.take()
+		if job.Spec.Workflow != half {
+			t.Fatalf("got a job of workflow %s", job.Spec.Workflow)
+		}
+		must[gq.State](t)(f.Complete(f.Context(), lease, nil))
+		f.run()
+		time.Sleep(23 * time.Hour)
+		synctest.Wait()
+		if n := f.records(); n != ended+2 {
+			t.Errorf("%d records before the end of the retention, want %d", n, ended+2)
+		}
+		time.Sleep(2*time.Hour + 2*time.Minute)
+		synctest.Wait()
+		if n := f.records(); n != 2 {
+			t.Errorf("%d records after it, want 2", n)
+		}
+		for _, id := range []gq.WorkflowID{half, live} {
+			w, err := f.Workflow(f.Context(), id)
+			if err != nil || w.Status != gq.WorkflowRunning {
+				t.Errorf("%v, %v", w.Status, err)
+			}
+		}
+		if _, err := f.CancelWorkflow(f.Context(), half, "too late"); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(26 * time.Hour)
+		synctest.Wait()
+		if n := f.records(); n != 1 {
+			t.Errorf("%d records, want 1", n)
+		}
+		if _, err := f.Workflow(f.Context(), half); !errors.Is(err, gq.ErrNotFound) {
+			t.Errorf("the forgotten workflow: %v", err)
+		}
+	})
+}
+
+// A job that waits for a signal says so, with what sends it.
+func TestExplainSignal(t *testing.T) {
+	bubble(t, func(t *testing.T, f *fixture) {
+		flow := gq.NewWorkflow("order")
+		first := flow.Add("first", gq.Draft{Spec: gq.Spec{Type: "t"}})
+		flow.Signal("approved", time.Hour, gq.After(first))
+		flow.Signal("paid", gq.Unlimited)
+		id, err := f.SubmitWorkflow(f.Context(), flow)
+		if err != nil {
+			t.Fatal(err)
+		}
+		explain := func(ref string) gq.Explanation {
+			t.Helper()
+			w, err := f.Workflow(f.Context(), id)
+			if err != nil {
+				t.Fatal(err)
+			}
+			job, _ := w.Job(ref)
+			return must[gq.Explanation](t)(f.Explain(f.Context(), job.ID))
+		}
+		want := func(ref string, until time.Time, summary, remedy string, causes ...gq.Cause) {
+			t.Helper()
+			x := explain(ref)
+			var got []gq.Cause
+			var r gq.Reason
+			for _, reason := range append([]gq.Reason{x.Reason}, x.Also...) {
+				if got = append(got, reason.Cause); reason.Cause == gq.CauseSignal {
+					r = reason
+				}
+			}
+			if fmt.Sprint(got) != fmt.Sprint(causes) || r.Summary != summary || r.Remedy != remedy || !r.Until.Equal(until) {
+				t.Errorf("%s: %v, %q, %q, until %v", ref, got, r.Summary, r.Remedy, r.Until)
+			}
+		}
+		send := func(ref string) string { return fmt.Sprintf("send it: gq workflow signal %s %s", id, ref) }
+		want("paid", time.Time{}, fmt.Sprintf("waits for signal paid of workflow %s, without a deadline", id), send("paid"), gq.CauseSignal)
+		want("approved", time.Time{}, fmt.Sprintf("waits for signal approved of workflow %s, for 1h0m0s from the end of its dependencies", id),
+			send("approved"), gq.CauseDependency, gq.CauseSignal)
+		_, lease := f.take()
+		must[gq.State](t)(f.Complete(f.Context(), lease, nil))
+		end := f.Now().Add(time.Hour)
+		time.Sleep(time.Minute)
+		f.sweep()
+		want("approved", end, fmt.Sprintf("waits for signal approved of workflow %s, for 59m0s more; it then fails, at %s", id, end.UTC().Format(time.RFC3339)),
+			send("approved"), gq.CauseSignal)
+		if _, err := f.Signal(f.Context(), id, "approved", true); err != nil {
+			t.Fatal(err)
+		}
+		want("approved", time.Time{}, "", "", gq.CauseFinished)
+	})
+}
