@@ -209,7 +209,7 @@ func (e *Engine) retrying(ctx context.Context, r *flowRecord, w *gq.Workflow) (c
 
 // AddToWorkflow adds jobs to a workflow that has not ended. They may need jobs of the workflow
 // by name. The final jobs of the workflow, which have not started, are replaced by ones that also
-// wait for the new jobs, with ReplayOf set; the old ones are cancelled. All of it is one commit.
+// wait for the new jobs. All of it is one commit.
 //
 // Errors: [gq.ErrNotFound], [gq.ErrInvalid] with every fault, and [gq.ErrIllegalMove] for a
 // workflow that has ended or whose final jobs have started.
@@ -261,7 +261,7 @@ func (e *Engine) replaceFinals(ctx context.Context, r *flowRecord, w *gq.Workflo
 		if j.Final == 0 {
 			continue
 		}
-		if j.Job.State.Status != gq.StatusPending {
+		if !machine.Waiting(&j.Job.State) {
 			return gq.ErrIllegalMove.Errorf("the final job %q of workflow %s is %s; jobs can be added only before", j.Ref, w.ID, j.Job.State.Status)
 		}
 		found, err := e.store.Get(ctx, []store.Ref{{Job: j.ID}}, gq.WithPayload)
@@ -272,22 +272,13 @@ func (e *Engine) replaceFinals(ctx context.Context, r *flowRecord, w *gq.Workflo
 			return err
 		}
 		next := found[0].Spec
-		next.ID, next.ReplayOf, next.Metadata = e.random.jobID(), j.ID, found[0].Metadata
+		next.ID, next.Replaces, next.Metadata = e.random.jobID(), j.ID, found[0].Metadata
 		next.DependsOn = slices.Clone(next.DependsOn)
 		kind, _ := machine.FinalDependency(j.Final)
 		for _, a := range added {
 			next.DependsOn = append(next.DependsOn, gq.Dependency{Kind: kind, Job: a.ID})
 		}
 		c.Insert = append(c.Insert, next)
-		c.Updates = append(c.Updates, store.Update{
-			Ref: store.Ref{Job: j.ID},
-			Apply: func(s gq.State, now time.Time) (gq.State, []gq.Event, error) {
-				if s.Status != gq.StatusPending {
-					return s, nil, gq.ErrIllegalMove.Errorf("the final job %q of workflow %s is %s; jobs can be added only before", j.Ref, w.ID, s.Status)
-				}
-				return machine.Cancel(s, "replaced", now)
-			},
-		})
 		r.Jobs[i].ID = next.ID
 	}
 	return nil

@@ -167,6 +167,10 @@ func TestWorkflowAdd(t *testing.T) {
 	if err != nil || len(w.Jobs) != 6 {
 		t.Fatalf("%v\n%s", err, w.Text())
 	}
+	last, _ := w.Job("good")
+	if old, err := s.Get(t.Context(), last.Job.Spec.Replaces, 0); err != nil || old.State.ReplacedBy != last.ID || old.Spec.Ref != "good" {
+		t.Errorf("the final job replaced %+v, %v", old.State, err)
+	}
 	if _, err := s.AddToWorkflow(t.Context(), id, more); !errors.Is(err, gq.ErrInvalid) {
 		t.Errorf("the same name twice: %v", err)
 	}
@@ -237,7 +241,7 @@ func TestWorkflowSignalDeadline(t *testing.T) {
 // A batch of thousands of jobs has one last job.
 func TestBatch(t *testing.T) {
 	s := newShop(t)
-	jobs := make([]gq.Draft, 1500)
+	jobs := make([]gq.Draft, 9999) // the most
 	for i := range jobs {
 		jobs[i] = charge.With(order{fmt.Sprint(i)})
 	}

@@ -47,6 +47,12 @@ var changeCases = []Case{
 		run:    changeReplace,
 	},
 	{
+		Name:   "Change/Successor",
+		Clause: "a job that is inserted takes the place of a waiting one in the same commit; if that one cannot be replaced nothing is written",
+		Needs:  []string{"Insert", "Get", "List", "Doc", "Claim", "Counts", "Close"},
+		run:    changeSuccessor,
+	},
+	{
 		Name:   "Change/InsertConcurrent",
 		Clause: "of many who insert jobs with the same document one succeeds, and only its jobs exist",
 		Needs:  []string{"Doc", "List", "Close"},
@@ -293,6 +299,31 @@ func changeInsert(e *env) {
 	after, err := e.store().LastEvent(e.Context())
 	e.check("LastEvent", err)
 	e.equal("the newest event", after, last)
+}
+
+func changeSuccessor(e *env) {
+	c := e.changer()
+	if c == nil {
+		return
+	}
+	parent := e.add()
+	old := e.add(depends(gq.DependencyAfter, parent.ID))
+	next := e.spec(replacing(old.ID), depends(gq.DependencyAfter, parent.ID))
+	out, err := c.Change(e.Context(), store.Change{Docs: []store.Doc{doc("k", "a", 0, "1")}, Insert: []gq.Spec{next}})
+	e.check("Change", err)
+	e.reads(doc("k", "a", out.Versions[0], "1"))
+	e.replaced("the old job", old.ID, next.ID)
+	e.stands("its successor", next.ID, gq.StatusPending)
+	e.claimed("the parent", 10, []gq.JobID{parent.ID})
+
+	late := e.specs(2)
+	late[1].Replaces = parent.ID
+	_, err = c.Change(e.Context(), store.Change{Docs: []store.Doc{doc("k", "a", out.Versions[0], "2")}, Insert: late})
+	e.is("a successor of a held job", err, gq.ErrIllegalMove)
+	e.reads(doc("k", "a", out.Versions[0], "1"))
+	e.absent("a job beside it", late[0].ID)
+	e.absent("the successor", late[1].ID)
+	e.recount("after a change")
 }
 
 func changeInsertConcurrent(e *env) {
