@@ -5,7 +5,9 @@ import (
 	"errors"
 	"time"
 
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 
 	"github.com/gopherqueue/gq"
@@ -38,8 +40,8 @@ func (c *Client) Follow(ctx context.Context, after uint64, f func([]gq.Event) er
 	until := time.Now().Add(c.options.RetryFor)
 	for failures := 0; ; {
 		c.connected(ctx, until, failures == 0)
-		before := after
-		err := c.followOnce(ctx, &after, f)
+		before, began := after, time.Now()
+		sent, err := c.followOnce(ctx, &after, f)
 		var stop stopFollowing
 		switch {
 		case errors.As(err, &stop):
@@ -48,7 +50,7 @@ func (c *Client) Follow(ctx context.Context, after uint64, f func([]gq.Event) er
 			return nil
 		case c.life.Err() != nil:
 			return errClosed
-		case after > before:
+		case after > before || sent && time.Since(began) > followed: // a stream without events counts too
 			failures, until = 0, time.Now().Add(c.options.RetryFor)
 		}
 		again := passing(err) || status.Code(err) == codes.ResourceExhausted
@@ -60,15 +62,19 @@ func (c *Client) Follow(ctx context.Context, after uint64, f func([]gq.Event) er
 	}
 }
 
+// followed is how long a stream lasts at least if the server has accepted it.
+const followed = time.Second
+
 // stopFollowing is an error that ends Follow without a retry.
 type stopFollowing struct{ error }
 
-// followOnce follows over one stream and advances after.
-func (c *Client) followOnce(ctx context.Context, after *uint64, f func([]gq.Event) error) error {
+// followOnce follows over one stream and advances after. It reports whether the request was sent.
+func (c *Client) followOnce(ctx context.Context, after *uint64, f func([]gq.Event) error) (sent bool, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(c.life, cancel)()
-	stream, err := c.events.Subscribe(ctx, &pb.SubscribeRequest{After: new(*after)})
+	var server peer.Peer
+	stream, err := c.events.Subscribe(ctx, &pb.SubscribeRequest{After: new(*after)}, grpc.Peer(&server))
 	for err == nil {
 		var m *pb.SubscribeResponse
 		if m, err = stream.Recv(); err != nil {
@@ -77,13 +83,13 @@ func (c *Client) followOnce(ctx context.Context, after *uint64, f func([]gq.Even
 		if len(m.GetEvents()) > 0 {
 			events, err := read("follow events", m.GetEvents(), wire.EventsFromProto)
 			if err != nil {
-				return stopFollowing{err}
+				return true, stopFollowing{err}
 			}
 			if err := f(events); err != nil {
-				return stopFollowing{err}
+				return true, stopFollowing{err}
 			}
 		}
 		*after = max(*after, m.GetPosition())
 	}
-	return err
+	return !bool(unsent(&server)), err
 }
