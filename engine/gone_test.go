@@ -65,6 +65,26 @@ func TestWorkerIsGone(t *testing.T) {
 	})
 }
 
+// TestWorkerWithoutStream hands a job to another worker when the lease of the first is over: nothing
+// else tells that its process died.
+func TestWorkerWithoutStream(t *testing.T) {
+	bubble(t, func(t *testing.T, f *fixture) {
+		f.run()
+		p := gq.PresetResilient.Policy()
+		p.LeaseTTL = 30 * time.Second
+		f.submit(gq.Spec{Policy: p})
+		j, _ := f.take(as("w"))
+		began := time.Now()
+		again, _ := f.take(as("another"), waiting(time.Minute))
+		if took := time.Since(began); took < 30*time.Second || took > 32*time.Second || again.Spec.ID != j.Spec.ID {
+			t.Errorf("job %s was claimed after %v", again.Spec.ID, took)
+		}
+		if s := again.State; s.Losses != 1 || s.Failure.Code == machine.CodeWorkerGone {
+			t.Errorf("%+v, %+v", s, s.Failure)
+		}
+	})
+}
+
 // TestWorkerIsNotGone keeps the leases of workers that may be alive.
 func TestWorkerIsNotGone(t *testing.T) {
 	for name, story := range map[string]func(f *fixture, j gq.Job, through context.Context, end func(broke bool)){
