@@ -3,6 +3,7 @@ package match
 import (
 	"encoding/json"
 	"slices"
+	"unicode/utf8"
 
 	"github.com/gopherqueue/gq"
 )
@@ -45,6 +46,7 @@ type Enqueue struct {
 	Job
 	TTL     int64           `json:"ttl_abs,omitzero"` // lifetime in seconds; 0 is the default
 	Payload json.RawMessage `json:"payload,omitempty"`
+	Key     string          `json:"idempotency_key,omitzero"` // makes the submission idempotent for its requester
 }
 
 // queueSays are the members of a job that only the queue sets.
@@ -62,6 +64,7 @@ var enqueueMembers = func() []member[Enqueue] {
 	}
 	return append(members,
 		member[Enqueue]{"ttl_abs", func(d *decoder, e *Enqueue) { d.integer(&e.TTL) }},
+		member[Enqueue]{"idempotency_key", func(d *decoder, e *Enqueue) { d.text(&e.Key) }},
 		member[Enqueue]{"payload", func(d *decoder, e *Enqueue) {
 			d.peek()
 			start := d.at
@@ -93,6 +96,9 @@ func (e *Enqueue) validate(s *Settings) error {
 		c.fault("requester", "has %d bytes, and %d are allowed", len(e.Requester), gq.MaxNameBytes)
 	}
 	c.within("ttl_abs", e.TTL, 0, s.Priority.AgeRef)
+	if n := utf8.RuneCountInString(e.Key); n > gq.MaxKeyRunes {
+		c.fault("idempotency_key", "has %d characters, and %d are allowed", n, gq.MaxKeyRunes)
+	}
 	return c.err()
 }
 

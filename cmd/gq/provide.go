@@ -142,19 +142,29 @@ func (w *provider) look(ctx, work context.Context) error {
 	if _, _, err := w.call(ctx, http.MethodPost, at+"/heartbeat", nil); err != nil {
 		return err
 	}
-	text, _, err := w.call(ctx, http.MethodGet, at+"/leases", nil)
-	if err != nil {
-		return err
+	for cursor, more := "", true; more; more = cursor != "" {
+		text, _, err := w.call(ctx, http.MethodGet, at+"/leases?cursor="+url.QueryEscape(cursor), nil)
+		if err != nil {
+			return err
+		}
+		var answer struct {
+			Leases []given `json:"leases"`
+			Next   string  `json:"next_cursor"`
+		}
+		if err := json.Unmarshal(text, &answer); err != nil {
+			return fmt.Errorf("leases: %w", err)
+		}
+		w.begin(work, answer.Leases)
+		cursor = answer.Next
 	}
-	var answer struct {
-		Leases []given `json:"leases"`
-	}
-	if err := json.Unmarshal(text, &answer); err != nil {
-		return fmt.Errorf("leases: %w", err)
-	}
+	return nil
+}
+
+// begin starts the leases that are not acknowledged yet.
+func (w *provider) begin(work context.Context, leases []given) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for _, l := range answer.Leases {
+	for _, l := range leases {
 		if l.Acked || !l.live() || w.held[l.ID] {
 			continue
 		}
@@ -166,7 +176,6 @@ func (w *provider) look(ctx, work context.Context) error {
 			delete(w.held, l.ID)
 		})
 	}
-	return nil
 }
 
 // serve acknowledges a lease, runs the program and reports the result.

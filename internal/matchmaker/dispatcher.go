@@ -68,12 +68,14 @@ type Options struct {
 	Meter    Meter           // nil measures nothing
 }
 
-// Engine is the part of an engine that a dispatcher needs. Submit, Get and Follow run
-// with the user's context, so that a guard in front of the engine can reject them; Queue
+// Engine is the part of an engine that a dispatcher needs. Submit, Get, List, CatchUp and
+// Follow run with the user's context, so that a guard in front of the engine can reject them; Queue
 // and ChangeQueue run on the dispatcher's own behalf.
 type Engine interface {
 	Submit(ctx context.Context, s gq.Spec) (gq.SubmitResult, error)
 	Get(ctx context.Context, id gq.JobID, parts gq.Parts) (gq.Job, error)
+	List(ctx context.Context, q gq.Query) (gq.Page, error)
+	CatchUp(ctx context.Context) error
 	Follow(ctx context.Context, after uint64, f func([]gq.Event) error) error
 	Queue(ctx context.Context, name string) (gq.Queue, error)
 	ChangeQueue(ctx context.Context, name string, change func(*gq.Queue)) (gq.Queue, error)

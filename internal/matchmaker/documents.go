@@ -99,6 +99,13 @@ func (t *draft) put(kind, name string, version uint64, content any, written func
 	t.add(made, written)
 }
 
+// remove deletes a document, if there is one.
+func (t *draft) remove(kind, name string, version uint64) {
+	if version > 0 {
+		t.add(store.Doc{Kind: kind, Name: name, Version: version}, nil)
+	}
+}
+
 // putStatement writes the new statement of an account.
 func (t *draft) putStatement(a *ledger.Account, s *ledger.Statement) {
 	t.put(kindLedger, a.Provider, a.Version, s, func(v uint64) { a.Written(s, v) })

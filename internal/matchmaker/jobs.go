@@ -3,6 +3,8 @@ package matchmaker
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
+	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -154,9 +156,11 @@ type Job struct {
 	Lease         gq.LeaseID
 	Digest        string
 	Payload       []byte
+	Existing      bool // submitted before under the same key; set by Submit alone
 }
 
-// Submit submits a job.
+// Submit submits a job. If its key belongs to a job with the same content, it returns that
+// job; if the content differs, the error is [gq.ErrKeyReused] and names the job.
 func (d *Dispatcher) Submit(ctx context.Context, e match.Enqueue) (Job, error) {
 	set, err := d.Settings(ctx)
 	if err != nil {
@@ -176,12 +180,39 @@ func (d *Dispatcher) Submit(ctx context.Context, e match.Enqueue) (Job, error) {
 	if e.Payload != nil {
 		spec.Payload = gq.Payload{Data: e.Payload, ContentType: gq.JSON}
 	}
+	if e.Key != "" {
+		spec.Key = gq.IdempotencyKey{Scope: keyScope(e.Requester), Name: e.Key, Fingerprint: contentOf(e)}
+	}
 	out, err := d.engine.Submit(ctx, spec)
+	if err == nil {
+		err = out.KeyReused()
+	}
 	if err != nil {
 		return Job{}, err
 	}
 	d.wake()
-	return d.Job(ctx, out.ID())
+	j, err := d.Job(ctx, out.ID())
+	j.Existing = out.Existing
+	return j, err
+}
+
+// keyScope returns the scope of a requester's idempotency keys. A requester that is no
+// valid name is hashed.
+func keyScope(requester string) string {
+	scope := "matching:" + requester
+	if machine.CheckName("idempotency_scope", scope) != nil {
+		scope = fmt.Sprintf("matching:%x", sha256.Sum256([]byte(requester)))
+	}
+	return scope
+}
+
+// contentOf is the fingerprint of a submission: of what the requester sent, and not of the
+// policy that applies to it, which may change before the submission is repeated.
+func contentOf(e match.Enqueue) uint64 {
+	e.Key = ""
+	text, _ := json.Marshal(e) // its payload is valid JSON
+	sum := sha256.Sum256(text)
+	return binary.BigEndian.Uint64(sum[:8]) | 1 // zero is none
 }
 
 // limitDepthOnce sets the depth limit of the queue before its first job.

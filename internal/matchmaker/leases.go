@@ -4,11 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/gopherqueue/gq"
-	"github.com/gopherqueue/gq/internal/matchmaker/ledger"
 	"github.com/gopherqueue/gq/internal/projection"
 	"github.com/gopherqueue/gq/machine"
 	"github.com/gopherqueue/gq/match"
@@ -162,52 +160,6 @@ func (d *Dispatcher) readLease(ctx context.Context, id gq.LeaseID) (Lease, error
 type Holding struct {
 	Lease Lease
 	Job   Job
-}
-
-// Leases lists the active leases of a provider, oldest first.
-func (d *Dispatcher) Leases(ctx context.Context, provider string) ([]Holding, error) {
-	open, err := d.openOf(ctx, provider)
-	if err != nil {
-		return nil, fmt.Errorf("leases of provider %.80q: %w", provider, err)
-	}
-	set, err := d.Settings(ctx)
-	if err != nil {
-		return nil, fmt.Errorf("leases of provider %.80q: %w", provider, err)
-	}
-	list := make([]Holding, 0, len(open))
-	for some := range slices.Chunk(open, page) {
-		refs := make([]store.Ref, len(some))
-		for i := range some {
-			refs[i] = store.Ref{Lease: some[i].Lease}
-		}
-		found, err := d.store.Get(ctx, refs, gq.WithPayload|gq.WithResult)
-		if err != nil {
-			return nil, fmt.Errorf("leases of provider %.80q: %w", provider, err)
-		}
-		for i := range found {
-			switch h, holds, err := d.holding(&found[i], some[i].Lease, &set); {
-			case err != nil:
-				return nil, fmt.Errorf("leases of provider %.80q: lease %.80q: %w", provider, some[i].Lease, err)
-			case holds:
-				list = append(list, h)
-			}
-		}
-	}
-	return list, nil
-}
-
-// openOf lists the leases of a provider that have not ended as far as this node knows.
-func (d *Dispatcher) openOf(ctx context.Context, provider string) ([]ledger.Entry, error) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if err := d.catchUp(ctx); err != nil {
-		return nil, err
-	}
-	p := d.registry.Get(provider)
-	if p == nil {
-		return nil, gq.ErrNotFound
-	}
-	return p.Account.Statement().Open, nil
 }
 
 // holding returns a lease and its job, if the lease is still active.

@@ -200,6 +200,39 @@ func (d *Dispatcher) SetStatus(ctx context.Context, id string, s match.Status, r
 	return d.Provider(ctx, id)
 }
 
+// Remove removes a retired provider: its profile, account and heartbeat. The records of
+// rounds and the history of its leases stay. Removing one that is not retired is
+// [gq.ErrConflict]. The id can be registered again, as a new provider.
+func (d *Dispatcher) Remove(ctx context.Context, id string) error {
+	err := d.underHead(ctx, func(now time.Time) (*draft, func(), error) {
+		p := d.registry.Get(id)
+		if p == nil {
+			return nil, nil, gq.ErrNotFound
+		}
+		if p.Status != match.Retired {
+			return nil, nil, gq.ErrConflict.Errorf("it is %s, and only retired providers are removed: retire it first", p.Status)
+		}
+		var heartbeat registry.Heartbeat
+		version, err := d.find(ctx, kindHeartbeat, id, &heartbeat) // another node may have written it
+		if err != nil {
+			return nil, nil, err
+		}
+		var t draft
+		t.remove(kindProvider, id, p.Version)
+		t.remove(kindLedger, id, p.Account.Version)
+		t.remove(kindHeartbeat, id, version)
+		return &t, func() {
+			if d.forgetProvider(p) {
+				d.backlog.Rebuild(&d.settings.Policy, now)
+			}
+		}, nil
+	})
+	if err != nil {
+		return fmt.Errorf("remove provider %.80q: %w", id, err)
+	}
+	return nil
+}
+
 // putProfile writes the changed profile of a provider.
 func (d *Dispatcher) putProfile(t *draft, p *registry.Provider, now time.Time, change func(*registry.Profile)) {
 	next := p.Profile

@@ -185,10 +185,7 @@ func (d *Dispatcher) readProviders(ctx context.Context) (unknown []*ledger.Lease
 		return nil, err
 	}
 	for id := range gone {
-		p := d.registry.Get(id)
-		relisted = d.backlog.CountLists(&p.Profile.Provider, -1) || relisted
-		d.setMember(p, false)
-		d.registry.Remove(id)
+		relisted = d.forgetProvider(d.registry.Get(id)) || relisted
 	}
 	if relisted {
 		d.backlog.Rebuild(&d.settings.Policy, d.now())
@@ -214,6 +211,15 @@ func (d *Dispatcher) readProviders(ctx context.Context) (unknown []*ledger.Lease
 		}
 	}
 	return unknown, nil
+}
+
+// forgetProvider removes a provider from the registry. If it returns true, the caller must
+// rebuild the backlog.
+func (d *Dispatcher) forgetProvider(p *registry.Provider) (relisted bool) {
+	relisted = d.backlog.CountLists(&p.Profile.Provider, -1)
+	d.setMember(p, false)
+	d.registry.Remove(p.ID)
+	return relisted
 }
 
 // adopt replaces the profile of a provider. If it returns true, the caller must rebuild

@@ -106,6 +106,20 @@ type (
 		Limit  string `query:"limit"`
 		Cursor string `query:"cursor"`
 	}
+	heldInput struct {
+		ID string `path:"id"`
+		pageInput
+	}
+	leasesInput struct {
+		ProviderID string `query:"provider_id"`
+		pageInput
+	}
+	jobsInput struct {
+		State     string  `query:"state"`
+		Kind      string  `query:"kind"`
+		Requester *string `query:"requester"`
+		pageInput
+	}
 	socketInput struct {
 		After string `query:"after"`
 		All   string `query:"all"`
@@ -137,13 +151,31 @@ func (f *Face) routes(schemas *httpx.Schemas) []httpx.Route {
 		httpx.Handle(f.allowed(access.Read|access.Work, httpx.Route{
 			Method: http.MethodGet, Path: "/providers/{id}/leases", ID: "list-leases", Tag: "providers", Summary: "What a provider holds, each with its job",
 		}), f.leases),
+		httpx.Handle(f.allowed(access.Admin, httpx.Route{
+			Method: http.MethodDelete, Path: "/providers/{id}", ID: "remove-provider", Tag: "providers", Summary: "Remove a retired provider", Status: http.StatusNoContent,
+		}), f.remove),
 		httpx.Handle(f.allowed(access.Submit, httpx.Route{
 			Method: http.MethodPost, Path: "/jobs", ID: "submit-job", Tag: "jobs", Summary: "Submit a job", Status: http.StatusCreated,
+			Also: map[int]string{http.StatusOK: "A job with the same content was submitted under this key before."},
 			Body: given[match.Enqueue](schemas, []string{"kind"}, match.QueueSays()),
 		}), f.submit),
 		httpx.Handle(f.allowed(access.Read|access.Submit, httpx.Route{
 			Method: http.MethodGet, Path: "/jobs/{id}", ID: "get-job", Tag: "jobs", Summary: "How a job stands",
 		}), f.job),
+		httpx.Handle(f.allowed(access.Read, httpx.Route{
+			Method: http.MethodGet, Path: "/jobs", ID: "list-jobs", Tag: "jobs", Summary: "List jobs, newest first, without payloads and digests",
+		}), f.jobs),
+		httpx.Handle(f.allowed(access.Submit, httpx.Route{
+			Method: http.MethodPost, Path: "/jobs/{id}/cancel", ID: "cancel-job", Tag: "jobs", Summary: "Cancel a job and the lease that holds it",
+			Body: given[cancelRequest](schemas, []string{}, nil), Optional: true,
+		}), f.cancelJob),
+		httpx.Handle(f.allowed(access.Read, httpx.Route{
+			Method: http.MethodGet, Path: "/leases", ID: "list-all-leases", Tag: "leases", Summary: "List the active leases in the order in which they were granted, each with its job",
+		}), f.allLeases),
+		httpx.Handle(f.allowed(access.Admin, httpx.Route{
+			Method: http.MethodPost, Path: "/leases/{id}/cancel", ID: "cancel-lease", Tag: "leases", Summary: "Take a job away from its provider; it is queued again as the same attempt",
+			Body: given[endRequest](schemas, []string{}, nil), Optional: true,
+		}), f.cancelLease),
 		httpx.Handle(f.allowed(access.Read|access.Work, httpx.Route{
 			Method: http.MethodGet, Path: "/leases/{id}", ID: "get-lease", Tag: "leases", Summary: "How a lease stands, or how it ended",
 		}), f.lease),
@@ -181,6 +213,13 @@ func (f *Face) routes(schemas *httpx.Schemas) []httpx.Route {
 		httpx.Handle(f.allowed(access.Admin, httpx.Route{
 			Method: http.MethodPost, Path: "/rounds", ID: "hold-round", Tag: "rounds", Summary: "Hold a round now", Optional: true,
 		}), f.round),
+		httpx.Handle(f.allowed(access.Read, httpx.Route{
+			Method: http.MethodGet, Path: "/rounds", ID: "list-rounds", Tag: "rounds", Summary: "List the recorded rounds, newest first",
+		}), f.rounds),
+		httpx.Handle(f.allowed(access.Admin, httpx.Route{
+			Method: http.MethodPost, Path: "/rounds/{n}/cancel", ID: "cancel-round", Tag: "rounds", Summary: "Cancel the leases of a round that have not ended",
+			Body: given[cancelRequest](schemas, []string{}, nil), Optional: true,
+		}), f.cancelRound),
 		httpx.Handle(f.allowed(access.Read, httpx.Route{
 			Method: http.MethodGet, Path: "/rounds/{n}", ID: "get-round", Tag: "rounds", Summary: "The record of a round",
 		}), f.recorded),

@@ -3,6 +3,7 @@ package matching
 import (
 	"context"
 	"encoding/json"
+	"net/http"
 	"time"
 
 	"github.com/gopherqueue/gq"
@@ -67,7 +68,12 @@ func present[T comparable](v T) *T {
 	return &v
 }
 
-func (f *Face) submit(ctx context.Context, _ *httpx.None, text *httpx.Text) (*httpx.Answer[jobBody], error) {
+// submitInput has the key of a submission, which may also be in the body.
+type submitInput struct {
+	Key string `header:"Idempotency-Key" doc:"Instead of idempotency_key in the body."`
+}
+
+func (f *Face) submit(ctx context.Context, in *submitInput, text *httpx.Text) (*httpx.Answer[jobBody], error) {
 	set, err := f.dispatch.Settings(ctx)
 	if err != nil {
 		return nil, err
@@ -76,11 +82,21 @@ func (f *Face) submit(ctx context.Context, _ *httpx.None, text *httpx.Text) (*ht
 	if err != nil {
 		return nil, err
 	}
+	if in.Key != "" {
+		if e.Key != "" && e.Key != in.Key {
+			return nil, invalid("idempotency_key", "is not that of the header Idempotency-Key")
+		}
+		e.Key = in.Key
+	}
 	j, err := f.dispatch.Submit(ctx, e)
 	if err != nil {
 		return nil, err
 	}
-	return httpx.OK(jobOf(&j)), nil
+	answer := httpx.OK(jobOf(&j))
+	if j.Existing {
+		answer.Status = http.StatusOK
+	}
+	return answer, nil
 }
 
 func (f *Face) job(ctx context.Context, in *idInput, _ *httpx.None) (*httpx.Answer[jobBody], error) {

@@ -175,7 +175,7 @@ func TestBodiesAreAsDescribed(t *testing.T) {
 	api := describedBy(f)
 	for path, members := range map[string]string{
 		"post /providers":             "allow attestation_expires_at capabilities deny gates health_ppb id last_heartbeat_at max_depth max_width models precisions region stake status",
-		"post /jobs":                  "kind max_fee payload regions requester size_bytes spec tier ttl_abs units",
+		"post /jobs":                  "idempotency_key kind max_fee payload regions requester size_bytes spec tier ttl_abs units",
 		"put /policy":                 "ack_timeout_ms batch_size cooldown depth_max dispatch_interval_ms eligibility health lease priority quotas retries seed sla starvation ttl",
 		"post /beacon":                "beacon block_height chain_id epoch_id",
 		"post /providers/{id}/status": "reason status",

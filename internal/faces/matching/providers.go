@@ -3,9 +3,7 @@ package matching
 import (
 	"context"
 	"net/http"
-	"strconv"
 
-	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/internal/httpx"
 	"github.com/gopherqueue/gq/internal/matchmaker"
 	"github.com/gopherqueue/gq/match"
@@ -81,20 +79,10 @@ type providersBody struct {
 	Next      string         `json:"next_cursor"`
 }
 
-// Page sizes of the provider list.
-const (
-	defaultProviders = 100
-	maxProviders     = 1000
-)
-
 func (f *Face) providers(ctx context.Context, in *pageInput, _ *httpx.None) (*httpx.Answer[providersBody], error) {
-	limit := defaultProviders
-	if text := in.Limit; text != "" {
-		n, err := strconv.Atoi(text)
-		if err != nil || n < 1 || n > maxProviders {
-			return nil, &gq.InvalidError{Faults: []gq.Fault{{Field: "limit", Problem: "is not between 1 and " + strconv.Itoa(maxProviders)}}}
-		}
-		limit = n
+	limit, err := in.limit(defaultPage, maxPage)
+	if err != nil {
+		return nil, err
 	}
 	list, err := f.dispatch.Providers(ctx, in.Cursor, limit+1)
 	if err != nil {
@@ -145,24 +133,6 @@ func (f *Face) status(ctx context.Context, in *idInput, body *statusRequest) (*h
 	return httpx.OK(providerOf(&p)), nil
 }
 
-// leasesBody lists the leases that a provider holds.
-type leasesBody struct {
-	Leases []heldBody `json:"leases"`
-}
-
-type heldBody struct {
-	LeaseBody
-	Job jobBody `json:"job"`
-}
-
-func (f *Face) leases(ctx context.Context, in *idInput, _ *httpx.None) (*httpx.Answer[leasesBody], error) {
-	holds, err := f.dispatch.Leases(ctx, in.ID)
-	if err != nil {
-		return nil, err
-	}
-	out := leasesBody{make([]heldBody, len(holds))}
-	for i := range holds {
-		out.Leases[i] = heldBody{leaseOf(&holds[i].Lease), jobOf(&holds[i].Job)}
-	}
-	return httpx.OK(out), nil
+func (f *Face) remove(ctx context.Context, in *idInput, _ *httpx.None) (*httpx.Answer[httpx.None], error) {
+	return nil, f.dispatch.Remove(ctx, in.ID)
 }

@@ -2,10 +2,8 @@ package matching
 
 import (
 	"context"
-	"fmt"
 	"strconv"
 
-	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/internal/httpx"
 	"github.com/gopherqueue/gq/internal/matchmaker"
 	"github.com/gopherqueue/gq/match"
@@ -54,10 +52,18 @@ func RecordedOf(r *matchmaker.Recorded) Recorded {
 	return Recorded{r.Round, r.Input, r.Result.Seed, r.Result.Assignments, r.Result.Requeued, r.OrderDigest, some(r.Unserved)}
 }
 
-func (f *Face) recorded(ctx context.Context, in *roundInput, _ *httpx.None) (*httpx.Answer[Recorded], error) {
+func (in *roundInput) number() (uint64, error) {
 	n, err := strconv.ParseUint(in.Number, 10, 64)
 	if err != nil {
-		return nil, &gq.InvalidError{Faults: []gq.Fault{{Field: "round", Problem: fmt.Sprintf("%.64q is not a number", in.Number)}}}
+		return 0, invalid("round", "%.64q is not a number", in.Number)
+	}
+	return n, nil
+}
+
+func (f *Face) recorded(ctx context.Context, in *roundInput, _ *httpx.None) (*httpx.Answer[Recorded], error) {
+	n, err := in.number()
+	if err != nil {
+		return nil, err
 	}
 	r, err := f.dispatch.RoundRecord(ctx, n)
 	if err != nil {

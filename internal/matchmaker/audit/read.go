@@ -21,7 +21,16 @@ func readRecord(ctx context.Context, s store.Documents, n uint64) (rec record, e
 	if err != nil {
 		return rec, fmt.Errorf("round %d: %w", n, err)
 	}
-	data := found.Data
+	return recordOf(ctx, s, found)
+}
+
+// recordOf decodes a record from its first document and reads the others.
+func recordOf(ctx context.Context, s store.Documents, first store.Doc) (rec record, err error) {
+	var n uint64
+	if _, err := fmt.Sscanf(first.Name, "%d", &n); err != nil {
+		return rec, fmt.Errorf("document %s/%s: %w", kindRound, first.Name, gq.ErrCorrupt)
+	}
+	data := first.Data
 	for i := 1; len(data) == i*partBytes; i++ {
 		more, err := s.Doc(ctx, kindMore, partName(n, i))
 		if errors.Is(err, gq.ErrNotFound) {
