@@ -67,7 +67,7 @@ func (s screen) job(j *gq.Job) {
 		[2]string{"key", clean(j.Spec.Key.Name)},
 		[2]string{"unique", uniqueText(&j.Spec.Unique)},
 		[2]string{"replay of", idText(j.Spec.ReplayOf)},
-		[2]string{"order key", j.Spec.OrderKey},
+		[2]string{"order key", clean(j.Spec.OrderKey)},
 		[2]string{"ordered after", idText(st.OrderedAfter)},
 		[2]string{"replaces", idText(j.Spec.Replaces)},
 		[2]string{"replaced by", idText(st.ReplacedBy)},
@@ -181,26 +181,31 @@ func (s screen) timeline(events []gq.Event) {
 	rows := make([][]cell, len(events))
 	for i := range events {
 		e := &events[i]
-		var notes []string
-		if e.Worker != "" {
-			notes = append(notes, fmt.Sprintf("%s, lease version %d", e.Worker, e.Version))
-		}
-		if e.Failure != nil && *e.Failure != (gq.Failure{}) {
-			notes = append(notes, failureText(e.Failure))
-		}
-		if e.Reason != "" {
-			notes = append(notes, e.Reason)
-		}
-		if !e.Until.IsZero() && (e.Type == gq.EventRetrying || e.Type == gq.EventDelayed || e.Type == gq.EventUpdated) {
-			notes = append(notes, "until "+e.Until.UTC().Format(time.RFC3339))
-		}
 		rows[i] = []cell{
 			{e.Time.UTC().Format("2006-01-02T15:04:05.000Z"), faint},
 			text(e.Type.String()), statusCell(e.Status),
-			number(e.Attempt), text(oneLine(strings.Join(notes, "; "), 120)),
+			number(e.Attempt), text(oneLine(eventNote(e), 120)),
 		}
 	}
 	s.table([]string{"TIME", "EVENT", "STATE", "ATTEMPT", "NOTE"}, rows)
+}
+
+// eventNote returns what an event says besides its type, in words.
+func eventNote(e *gq.Event) string {
+	var notes []string
+	if e.Worker != "" {
+		notes = append(notes, fmt.Sprintf("%s, lease version %d", e.Worker, e.Version))
+	}
+	if e.Failure != nil && *e.Failure != (gq.Failure{}) {
+		notes = append(notes, failureText(e.Failure))
+	}
+	if e.Reason != "" {
+		notes = append(notes, e.Reason)
+	}
+	if !e.Until.IsZero() && (e.Type == gq.EventRetrying || e.Type == gq.EventDelayed || e.Type == gq.EventUpdated) {
+		notes = append(notes, "until "+e.Until.UTC().Format(time.RFC3339))
+	}
+	return strings.Join(notes, "; ")
 }
 
 // explanation prints why a job is not running.

@@ -58,6 +58,10 @@ type queue interface {
 	Stats(ctx context.Context) (gq.Stats, error)
 	Workers(ctx context.Context) ([]gq.LiveWorker, error)
 
+	Events(ctx context.Context, after uint64, limit int) ([]gq.Event, error)
+	LastEvent(ctx context.Context) (uint64, error)
+	Follow(ctx context.Context, after uint64, f func([]gq.Event) error) error
+
 	Inbox(ctx context.Context, cursor string, limit int) (gq.Inbox, error)
 	RetryRefused(ctx context.Context, which gq.RefusedSelection) (int, error)
 	DiscardRefused(ctx context.Context, which gq.RefusedSelection) (int, error)

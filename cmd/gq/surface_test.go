@@ -489,6 +489,9 @@ var commandRows = map[string]commandRow{
 	"webhook retry":  {args: "none", exit: 3, bad: ""},
 	"webhook secret": {shape: "secret:s", prints: "whsec_", bad: "extra"},
 
+	"top":    {long: true, bad: "--interval 1ms"}, // TestTop and TestTopOnce run it
+	"events": {args: "--last 1", shape: "seq:n time:s entity:s type:s data:o", prints: "job.", bad: "--event nonsense"},
+
 	"stats":   {shape: statsShape, prints: "QUEUE", bad: "extra"},
 	"doctor":  {exit: 1, shape: "checks:a", prints: "no worker asks for them", bad: "extra"},
 	"version": {shape: "version:s go:s platform:s build:s", prints: "gq ", bad: "extra"},

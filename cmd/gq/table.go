@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 	"time"
+	"unicode"
 	"unicode/utf8"
 
 	"github.com/gopherqueue/gq"
@@ -103,10 +104,11 @@ func instant(t time.Time) string {
 	return fmt.Sprintf("%s (%s)", t.UTC().Format(time.RFC3339), ago(t))
 }
 
-// clean removes control characters from untrusted text, to protect the terminal.
+// clean replaces control characters in untrusted text, and the marks that change the direction
+// of what follows, to protect the terminal.
 func clean(s string) string {
 	return strings.Map(func(r rune) rune {
-		if r < ' ' && r != '\n' && r != '\t' || r == 0x7f || r >= 0x80 && r < 0xa0 {
+		if unicode.IsControl(r) && r != '\n' && r != '\t' || unicode.Is(unicode.Bidi_Control, r) {
 			return '�'
 		}
 		return r
