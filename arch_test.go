@@ -108,7 +108,7 @@ var arrows = []arrow{
 	{pkg: "internal/matchmaker/registry", imports: []string{".", "match", "internal/matchmaker/ledger"}, pure: true},
 	{pkg: "internal/matchmaker/backlog", imports: []string{".", "match", "internal/heap", "internal/matchmaker/ledger"}, pure: true},
 	{pkg: "internal/matchmaker/audit", imports: []string{".", "match", "store", "internal/matchmaker/backlog"}},
-	{pkg: "internal/matchmaker", imports: []string{".", "internal/projection", "match", "store", "engine", "internal/matchmaker/*", "internal/wake"}, tests: []string{"store/local", "store/postgres"}},
+	{pkg: "internal/matchmaker", imports: []string{".", "internal/projection", "match", "store", "engine", "internal/matchmaker/*", "internal/wake", "internal/retry"}, tests: []string{"store/local", "store/postgres"}},
 
 	// What the faces call the states of a job.
 	{pkg: "internal/projection", imports: []string{"."}, pure: true},

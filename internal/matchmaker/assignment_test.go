@@ -338,7 +338,7 @@ func TestComplete(t *testing.T) {
 		f.refused("before the acknowledgement", f.complete(l), gq.ErrIllegalMove)
 		f.ack(l)
 		ref := matchmaker.Ref{Lease: l.ID}
-		for what, c := range map[string]matchmaker.Completion{
+		for what, c := range map[string]match.Completion{
 			"no digest": {}, "no hexadecimal": {Digest: strings.Repeat("x", 64)}, "a short digest": {Digest: "00"},
 			"a long one": {Digest: strings.Repeat("00", 65)}, "meta that is no object": {Digest: digest, Meta: json.RawMessage(`[1]`)},
 			"meta that is no JSON": {Digest: digest, Meta: json.RawMessage(`{`)},
@@ -349,7 +349,7 @@ func TestComplete(t *testing.T) {
 			f.refused(what, err, gq.ErrInvalid)
 		}
 		f.is(j, "ASSIGNED", 0)
-		good := matchmaker.Completion{Digest: strings.ToUpper(digest), Meta: json.RawMessage(`{ "tokens": 3 }`)}
+		good := match.Completion{Digest: strings.ToUpper(digest), Meta: json.RawMessage(`{ "tokens": 3 }`)}
 		done, err := f.Complete(f.Context(), ref, good)
 		if err != nil || done.Status != "COMPLETED" {
 			f.Fatalf("completed: %+v, %v", done, err)

@@ -15,46 +15,11 @@ import (
 	"github.com/gopherqueue/gq/store"
 )
 
-// Completion is a provider's report that it has done a job.
-type Completion struct {
-	Lease  gq.LeaseID
-	Digest string          // of the output, 32 to 64 bytes in hexadecimal
-	Meta   json.RawMessage // an object, or empty
-	Proof  string          // a reference to the proof, or the proof itself; may be empty
-
-	// Filled in for a [ProofChecker].
-	Provider string
-	Job      gq.JobID
-	Kind     match.Kind
-	Attempt  int64
-}
-
 // Size limits of a completion.
 const (
 	MaxMetaBytes  = 64 << 10
 	MaxProofBytes = 16 << 10
 )
-
-// ProofChecker checks a completion before it is accepted. It returns why the proof is
-// invalid, "" if it is valid, or an error if it cannot decide now.
-type ProofChecker interface {
-	CheckProof(ctx context.Context, c Completion) (flaw string, err error)
-}
-
-// Claim is a completion as reported to a payment system.
-type Claim struct {
-	Lease    gq.LeaseID `json:"lease_id"`
-	Job      gq.JobID   `json:"job_id"`
-	Provider string     `json:"provider_id"`
-	Digest   string     `json:"output_digest"`
-	Proof    string     `json:"proof,omitzero"`
-}
-
-// ClaimSink receives every accepted completion, in the order of the lease ids. A call
-// that returns an error is retried, and a crash may repeat one.
-type ClaimSink interface {
-	Claim(ctx context.Context, c Claim) error
-}
 
 // result is the stored form of a completion; equal calls give equal results.
 type result struct {
@@ -72,7 +37,7 @@ func digestOf(kept []byte) string {
 }
 
 // encode validates the form of a completion and returns its stored form.
-func (c *Completion) encode() ([]byte, error) {
+func encode(c *match.Completion) ([]byte, error) {
 	var faults []gq.Fault
 	add := func(field, format string, args ...any) {
 		faults = append(faults, gq.Fault{Field: field, Problem: fmt.Sprintf(format, args...)})
@@ -118,8 +83,8 @@ func (e *FlawError) Unwrap() error { return errProof }
 // Complete completes a job: it checks the form, then the proof, and then accepts the
 // completion. Repeating the same call returns the same result; any other call after the
 // end of the lease is [gq.ErrStaleLease] and changes nothing.
-func (d *Dispatcher) Complete(ctx context.Context, r Ref, c Completion) (Lease, error) {
-	kept, err := c.encode()
+func (d *Dispatcher) Complete(ctx context.Context, r Ref, c match.Completion) (Lease, error) {
+	kept, err := encode(&c)
 	if err != nil {
 		return Lease{}, fmt.Errorf("complete lease %.80q: %w", r.Lease, err)
 	}
@@ -132,7 +97,7 @@ func (d *Dispatcher) Complete(ctx context.Context, r Ref, c Completion) (Lease, 
 	return d.acted(ctx, "complete", r)
 }
 
-func (d *Dispatcher) complete(ctx context.Context, r Ref, c Completion, kept []byte, apply store.Apply) error {
+func (d *Dispatcher) complete(ctx context.Context, r Ref, c match.Completion, kept []byte, apply store.Apply) error {
 	job, err := d.findJob(ctx, r.Lease, 0)
 	if err != nil {
 		return err
@@ -147,22 +112,25 @@ func (d *Dispatcher) complete(ctx context.Context, r Ref, c Completion, kept []b
 	if c.Kind, err = match.ParseKind(job.Spec.Type); err != nil {
 		return err
 	}
-	if d.options.Proofs != nil {
-		flaw, err := d.options.Proofs.CheckProof(ctx, c)
+	if d.options.Hooks.Proofs != nil {
+		flaw, err := d.options.Hooks.Proofs.CheckProof(ctx, c)
 		if err != nil {
 			return fmt.Errorf("check the proof: %w", err)
 		}
 		if flaw != "" {
-			if err := d.refuse(ctx, r, Finding{Provider: c.Provider, Job: c.Job, Lease: c.Lease, Flaw: flaw}); err != nil {
+			if err := d.refuse(ctx, r, match.Finding{Provider: c.Provider, Job: c.Job, Lease: c.Lease, Flaw: flaw}); err != nil {
 				return err
 			}
 			return &FlawError{flaw}
 		}
 	}
-	if d.options.Claims == nil {
+	if d.options.Hooks.Claims == nil {
 		return d.update(ctx, update)
 	}
-	claim, err := doc(kindClaim, string(r.Lease), 0, Claim{c.Lease, c.Job, c.Provider, digestOf(kept), c.Proof})
+	claim, err := doc(kindClaim, string(r.Lease), 0, match.Claim{
+		Lease: c.Lease, Job: c.Job, Provider: c.Provider, Kind: c.Kind, Attempt: c.Attempt, Units: job.Spec.CostUnits,
+		Digest: digestOf(kept), Proof: c.Proof, At: d.now().UTC(),
+	})
 	if err != nil {
 		return err
 	}
@@ -170,6 +138,7 @@ func (d *Dispatcher) complete(ctx context.Context, r Ref, c Completion, kept []b
 	done, err := d.change.Change(ctx, store.Change{Docs: []store.Doc{claim}, Updates: []store.Update{update}})
 	if err == nil {
 		d.options.Meter.Ended(done.States[0], time.Since(began))
+		d.claims.wake()
 	}
 	if refusal, ok := errors.AsType[*store.ChangeError](err); ok {
 		return refusal.Err
@@ -190,26 +159,4 @@ func (d *Dispatcher) update(ctx context.Context, u store.Update) error {
 		d.options.Meter.Ended(updated[0].State, time.Since(began))
 	}
 	return updated[0].Err
-}
-
-// deliverClaims sends completions to the sink.
-func (d *Dispatcher) deliverClaims(ctx context.Context) error {
-	if d.options.Claims == nil {
-		return nil
-	}
-	return d.each(ctx, kindClaim, func(found store.Doc) error {
-		var c Claim
-		if err := read(found, &c); err != nil {
-			return err
-		}
-		if err := d.options.Claims.Claim(ctx, c); err != nil {
-			return fmt.Errorf("claim of lease %s: %w", c.Lease, err)
-		}
-		found.Data = nil
-		_, err := d.store.PutDocs(ctx, []store.Doc{found})
-		if errors.Is(err, gq.ErrConflict) {
-			return nil // another node has sent it
-		}
-		return err
-	})
 }

@@ -62,9 +62,7 @@ type Options struct {
 	Log      *slog.Logger    // nil discards
 	Queue    string          // "" is DefaultQueue
 	Settings *match.Settings // initial settings, until they are changed; nil is match.DefaultSettings
-	Proofs   ProofChecker    // nil accepts every completion
-	SLA      SLA             // nil uses the settings
-	Claims   ClaimSink       // nil turns claims off
+	Hooks    match.Hooks     // what other systems decide and are told
 	Meter    Meter           // nil measures nothing
 }
 
@@ -105,10 +103,13 @@ type Dispatcher struct {
 	options Options
 	log     *slog.Logger
 	queue   string
+	process string        // random id of this process
 	woken   chan struct{} // supply or demand has changed
 	slashed broadcast     // there is a new penalty
 	known   atomic.Pointer[knownSettings]
 	clock   atomic.Pointer[reading]
+
+	claims, rulings, rounds *delivery // to the sinks
 
 	mu     sync.Mutex // guards all below; held while the head changes
 	loaded bool       // state has everything from the store
@@ -137,7 +138,10 @@ func New(e Engine, s store.Store, o Options) (*Dispatcher, error) {
 	if err := o.Settings.Validate(); err != nil {
 		return nil, fmt.Errorf("new dispatcher: %w", err)
 	}
-	d := &Dispatcher{engine: e, store: s, change: changer, options: o, log: o.Log, queue: o.Queue, woken: make(chan struct{}, 1)}
+	d := &Dispatcher{engine: e, store: s, change: changer, options: o, log: o.Log, queue: o.Queue, process: newProcessName(), woken: make(chan struct{}, 1)}
+	d.claims = newDelivery("claims", outbox(d, kindClaim, o.Hooks.Claims))
+	d.rulings = newDelivery("sla", outbox(d, kindRuling, o.Hooks.Rulings))
+	d.rounds = newDelivery("rounds", newRounds(d, o.Hooks.Rounds))
 	e.Delegate(d.queue, d.explain)
 	return d, nil
 }
@@ -154,8 +158,10 @@ const (
 )
 
 // Run runs rounds until the context ends, and then returns nil: one soon after supply or
-// demand changed, one every interval while jobs wait, and none while no job waits.
+// demand changed, one every interval while jobs wait, and none while no job waits. It also
+// delivers records to the sinks, which no round waits for.
 func (d *Dispatcher) Run(ctx context.Context) error {
+	defer d.deliverAll(ctx)()
 	poll := maxPause
 	if n, ok := d.store.(store.Notifier); ok {
 		stop := n.Notify(false, func(news store.News) {
@@ -211,9 +217,6 @@ func (d *Dispatcher) gathering() time.Duration {
 // [Dispatcher.Run] calls it; simulations can too.
 func (d *Dispatcher) Step(ctx context.Context) (time.Duration, error) {
 	_, wait, err := d.step(ctx, false)
-	if err == nil {
-		err = d.deliverClaims(ctx)
-	}
 	return wait, err
 }
 

@@ -19,7 +19,9 @@ const (
 	kindLedger    = "matching.ledger"   // its ledger account
 	kindHeartbeat = "matching.beat"     // its last heartbeat
 	kindSlash     = "matching.slash"    // a penalty
-	kindClaim     = "matching.claim"    // a completion not yet sent to the sink
+	kindClaim     = "matching.claim"    // a completion that its sink has not accepted yet
+	kindRuling    = "matching.ruling"   // a ruling that its sink has not accepted yet
+	kindSink      = "matching.sink"     // which process delivers to a sink, and how far it is
 
 	nameHead       = "head"
 	nameSettings   = "settings"
@@ -36,6 +38,8 @@ type head struct {
 	Under   int64      `json:"under"`   // assignments under that seed
 	Slashes uint64     `json:"slashes"` // penalties so far
 	Writer  string     `json:"writer"`  // the process that wrote this: the records of rounds build on each other
+
+	Rulings uint64 `json:"rulings,omitzero"` // recorded for a sink so far
 }
 
 func doc(kind, name string, version uint64, content any) (store.Doc, error) {
@@ -121,7 +125,7 @@ func (d *Dispatcher) commit(ctx context.Context, t *draft, next head) ([]gq.Stat
 	if t.head != nil {
 		t.head(&next)
 	}
-	next.Writer = d.id
+	next.Writer = d.process
 	t.put(kindState, nameHead, d.headVersion, next, func(v uint64) { d.head, d.headVersion = next, v })
 	if t.err != nil {
 		return nil, t.err

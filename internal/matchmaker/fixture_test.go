@@ -261,7 +261,7 @@ const digest = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855
 
 func (f *fixture) complete(l matchmaker.Lease) error {
 	f.Helper()
-	_, err := f.Complete(f.Context(), matchmaker.Ref{Lease: l.ID}, matchmaker.Completion{Digest: digest})
+	_, err := f.Complete(f.Context(), matchmaker.Ref{Lease: l.ID}, match.Completion{Digest: digest})
 	return err
 }
 

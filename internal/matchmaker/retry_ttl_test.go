@@ -304,36 +304,36 @@ func TestHealthFollowsLeases(t *testing.T) {
 }
 
 type judge struct {
-	verdict matchmaker.Judgement
-	asked   []matchmaker.Finding
+	verdict match.Judgement
+	asked   []match.Finding
 }
 
-func (j *judge) Judge(_ context.Context, f matchmaker.Finding) (matchmaker.Judgement, error) {
+func (j *judge) Judge(_ context.Context, f match.Finding) (match.Judgement, error) {
 	j.asked = append(j.asked, f)
 	return j.verdict, nil
 }
 
 type inspector struct{ flaw string }
 
-func (i *inspector) CheckProof(context.Context, matchmaker.Completion) (string, error) {
+func (i *inspector) CheckProof(context.Context, match.Completion) (string, error) {
 	return i.flaw, nil
 }
 
-type sink struct{ claims []matchmaker.Claim }
+type sink struct{ claims []match.Claim }
 
-func (s *sink) Claim(_ context.Context, c matchmaker.Claim) error {
-	s.claims = append(s.claims, c)
+func (s *sink) accept(_ context.Context, some []match.Claim) error {
+	s.claims = append(s.claims, some...)
 	return nil
 }
 
 func TestProofs(t *testing.T) {
 	spec.Covers(t, "M-01", "M-80", "M-94", "M-95", "M-106", "M-127")
 	sla, proofs, claims := &judge{}, &inspector{flaw: "wrong root"}, &sink{}
-	bubble(t, matchmaker.Options{SLA: sla, Proofs: proofs, Claims: claims}, func(f *fixture) {
+	bubble(t, matchmaker.Options{Hooks: match.Hooks{SLA: sla, Proofs: proofs, Claims: claims.accept}}, func(f *fixture) {
 		f.provider("p")
 		j := f.submit()
 		l := f.ack(f.assigned())
-		sla.verdict = matchmaker.Judgement{Penalty: 400, Reason: "bad_proof"}
+		sla.verdict = match.Judgement{Penalty: 400, Reason: "bad_proof"}
 		err := f.complete(l)
 		if errs.CodeOf(err) != "proof_invalid" {
 			f.Errorf("a proof that does not hold: %v", err)
@@ -342,7 +342,7 @@ func TestProofs(t *testing.T) {
 			f.Errorf("job %+v", now)
 		}
 		f.ends(l.ID, "CANCELLED", "PROOF_INVALID")
-		want := matchmaker.Finding{Provider: "p", Job: l.Job, Lease: l.ID, Flaw: "wrong root", Stake: 10_000}
+		want := match.Finding{Provider: "p", Job: l.Job, Lease: l.ID, Flaw: "wrong root", Stake: 10_000}
 		if len(sla.asked) != 1 || sla.asked[0] != want {
 			f.Errorf("the SLA engine was asked about %+v", sla.asked)
 		}
@@ -354,7 +354,7 @@ func TestProofs(t *testing.T) {
 			f.Errorf("the provider: %+v", p)
 		}
 
-		proofs.flaw, sla.verdict = "", matchmaker.Judgement{}
+		proofs.flaw, sla.verdict = "", match.Judgement{}
 		time.Sleep(10 * time.Second)
 		f.beats("p")
 		l = f.ack(f.assigned())
@@ -364,18 +364,17 @@ func TestProofs(t *testing.T) {
 		if err := f.complete(l); err != nil {
 			f.Error(err)
 		}
-		if _, err := f.Step(f.Context()); err != nil {
-			f.Error(err)
-		}
-		if _, err := f.Step(f.Context()); err != nil {
-			f.Error(err)
+		for range 2 {
+			if err := f.Deliver(f.Context()); err != nil {
+				f.Error(err)
+			}
 		}
 		if len(claims.claims) != 1 || claims.claims[0].Lease != l.ID || claims.claims[0].Digest != digest {
 			f.Errorf("claims %+v", claims.claims)
 		}
 
 		// A later finding concerns only the SLA engine.
-		sla.verdict = matchmaker.Judgement{Penalty: 1_000_000, Reason: "fraud", Jail: true}
+		sla.verdict = match.Judgement{Penalty: 1_000_000, Reason: "fraud", Jail: true}
 		if err := f.ReportProof(f.Context(), l.ID, "forged"); err != nil {
 			f.Fatal(err)
 		}

@@ -213,6 +213,7 @@ func (d *Dispatcher) assign(ctx context.Context, in *match.Input, r *Round, jobs
 		return err
 	}
 	recorded()
+	d.rounds.wake()
 	d.options.Meter.Assigned(states, time.Since(began))
 	for i, e := range entries {
 		j := byID[r.Assignments[i].Job]

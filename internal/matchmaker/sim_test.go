@@ -256,7 +256,7 @@ func (s *simulation) labour() {
 		var err error
 		switch s.rng.IntN(10) {
 		case 0, 1, 2, 3, 4:
-			_, err = s.node().Complete(s.Context(), ref, matchmaker.Completion{Digest: digest})
+			_, err = s.node().Complete(s.Context(), ref, match.Completion{Digest: digest})
 			delete(s.work, lease)
 		case 5:
 			_, err = s.node().Fail(s.Context(), ref, "sim")

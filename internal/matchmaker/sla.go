@@ -15,33 +15,11 @@ import (
 	"github.com/gopherqueue/gq/store"
 )
 
-// Finding is an invalid proof.
-type Finding struct {
-	Provider string
-	Job      gq.JobID
-	Lease    gq.LeaseID
-	Flaw     string
-	Stake    int64 // of the provider
-	Before   int64 // earlier findings about the provider
-}
-
-// Judgement is the consequence of a finding.
-type Judgement struct {
-	Penalty int64 // stake to take; 0 for none
-	Reason  string
-	Jail    bool
-}
-
-// SLA judges findings, each of them once.
-type SLA interface {
-	Judge(ctx context.Context, f Finding) (Judgement, error)
-}
-
 // settingsSLA judges by the settings.
 type settingsSLA match.SLA
 
-func (s settingsSLA) Judge(_ context.Context, f Finding) (Judgement, error) {
-	return Judgement{
+func (s settingsSLA) Judge(_ context.Context, f match.Finding) (match.Judgement, error) {
+	return match.Judgement{
 		Penalty: match.PartOf(f.Stake, s.Slash), Reason: match.ProofInvalid.String(),
 		Jail: s.JailAfter > 0 && f.Before+1 >= s.JailAfter,
 	}, nil
@@ -66,7 +44,7 @@ func (d *Dispatcher) ReportProof(ctx context.Context, lease gq.LeaseID, flaw str
 		err = gq.ErrIllegalMove.Errorf("it is not acknowledged yet, so there is none")
 	}
 	if err == nil {
-		err = d.refuse(ctx, Ref{Lease: lease}, Finding{Provider: l.Provider, Job: l.Job, Lease: lease, Flaw: flaw})
+		err = d.refuse(ctx, Ref{Lease: lease}, match.Finding{Provider: l.Provider, Job: l.Job, Lease: lease, Flaw: flaw})
 	}
 	if err != nil {
 		return fmt.Errorf("report the proof of lease %.80q: %w", lease, err)
@@ -76,25 +54,21 @@ func (d *Dispatcher) ReportProof(ctx context.Context, lease gq.LeaseID, flaw str
 
 // refuse fails the attempt of a finding, if its lease is still active, and judges the
 // provider, in one commit.
-func (d *Dispatcher) refuse(ctx context.Context, r Ref, f Finding) error {
+func (d *Dispatcher) refuse(ctx context.Context, r Ref, f match.Finding) error {
 	if len(f.Flaw) > gq.MaxReasonBytes {
 		f.Flaw = f.Flaw[:gq.MaxReasonBytes]
 	}
-	var verdict *Judgement
-	err := d.underHead(ctx, func(now time.Time) (*draft, func(), error) {
+	verdict, err := d.judge(ctx, &f)
+	if err != nil {
+		return err
+	}
+	err = d.underHead(ctx, func(now time.Time) (*draft, func(), error) {
 		p := d.registry.Get(f.Provider)
 		if p == nil {
 			return nil, nil, fmt.Errorf("provider %.80q: %w", f.Provider, gq.ErrNotFound)
 		}
-		if verdict == nil {
-			f.Stake, f.Before = p.Stake, p.Account.Findings
-			judged, err := d.sla().Judge(ctx, f)
-			if err != nil {
-				return nil, nil, fmt.Errorf("judge: %w", err)
-			}
-			verdict = &judged
-		}
 		var t draft
+		next := d.head
 		s, done := p.Account.Statement(), func() {}
 		if l := d.ledger.Lease(f.Lease); l != nil {
 			t.updates = []store.Update{{Ref: store.Ref{Job: f.Job}, Apply: disprove(r, f.Flaw)}}
@@ -104,10 +78,18 @@ func (d *Dispatcher) refuse(ctx context.Context, r Ref, f Finding) error {
 		s.Note(match.ProofInvalid, 0, now.Unix(), &d.settings)
 		penalty := min(verdict.Penalty, p.Stake)
 		if penalty > 0 {
+			next.Slashes++
 			d.slash(&t, p, s, Slash{
-				Number: d.head.Slashes + 1, Provider: p.ID, Reason: verdict.Reason, Penalty: penalty, Job: f.Job, Lease: f.Lease, At: now.UTC(),
+				Number: next.Slashes, Provider: p.ID, Reason: verdict.Reason, Penalty: penalty, Job: f.Job, Lease: f.Lease, At: now.UTC(),
 			}, now)
 		}
+		if d.options.Hooks.Rulings != nil {
+			next.Rulings++
+			record := match.Ruling{Number: next.Rulings, Finding: f, Judgement: verdict, At: now.UTC()}
+			record.Penalty = max(0, penalty)
+			t.put(kindRuling, audit.Name(next.Rulings), 0, record, nil)
+		}
+		t.head = func(h *head) { h.Slashes, h.Rulings = next.Slashes, next.Rulings }
 		t.putStatement(p.Account, s)
 		return &t, done, nil
 	})
@@ -115,17 +97,37 @@ func (d *Dispatcher) refuse(ctx context.Context, r Ref, f Finding) error {
 		return err
 	}
 	d.slashed.send()
+	d.rulings.wake()
 	if verdict.Jail {
 		_, err = d.SetStatus(ctx, f.Provider, match.Jailed, verdict.Reason)
 	}
 	return err
 }
 
-func (d *Dispatcher) sla() SLA {
-	if d.options.SLA != nil {
-		return d.options.SLA
+// judge completes a finding and asks the SLA engine about it. No lock is held meanwhile, so
+// that rounds go on while an engine elsewhere takes its time.
+func (d *Dispatcher) judge(ctx context.Context, f *match.Finding) (match.Judgement, error) {
+	p, err := d.Provider(ctx, f.Provider)
+	if err != nil {
+		return match.Judgement{}, err
 	}
-	return settingsSLA(d.settings.SLA)
+	f.Stake, f.Before = p.Stake, p.Findings
+	sla := d.options.Hooks.SLA
+	if sla == nil {
+		set, err := d.Settings(ctx)
+		if err != nil {
+			return match.Judgement{}, err
+		}
+		sla = settingsSLA(set.SLA)
+	}
+	verdict, err := sla.Judge(ctx, *f)
+	if err != nil {
+		return match.Judgement{}, fmt.Errorf("judge: %w", err)
+	}
+	if len(verdict.Reason) > gq.MaxReasonBytes {
+		verdict.Reason = verdict.Reason[:gq.MaxReasonBytes]
+	}
+	return verdict, nil
 }
 
 // slash writes a penalty.
@@ -133,7 +135,6 @@ func (d *Dispatcher) slash(t *draft, p *registry.Provider, account *ledger.State
 	account.Slashed += s.Penalty
 	d.putProfile(t, p, now, func(next *registry.Profile) { next.Stake -= s.Penalty })
 	t.put(kindSlash, audit.Name(s.Number), 0, s, nil)
-	t.head = func(h *head) { h.Slashes = s.Number }
 }
 
 // disprove fails an attempt because of its proof, unless it ended meanwhile.

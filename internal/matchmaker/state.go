@@ -22,7 +22,6 @@ import (
 
 // state is what the dispatcher keeps between rounds.
 type state struct {
-	id    string // of this process, as writer of the head
 	stale bool   // documents may have changed
 	after uint64 // events up to this one were applied
 
@@ -49,11 +48,7 @@ type state struct {
 func newProcessName() string { return rand.Text() }
 
 func (d *Dispatcher) reset() {
-	id := d.id
-	if id == "" {
-		id = newProcessName()
-	}
-	d.state = state{id: id, settings: d.options.Settings.Clone(), reader: newReader(), ledger: ledger.New()}
+	d.state = state{settings: d.options.Settings.Clone(), reader: newReader(), ledger: ledger.New()}
 	d.backlog = backlog.New(&d.settings.Policy, func(j *match.Job) int { return d.registry.Servers(&d.settings.Policy, j) })
 }
 

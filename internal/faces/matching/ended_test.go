@@ -17,6 +17,7 @@ import (
 	"github.com/gopherqueue/gq/internal/matchmaker"
 	"github.com/gopherqueue/gq/internal/testing/spec"
 	"github.com/gopherqueue/gq/machine"
+	"github.com/gopherqueue/gq/match"
 	"github.com/gopherqueue/gq/store/local"
 )
 
@@ -156,7 +157,7 @@ func (f *still) cancelJob() {
 // badProofs rejects proofs that say they are invalid.
 type badProofs struct{}
 
-func (badProofs) CheckProof(_ context.Context, c matchmaker.Completion) (string, error) {
+func (badProofs) CheckProof(_ context.Context, c match.Completion) (string, error) {
 	if c.Proof == "bad" {
 		return "it is bad", nil
 	}
@@ -267,7 +268,7 @@ func TestEndedLease(t *testing.T) {
 		for name, settle := range map[string]func(*still){"noticed": (*still).sweep, "not yet noticed": func(*still) {}} {
 			t.Run(test.name+"/"+name, func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
-					f := newStill(t, matchmaker.Options{Proofs: badProofs{}})
+					f := newStill(t, matchmaker.Options{Hooks: match.Hooks{Proofs: badProofs{}}})
 					if p := policies[test.name]; p != "" {
 						f.must("PUT", "/policy", p)
 					}

@@ -197,7 +197,7 @@ func (f *Face) fail(ctx context.Context, in *idInput, body *endRequest) (*httpx.
 }
 
 func (f *Face) complete(ctx context.Context, in *idInput, body *completeRequest) (*httpx.Answer[LeaseBody], error) {
-	return answer(f.dispatch.Complete(ctx, body.ref(in), matchmaker.Completion{Digest: body.Digest, Meta: body.Meta, Proof: body.Proof}))
+	return answer(f.dispatch.Complete(ctx, body.ref(in), match.Completion{Digest: body.Digest, Meta: body.Meta, Proof: body.Proof}))
 }
 
 func (f *Face) proof(ctx context.Context, in *idInput, body *proofRequest) (*httpx.Answer[LeaseBody], error) {

@@ -53,10 +53,7 @@ func Read(ctx context.Context, s store.Documents, n uint64) (Round, error) {
 	if rec.Input.Providers, err = providersOf(ctx, s, &rec); err != nil {
 		return Round{}, fmt.Errorf("providers of round %d: %w", n, err)
 	}
-	return Round{
-		Round: n, Input: rec.Input, OrderDigest: rec.Order, Unserved: rec.Unserved,
-		Result: match.Result{Seed: rec.Seed, Assignments: rec.Assignments, Requeued: rec.Requeued},
-	}, nil
+	return rec.round(), nil
 }
 
 // ReadRequesters returns the time of a round and the requester of each job that it
@@ -108,12 +105,7 @@ func providersOf(ctx context.Context, s store.Documents, rec *record) ([]match.P
 				return nil, err
 			}
 		}
-		for _, p := range delta.Input.Providers {
-			members[p.ID] = p
-		}
-		for _, id := range delta.Gone {
-			delete(members, id)
-		}
+		delta.apply(members)
 	}
 	return slices.SortedFunc(maps.Values(members), func(a, b match.Provider) int { return strings.Compare(a.ID, b.ID) }), nil
 }
