@@ -108,6 +108,7 @@ var arrows = []arrow{
 	{pkg: "internal/matchmaker/registry", imports: []string{".", "match", "internal/matchmaker/ledger"}, pure: true},
 	{pkg: "internal/matchmaker/backlog", imports: []string{".", "match", "internal/heap", "internal/matchmaker/ledger"}, pure: true},
 	{pkg: "internal/matchmaker/audit", imports: []string{".", "match", "store", "internal/matchmaker/backlog"}},
+	{pkg: "internal/matchmaker/sink", imports: []string{".", "match", "webhook"}},
 	{pkg: "internal/matchmaker", imports: []string{".", "internal/projection", "match", "store", "engine", "internal/matchmaker/*", "internal/wake", "internal/retry"}, tests: []string{"store/local", "store/postgres"}},
 
 	// What the faces call the states of a job.
@@ -137,10 +138,10 @@ var arrows = []arrow{
 
 	// The server: every face over one engine, and what it can be told.
 	{pkg: "internal/storeurl", imports: []string{"."}},
-	{pkg: "server/config", imports: []string{".", "match", "store", "internal/spelling", "internal/faces/scheduler"}},
+	{pkg: "server/config", imports: []string{".", "match", "store", "internal/spelling", "internal/faces/scheduler", "internal/matchmaker/sink"}},
 	{pkg: "server", imports: []string{
 		"webhook", ".", "store", "store/local", "store/postgres", "engine", "api/*", "server/config",
-		"internal/faces/native", "internal/faces/scheduler", "internal/faces/taskqueue", "internal/faces/matching", "internal/matchmaker",
+		"internal/faces/native", "internal/faces/scheduler", "internal/faces/taskqueue", "internal/faces/matching", "match", "internal/matchmaker", "internal/matchmaker/sink",
 		"internal/admin", "internal/access", "internal/feed", "internal/observe", "internal/storeurl", "internal/delivery", "internal/wire", "internal/httpx",
 	}, tests: []string{"client"}},
 

@@ -34,6 +34,7 @@ import (
 	"github.com/gopherqueue/gq/internal/faces/native"
 	"github.com/gopherqueue/gq/internal/storeurl"
 	"github.com/gopherqueue/gq/internal/wire"
+	"github.com/gopherqueue/gq/match"
 	"github.com/gopherqueue/gq/server/config"
 )
 
@@ -43,6 +44,10 @@ type Options struct {
 	Log        *slog.Logger // nil discards
 	Version    string       // reported by the APIs
 	AdminToken string       // accepted with every scope, in addition to the tokens of the store
+
+	// Matching connects the matching queue to a program's own systems. It takes precedence
+	// over the configured sinks and checks.
+	Matching match.Hooks
 
 	// Register adds a program's own services to the gRPC server. They share the access
 	// check and the interceptors.
@@ -118,7 +123,7 @@ func New(ctx context.Context, e *engine.Engine, cfg config.Config, o Options) (*
 	if err != nil {
 		return nil, err
 	}
-	matching, err := newMatching(e, &s.config, s.access, o, s.fail)
+	matching, err := newMatching(ctx, e, &s.config, s.access, o, s.fail)
 	if err != nil {
 		return nil, err
 	}

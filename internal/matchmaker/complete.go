@@ -74,6 +74,10 @@ func encode(c *match.Completion) ([]byte, error) {
 // errProof means that a proof is invalid.
 var errProof = &gq.Error{Kind: gq.KindConflict, Code: match.CodeProofInvalid}
 
+// errUnchecked means that a proof checker or an SLA engine cannot decide now. Why is in the
+// log: it may name systems that providers should not know.
+var errUnchecked = &gq.Error{Kind: gq.KindUnavailable, Code: "check_unavailable"}
+
 // FlawError says why a proof is invalid. The attempt has failed.
 type FlawError struct{ Flaw string }
 
@@ -115,7 +119,8 @@ func (d *Dispatcher) complete(ctx context.Context, r Ref, c match.Completion, ke
 	if d.options.Hooks.Proofs != nil {
 		flaw, err := d.options.Hooks.Proofs.CheckProof(ctx, c)
 		if err != nil {
-			return fmt.Errorf("check the proof: %w", err)
+			d.log.Warn("check a proof", "lease", c.Lease, "error", err)
+			return errUnchecked.Errorf("the proof cannot be checked now; repeat the call later")
 		}
 		if flaw != "" {
 			if err := d.refuse(ctx, r, match.Finding{Provider: c.Provider, Job: c.Job, Lease: c.Lease, Flaw: flaw}); err != nil {

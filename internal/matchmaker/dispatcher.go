@@ -64,6 +64,9 @@ type Options struct {
 	Settings *match.Settings // initial settings, until they are changed; nil is match.DefaultSettings
 	Hooks    match.Hooks     // what other systems decide and are told
 	Meter    Meter           // nil measures nothing
+
+	// Exclusive says that no other process uses the store, so that none delivers to a sink.
+	Exclusive bool
 }
 
 // Engine is the part of an engine that a dispatcher needs. Submit, Get, List, CatchUp and

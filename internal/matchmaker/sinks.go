@@ -231,7 +231,7 @@ func (v *delivery) own(ctx context.Context, d *Dispatcher) (bool, error) {
 		return false, err
 	}
 	v.state, v.version = s, version
-	if s.Owner != v.owner(d) && s.Until.After(now) {
+	if s.Owner != v.owner(d) && s.Until.After(now) && !d.options.Exclusive {
 		return false, nil
 	}
 	s.Owner, s.Until = v.owner(d), now.Add(ownFor).UTC()

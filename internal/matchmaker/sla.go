@@ -122,7 +122,8 @@ func (d *Dispatcher) judge(ctx context.Context, f *match.Finding) (match.Judgeme
 	}
 	verdict, err := sla.Judge(ctx, *f)
 	if err != nil {
-		return match.Judgement{}, fmt.Errorf("judge: %w", err)
+		d.log.Warn("judge a finding", "provider", f.Provider, "lease", f.Lease, "error", err)
+		return match.Judgement{}, errUnchecked.Errorf("the SLA engine cannot judge now; repeat the call later")
 	}
 	if len(verdict.Reason) > gq.MaxReasonBytes {
 		verdict.Reason = verdict.Reason[:gq.MaxReasonBytes]

@@ -18,6 +18,7 @@ import (
 
 	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/internal/faces/scheduler"
+	"github.com/gopherqueue/gq/internal/matchmaker/sink"
 	"github.com/gopherqueue/gq/machine"
 	"github.com/gopherqueue/gq/match"
 	"github.com/gopherqueue/gq/store"
@@ -42,6 +43,8 @@ type Config struct {
 	Scheduler Scheduler
 	TaskQueue TaskQueue
 	Matching  match.Settings // initial settings, until they are changed at run time
+	Sinks     MatchingSinks
+	Checks    MatchingChecks
 	Webhooks  Webhooks
 	Auth      Auth
 }
@@ -74,6 +77,20 @@ type Scheduler struct {
 // TaskQueue configures the task queue service.
 type TaskQueue struct {
 	Slots int // jobs of the service that this server runs concurrently
+}
+
+// MatchingSinks says where the records of matching go: file:PATH, queue:NAME or a URL. Empty
+// is nowhere.
+type MatchingSinks struct {
+	Claims string // completions
+	SLA    string // invalid proofs and what followed from them
+	Rounds string // proofs of rounds
+}
+
+// MatchingChecks are URLs that decide for matching. Empty is the server itself.
+type MatchingChecks struct {
+	Proofs string // whether the proof of a completion is valid; without one every proof is
+	SLA    string // what follows from an invalid proof
 }
 
 // Webhooks configures callbacks.
@@ -183,6 +200,12 @@ func (c *Config) Settings() []Setting {
 
 		{Key: "taskqueue.slots", Usage: "jobs of the task queue that this server runs at once", kind: &numberKind[int]{&c.TaskQueue.Slots, 0, 10_000}},
 	}, matchingSettings(&c.Matching), []Setting{
+		{Key: "matching.sinks.claims", Usage: "where matching reports completions: file:PATH, queue:NAME or a URL", kind: &sinkKind{&c.Sinks.Claims, parseSink}},
+		{Key: "matching.sinks.sla", Usage: "where matching reports invalid proofs and what followed from them: file:PATH, queue:NAME or a URL", kind: &sinkKind{&c.Sinks.SLA, parseSink}},
+		{Key: "matching.sinks.rounds", Usage: "where matching reports proofs of rounds: file:PATH, queue:NAME or a URL", kind: &sinkKind{&c.Sinks.Rounds, parseSink}},
+		{Key: "matching.checks.proofs", Usage: "URL that says whether the proof of a completion is valid", kind: &sinkKind{&c.Checks.Proofs, sink.CheckURL}},
+		{Key: "matching.checks.sla", Usage: "URL that says what follows from an invalid proof", kind: &sinkKind{&c.Checks.SLA, sink.CheckURL}},
+
 		{Key: "webhooks.allow", Usage: "private hosts and networks that webhooks may call, such as 10.0.0.0/8", kind: &listKind{to: &c.Webhooks.Allow}},
 		{Key: "webhooks.secret", Usage: "secret of the signatures: whsec_ and 24 to 64 bytes in base64, or 24 to 64 characters", kind: &textKind{to: &c.Webhooks.Secret, secret: true}},
 

@@ -40,8 +40,10 @@ func TestEverySourceReachesEveryKey(t *testing.T) {
 		"limits.header_bytes": "8KiB", "limits.body_timeout": "9s", "limits.idle_timeout": "10s", "limits.key_window": "23h0m0s",
 		"retention.completed": "25h0m0s", "retention.cancelled": "26h0m0s", "retention.failed": "27h0m0s", "retention.dead_letter": "28h0m0s",
 		"scheduler.capacity": "9", "scheduler.claim_hold": "2s", "scheduler.lease_ttl": "3s", "scheduler.on_lease_expiry": "requeue", "scheduler.idempotency": "false",
-		"taskqueue.slots": "6",
-		"webhooks.allow":  "10.0.0.0/8, localhost", "webhooks.secret": "0123456789abcdef01234567",
+		"taskqueue.slots":       "6",
+		"matching.sinks.claims": "file:claims.jsonl", "matching.sinks.sla": "queue:sla", "matching.sinks.rounds": "https://example.org/rounds",
+		"matching.checks.proofs": "https://example.org/proofs", "matching.checks.sla": "http://127.0.0.1:9000/sla",
+		"webhooks.allow": "10.0.0.0/8, localhost", "webhooks.secret": "0123456789abcdef01234567",
 		"auth.required": "true", "auth.tls_cert": "a", "auth.tls_key": "b", "auth.client_ca": "c",
 	}
 	maps.Copy(other, otherMatching)

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/gopherqueue/gq/internal/errs"
+	"github.com/gopherqueue/gq/internal/matchmaker/sink"
 	"github.com/gopherqueue/gq/match"
 )
 
@@ -130,4 +131,27 @@ func (k *amountsKind) text() string {
 		parts = append(parts, name+"="+strconv.FormatInt((*k.to)[name], 10))
 	}
 	return strings.Join(parts, ", ")
+}
+
+// sinkKind is the target of a sink, or a URL that is asked; empty is off.
+type sinkKind struct {
+	to    *string
+	check func(text string) error
+}
+
+func (k *sinkKind) set(text string) error {
+	if text != "" {
+		if err := k.check(text); err != nil {
+			return err
+		}
+	}
+	*k.to = text
+	return nil
+}
+
+func (k *sinkKind) text() string { return *k.to }
+
+func parseSink(text string) error {
+	_, err := sink.Parse(text)
+	return err
 }

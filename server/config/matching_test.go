@@ -75,7 +75,7 @@ func TestMatchingKeysAreThoseOfThePolicy(t *testing.T) {
 	got := map[string]string{}
 	c := Default()
 	for _, s := range c.Settings() {
-		if strings.HasPrefix(s.Key, "matching.") {
+		if strings.HasPrefix(s.Key, "matching.queue.") {
 			got[s.Key] = s.Text()
 		}
 	}
