@@ -32,6 +32,7 @@ func newMatching(ctx context.Context, e *engine.Engine, cfg *config.Config, a *d
 	if err != nil {
 		return nil, err
 	}
+	a.metrics.Register(newMatchingMetrics(d))
 	return &market{d, matching.Handler(d, a.guard, matching.Options{
 		Log: o.Log, Version: o.Version, MaxBody: int64(cfg.Limits.BodyBytes), BodyTimeout: cfg.Limits.BodyTimeout, Failed: failed, Identify: a.identify, Guard: a.guard,
 	})}, nil

@@ -89,6 +89,8 @@ type Meter interface {
 	Assigned(states []gq.State, took time.Duration) // by one round
 	Renewed(s gq.State, took time.Duration)
 	Ended(s gq.State, took time.Duration) // for one attempt
+	// Round measures a round: its outcome is assigned, empty, overtaken or failed.
+	Round(outcome string, assigned int, took time.Duration)
 }
 
 // noMeter measures nothing.
@@ -97,6 +99,7 @@ type noMeter struct{}
 func (noMeter) Assigned([]gq.State, time.Duration) {}
 func (noMeter) Renewed(gq.State, time.Duration)    {}
 func (noMeter) Ended(gq.State, time.Duration)      {}
+func (noMeter) Round(string, int, time.Duration)   {}
 
 // Dispatcher runs rounds. Its methods may be called concurrently.
 type Dispatcher struct {
@@ -111,6 +114,7 @@ type Dispatcher struct {
 	slashed broadcast     // there is a new penalty
 	known   atomic.Pointer[knownSettings]
 	clock   atomic.Pointer[reading]
+	last    atomic.Pointer[Levels]
 
 	claims, rulings, rounds *delivery // to the sinks
 

@@ -134,25 +134,49 @@ func excluded(w *backlog.Job, seed match.Seed) (ids []string) {
 	return ids
 }
 
-// run computes a round and writes it. The caller holds mu.
+// run runs a round and measures it. The caller holds mu.
 func (d *Dispatcher) run(ctx context.Context, now time.Time, asked bool) (Round, error) {
-	in, jobs, err := d.input(ctx, now)
-	if err != nil {
-		return Round{}, err
-	}
-	r := Round{At: match.Beacon{Chain: in.Chain, Epoch: in.Epoch, Height: in.Height, Beacon: in.Beacon}, Now: in.Now}
-	if len(in.Jobs) == 0 && !asked {
+	began := time.Now()
+	r, ran, err := d.compute(ctx, now, asked)
+	if !ran && err == nil {
 		return r, nil
 	}
+	outcome := "empty"
+	switch {
+	case err != nil && overtaken(err):
+		outcome = "overtaken"
+	case err != nil:
+		outcome = "failed"
+	case r.Number > 0:
+		outcome = "assigned"
+	}
+	assigned := len(r.Assignments)
+	if err != nil {
+		assigned = 0
+	}
+	d.options.Meter.Round(outcome, assigned, time.Since(began))
+	return r, err
+}
+
+// compute computes a round and writes it. ran is false if there was nothing to decide.
+func (d *Dispatcher) compute(ctx context.Context, now time.Time, asked bool) (r Round, ran bool, err error) {
+	in, jobs, err := d.input(ctx, now)
+	if err != nil {
+		return Round{}, true, err
+	}
+	r = Round{At: match.Beacon{Chain: in.Chain, Epoch: in.Epoch, Height: in.Height, Beacon: in.Beacon}, Now: in.Now}
+	if len(in.Jobs) == 0 && !asked {
+		return r, false, nil
+	}
 	if r.Result, err = match.Match(&in); err != nil {
-		return Round{}, fmt.Errorf("decide: %w", err)
+		return Round{}, true, fmt.Errorf("decide: %w", err)
 	}
 	r.Unserved = d.backlog.Unserved()
 	if len(r.Assignments) == 0 {
-		return r, nil
+		return r, true, nil
 	}
 	r.Number = d.head.Round + 1
-	return r, d.assign(ctx, &in, &r, jobs)
+	return r, true, d.assign(ctx, &in, &r, jobs)
 }
 
 // assign writes a round's result in one commit: jobs, ledger, record and head.

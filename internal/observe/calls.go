@@ -41,6 +41,7 @@ type measurements struct {
 	outcomes [gq.StatusCancelled + 1]func() prometheus.Counter // attempts, by the job's status afterwards
 	events   [32]prometheus.Counter                            // by type; nil for unused numbers
 	retries  prometheus.Counter
+	rounds   *rounds // of matching
 }
 
 func newMeasurements() *measurements {
@@ -76,6 +77,7 @@ func newMeasurements() *measurements {
 	for _, t := range enum.All[gq.EventType]() {
 		m.events[t] = events.WithLabelValues(t.String())
 	}
+	m.rounds = newRounds(m.registry)
 	m.registry.MustRegister(m.wait, m.run, m.retries, submissions, attempts, events)
 	return m
 }

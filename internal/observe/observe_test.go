@@ -149,9 +149,12 @@ func TestMetricNames(t *testing.T) {
 	for _, status := range []gq.Status{gq.StatusCompleted, gq.StatusRetrying} {
 		o.measured.settled(&gq.State{Status: status})
 	}
-	m := NewMetrics(o, s, nil)
+	m := NewMetrics(o, withPools{s, []gq.Pool{{Name: "scheduler", Capacity: 70, Used: 30}}}, nil)
 	m.oldest["q"] = time.Now()
-	page, _ := scrape(t, m)
+	page, values := scrape(t, m)
+	if values["gq_pool_capacity_units{pool=scheduler}"] != 70 || values["gq_pool_used_units{pool=scheduler}"] != 30 {
+		t.Errorf("the pool: %v", values)
+	}
 	var lines []string
 	for line := range strings.Lines(page) {
 		if name, _, ok := cutLast(line, " "); ok && !strings.HasPrefix(line, "#") {
@@ -168,6 +171,14 @@ func TestMetricNames(t *testing.T) {
 		t.Error(diff)
 	}
 }
+
+// withPools is a source with pools.
+type withPools struct {
+	Source
+	pools []gq.Pool
+}
+
+func (s withPools) Pools(context.Context) ([]gq.Pool, error) { return s.pools, nil }
 
 func cutLast(s, separator string) (before, after string, found bool) {
 	i := strings.LastIndex(s, separator)

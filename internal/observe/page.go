@@ -52,6 +52,11 @@ func NewMetrics(o *Observed, s Source, allow func(ctx context.Context) error, mo
 	return &Metrics{observed: o, source: s, allow: allow, oldest: map[string]time.Time{}}
 }
 
+// Register adds collectors to the page.
+func (m *Metrics) Register(more ...prometheus.Collector) {
+	m.observed.measured.registry.MustRegister(more...)
+}
+
 // Happened counts events of the event log.
 func (m *Metrics) Happened(events []gq.Event) {
 	for i := range events {
@@ -132,11 +137,15 @@ func (m *Metrics) Write(ctx context.Context, w io.Writer) error {
 	if err != nil {
 		return err
 	}
+	pools, err := m.ofPools(ctx)
+	if err != nil {
+		return err
+	}
 	counted, err := m.observed.measured.registry.Gather()
 	if err != nil {
 		return fmt.Errorf("gather metrics: %w", err)
 	}
-	_ = write(w, slices.Concat(counted, m.ofStore(&stats, time.Now()), inbox)) // an error means that the scraper has gone
+	_ = write(w, slices.Concat(counted, m.ofStore(&stats, time.Now()), inbox, pools)) // an error means that the scraper has gone
 	return nil
 }
 
