@@ -46,8 +46,11 @@ type Options struct {
 	TLS   *tls.Config // nil is no encryption
 	Token string      // sent with every call; requires TLS or a server on this machine
 
-	RetryFor     time.Duration // how long to retry calls; 0 is 10 s, negative is no retries
-	GenerateKeys bool          // give submissions without an idempotency key a random one, so that they can be retried
+	RetryFor time.Duration // how long to retry calls; 0 is 10 s, negative is no retries
+
+	// SendOnce does not repeat submissions without an idempotency key. Otherwise the client gives
+	// them keys of its own, which make that safe and cost the server some time.
+	SendOnce bool
 
 	// Reached is called when no server is reachable and calls have to wait, and when one is
 	// reachable again. It runs on the goroutine of a call and must not block.

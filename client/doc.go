@@ -21,10 +21,12 @@
 // Options.RetryFor, unless a retry could take effect twice:
 //
 //   - The client retries reads, [Client.Wait] and [Client.Cancel].
-//   - It retries a submission that has an idempotency key, and a batch or graph if all of its
-//     jobs have one. If the first attempt stored the job, the result of the retry has Existing
-//     and Same set. With Options.GenerateKeys a submission without a key gets a random one; its
-//     results never have Existing set.
+//   - It retries submissions. One without an idempotency key gets a random key of the client's
+//     own, so that a retry finds the job which the first attempt stored; nobody sees that key, and
+//     its result never has Existing set. With a key of the caller, the result of such a retry has
+//     Existing and Same set. Options.SendOnce turns the client's keys off. A unique job is sent
+//     once, because the job may have lost its key or would collide with itself, and so is a batch
+//     or graph with one.
 //   - It retries heartbeats and outcomes, which are idempotent under their lease. It retries a
 //     heartbeat that spawns children only if all of them have keys.
 //   - It sends every other call once. If the connection breaks before the answer, the error is

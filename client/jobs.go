@@ -17,6 +17,7 @@ import (
 	"github.com/gopherqueue/gq/internal/errs"
 	"github.com/gopherqueue/gq/internal/retry"
 	"github.com/gopherqueue/gq/internal/wire"
+	"github.com/gopherqueue/gq/machine"
 )
 
 // Limits of one request. A larger item is sent alone: a server that accepts larger items also
@@ -47,13 +48,13 @@ func (c *Client) Submit(ctx context.Context, s gq.Spec) (gq.SubmitResult, error)
 	return out, err
 }
 
-// keyed gives a submission a random key if Options.GenerateKeys is set. No other call has that
-// key, so a job with it was stored by this call.
+// keyed gives a submission without a key a random one, unless Options.SendOnce is set or nothing is
+// repeated anyway. No other call has that key, so a job with it was stored by this call.
 func (c *Client) keyed(s gq.Spec) (_ gq.Spec, drawn bool) {
-	if !c.options.GenerateKeys || s.Key != (gq.IdempotencyKey{}) || !s.Unique.IsZero() || s.Policy != (gq.Policy{}) && s.Policy.IdempotencyWindow == 0 {
+	if c.options.SendOnce || c.options.RetryFor < 0 || s.Key != (gq.IdempotencyKey{}) || !s.Unique.IsZero() {
 		return s, false
 	}
-	s.Key.Name = "client-" + rand.Text()
+	s.Key = gq.IdempotencyKey{Scope: machine.RetryScope, Name: rand.Text()}
 	return s, true
 }
 

@@ -323,10 +323,12 @@ func (e *Engine) fill(ctx context.Context, s gq.Spec, needs []gq.Dependency) (gq
 	s.ID = gq.JobID{}
 	s = s.WithDefaults()
 	unnamed := e.nameUnique(&s)
-	if s.Key.Name != "" && s.Key.Fingerprint == 0 {
+	if machine.ForRetry(s.Key) {
+		s.Key.Fingerprint = 1 // the same submission has the same key
+	} else if s.Key.Name != "" && s.Key.Fingerprint == 0 {
 		s.Key.Fingerprint = fingerprint(s, overrides.Over(given), needs)
 	}
-	if window := s.Policy.IdempotencyWindow; s.Key.Name != "" && window > 0 && window == s.Policy.Preset.Policy().IdempotencyWindow {
+	if window := s.Policy.IdempotencyWindow; s.Key.Name != "" && !machine.ForRetry(s.Key) && window > 0 && window == s.Policy.Preset.Policy().IdempotencyWindow {
 		s.Policy.IdempotencyWindow = e.options.KeyWindow // the spec does not set its own
 	}
 	if s.Metadata.CallbackURL != "" {

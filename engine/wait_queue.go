@@ -11,6 +11,7 @@ import (
 
 	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/internal/wake"
+	"github.com/gopherqueue/gq/machine"
 	"github.com/gopherqueue/gq/store"
 )
 
@@ -513,7 +514,7 @@ type reservation struct {
 // reserve reserves a waiter that would claim a new job. It returns nil if none waits. The
 // waitlist makes no other claim until served is called, or for as long as patience.
 func (wq *waitQueue) reserve(spec *gq.Spec) *reservation {
-	if spec.Key.Name != "" || !spec.Replaces.IsZero() || len(spec.DependsOn) > 0 || spec.Gate != 0 || spec.Delay != 0 || !spec.RunAt.IsZero() {
+	if spec.Key.Name != "" && !machine.ForRetry(spec.Key) || !spec.Replaces.IsZero() || len(spec.DependsOn) > 0 || spec.Gate != 0 || spec.Delay != 0 || !spec.RunAt.IsZero() {
 		return nil // it may have to wait for others, or exist already
 	}
 	wq.mu.Lock()

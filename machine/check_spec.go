@@ -28,7 +28,7 @@ func CheckSpec(s *gq.Spec, l gq.Limits) error {
 	checkName("content_type", s.Payload.ContentType, true, &f)
 	checkPayload(s.Payload, l, &f)
 	checkPolicy(&s.Policy, "policy", &f)
-	checkKey(s.Key, s.Policy.IdempotencyWindow, !s.Unique.IsZero(), &f)
+	checkKey(s.Key, KeyWindow(s), !s.Unique.IsZero(), &f)
 	checkUnique(s, &f)
 	if s.Delay < 0 || s.Delay > gq.MaxDuration {
 		f.add("delay", "%v is not between 0 and %v", s.Delay, gq.MaxDuration)

@@ -25,7 +25,7 @@ var Forever = time.Unix(0, math.MaxInt64).UTC()
 func KeyUntil(s *gq.Spec, runAt, now time.Time) time.Time {
 	switch {
 	case s.Unique.While == 0:
-		return now.Add(s.Policy.IdempotencyWindow)
+		return now.Add(KeyWindow(s))
 	case s.Unique.While != gq.ForPeriod:
 		return Forever
 	case s.Unique.OnCollision == gq.Throttled:

@@ -52,6 +52,9 @@ func CheckKeyTime(s *gq.Spec, r Retention, prefix string) []gq.Fault {
 	if s.Unique.While != 0 {
 		field, lasts = "unique.period", s.Unique.Period
 	}
+	if machine.ForRetry(s.Key) {
+		return nil // it need not outlive its job
+	}
 	if kept := r.Shortest(); s.Key.Name != "" && lasts > kept {
 		return []gq.Fault{{Field: prefix + field, Problem: fmt.Sprintf("%v is longer than finished jobs are kept (%v)", lasts, kept)}}
 	}

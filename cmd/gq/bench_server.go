@@ -29,7 +29,7 @@ func (f *benchFlags) connect(ctx context.Context, place benchPlace) (closing fun
 			return nil, fmt.Errorf("start a server to measure: %w", err)
 		}
 	}
-	c, err := client.New(addr, client.Options{RetryFor: impatient})
+	c, err := client.New(addr, client.Options{RetryFor: impatient, SendOnce: true}) // compared with calls that have no keys
 	if err != nil {
 		stop()
 		return nil, err

@@ -198,6 +198,7 @@ func killWorker(t *testing.T, doomed *exec.Cmd, c *client.Client) (late string) 
 type cable struct {
 	listener net.Listener
 	passed   atomic.Int64 // connections so far
+	mute     atomic.Bool  // what the server sends is lost
 	running  sync.WaitGroup
 
 	mu   sync.Mutex
@@ -226,12 +227,14 @@ func newCable(t testing.TB, to string) *cable {
 			c.mu.Lock()
 			c.ends = append(c.ends, near, far)
 			c.mu.Unlock()
-			for _, pair := range [][2]net.Conn{{near, far}, {far, near}} {
-				c.running.Go(func() {
-					_, _ = io.Copy(pair[0], pair[1])
-					_ = pair[0].Close()
-				})
-			}
+			c.running.Go(func() {
+				_, _ = io.Copy(far, near)
+				_ = far.Close()
+			})
+			c.running.Go(func() {
+				_, _ = io.Copy(answers{near, c}, far)
+				_ = near.Close()
+			})
 		}
 	})
 	t.Cleanup(func() {
@@ -240,6 +243,19 @@ func newCable(t testing.TB, to string) *cable {
 		c.running.Wait()
 	})
 	return c
+}
+
+// answers is the client's end of a cable.
+type answers struct {
+	net.Conn
+	*cable
+}
+
+func (a answers) Write(p []byte) (int, error) {
+	if a.mute.Load() {
+		return len(p), nil
+	}
+	return a.Conn.Write(p)
 }
 
 func (c *cable) address() string { return c.listener.Addr().String() }

@@ -94,7 +94,7 @@ type dialer func(addr string, patience time.Duration, reached func(bool)) (queue
 // GQ_TLS_CERT and GQ_TLS_KEY.
 func dialAs(getenv func(string) string) dialer {
 	return func(addr string, patience time.Duration, reached func(bool)) (queue, func() error, error) {
-		o := client.Options{RetryFor: patience, GenerateKeys: true, Token: getenv("GQ_TOKEN"), Reached: reached}
+		o := client.Options{RetryFor: patience, Token: getenv("GQ_TOKEN"), Reached: reached}
 		var err error
 		if o.TLS, err = cli.ClientTLS(getenv); err != nil {
 			return nil, nil, err

@@ -133,7 +133,8 @@ func JobOf(j *gq.Job) Job {
 	if s.Policy != (gq.Policy{}) {
 		out.Policy = PolicyDifference(&s.Policy)
 	}
-	out.IdempotencyKey, out.IdempotencyScope = s.Key.Name, s.Key.Scope
+	key := machine.ShownKey(s)
+	out.IdempotencyKey, out.IdempotencyScope = key.Name, key.Scope
 	if s.Delay != 0 {
 		out.Delay = new(Duration(s.Delay))
 	}

@@ -151,6 +151,9 @@ type jobMessage struct {
 func (m *jobMessage) fill(j *gq.Job) *pb.Job {
 	out := &m.job
 	out.State, out.Spec = m.state.fill(&j.State, &j.Spec.Policy), fillSpec(&m.spec, &m.metadata, &j.Spec)
+	if machine.ForRetry(j.Spec.Key) {
+		out.Spec.IdempotencyKey, out.Spec.IdempotencyScope, out.Spec.IdempotencyFingerprint = "", "", 0
+	}
 	out.Result, out.Checkpoint, out.Inputs = j.Result, j.Checkpoint, protoInputs(j.Inputs)
 	out.Spec.Id = ""
 	if j.Spec.Policy.Preset == gq.PresetJobModel && j.Spec.Policy.IsPreset() {

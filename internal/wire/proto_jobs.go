@@ -199,9 +199,10 @@ func appendSpec(b []byte, field protowire.Number, s *gq.Spec) []byte {
 		b = appendData(b, 4, s.Payload.Data)
 	}
 	b = appendString(b, 5, s.Payload.ContentType)
-	b = appendString(b, 7, s.Key.Name)
-	b = appendString(b, 8, s.Key.Scope)
-	b = appendUint(b, 9, s.Key.Fingerprint)
+	key := machine.ShownKey(s)
+	b = appendString(b, 7, key.Name)
+	b = appendString(b, 8, key.Scope)
+	b = appendUint(b, 9, key.Fingerprint)
 	b = appendUint(b, 13, uint64(s.CostUnits))
 	b = appendString(b, 15, s.LimitKey)
 	b = appendString(b, 16, s.FairKey)

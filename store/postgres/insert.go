@@ -157,7 +157,11 @@ func (tx *txn) prepare(ctx context.Context, groups []store.Group, change []int64
 	if p.crowded, err = tx.countQueues(ctx, jobs); err != nil {
 		return nil, nil, err
 	}
-	if len(change) == 0 && !slices.ContainsFunc(jobs, refers) {
+	needsLock := locks
+	if tx.careful || len(jobs) > 1 && sharesRetryKey(jobs) {
+		needsLock = refers
+	}
+	if len(change) == 0 && !slices.ContainsFunc(jobs, needsLock) {
 		if plain, err := tx.preparePlain(ctx, p, jobs, kept); err != nil || plain {
 			return p, nil, err
 		}
@@ -258,6 +262,33 @@ func (tx *txn) prepare(ctx context.Context, groups []store.Group, change []int64
 // transactions may use or change.
 func refers(spec *gq.Spec) bool {
 	return spec.Key.Name != "" || spec.OrderKey != "" || len(spec.DependsOn) > 0 || !spec.Replaces.IsZero()
+}
+
+// locks is refers for a first try. It need not lock a key that only makes a submission repeatable:
+// hardly any is there already, and if one is, the INSERT fails and the next try is careful.
+func locks(spec *gq.Spec) bool {
+	if machine.ForRetry(spec.Key) {
+		return spec.OrderKey != "" || len(spec.DependsOn) > 0 || !spec.Replaces.IsZero()
+	}
+	return refers(spec)
+}
+
+// sharesRetryKey reports whether two jobs have the same key for retries.
+func sharesRetryKey(jobs []*gq.Spec) bool {
+	var seen map[string]bool
+	for i, spec := range jobs {
+		if !machine.ForRetry(spec.Key) {
+			continue
+		}
+		if seen == nil {
+			seen = make(map[string]bool, len(jobs)-i)
+		}
+		if seen[spec.Key.Name] {
+			return true
+		}
+		seen[spec.Key.Name] = true
+	}
+	return false
 }
 
 // keptIDs returns the ids of new jobs that the caller chose.
@@ -383,6 +414,9 @@ func (tx *txn) lockKeys(ctx context.Context, keys []gq.IdempotencyKey) (map[gq.I
 		CROSS JOIN LATERAL (SELECT * FROM gq.idempotency WHERE scope = k.scope AND name = k.name LIMIT 1) AS i`,
 		scopes, names).Query(func(rows pgx.Rows) error {
 		_, err := pgx.ForEachRow(rows, []any{&scope, &name, &fingerprint, &job, &seq, &expires, &rule}, func() error {
+			if rule == ruleUndated {
+				job, rule = tx.s.ids.id(seq, job), 0
+			}
 			held[gq.IdempotencyKey{Scope: string(scope), Name: string(name)}] = holder{job, seq, uint64(fingerprint), instant(expires), gq.While(rule)}
 			return nil
 		})

@@ -24,7 +24,7 @@ func (tx *txn) canClaim(groups []store.Group) bool {
 		return false
 	}
 	spec, claim := &groups[0].Jobs[0], groups[0].Claim
-	if refers(spec) || spec.Gate != 0 || spec.Delay != 0 || !spec.RunAt.IsZero() || spec.Queue == matchingQueue || !claim.Selects(spec) {
+	if locks(spec) || spec.Gate != 0 || spec.Delay != 0 || !spec.RunAt.IsZero() || spec.Queue == matchingQueue || !claim.Selects(spec) {
 		return false
 	}
 	return tx.s.registry.admits(spec.Queue) && !slices.ContainsFunc(claim.Queues, func(name string) bool {

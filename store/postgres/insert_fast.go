@@ -32,9 +32,24 @@ import (
 // The first of the two statements is for jobs that differ in anything but what all jobs
 // differ in; the second, for all others, takes a column that is equal in all of them as
 // one value. unnest takes time for each column of each row.
-var insertedFast, insertedAlike = insertedFastOf("unnest(%s[])"), insertedFastOf("%s")
+var insertedFast, insertedAlike = insertedFastOf("unnest(%s[])", ""), insertedFastOf("%s", "")
 
-func insertedFastOf(column string) string {
+// insertedFastKeyed and insertedAlikeKeyed also record keys for retries. A key that is there already
+// makes the statement fail.
+var insertedFastKeyed, insertedAlikeKeyed = insertedFastOf("unnest(%s[])", insertedKeys), insertedFastOf("%s", insertedKeys)
+
+var insertedKeys = fmt.Sprintf(`, key AS (
+		INSERT INTO gq.idempotency (scope, name, fingerprint, job, seq, expires, rule)
+		SELECT '%s', k.name, 1, k.job, k.seq, k.now + %d, %d
+		FROM (SELECT now, unnest(seqs) AS seq, unnest($23::bytea[]) AS name, unnest($24::uuid[]) AS job FROM stamp) AS k
+		WHERE k.name IS NOT NULL
+	)`, machine.RetryScope, machine.RetryWindow.Nanoseconds(), ruleUndated)
+
+// ruleUndated marks a key of insertedKeys: like the rows, it contains the id that the caller gave,
+// from which and the number a reader computes the final one.
+const ruleUndated = -1
+
+func insertedFastOf(column, more string) string {
 	of := func(parameter string) string { return fmt.Sprintf(column, parameter) }
 	return `
 	WITH stamp AS MATERIALIZED (
@@ -67,7 +82,7 @@ func insertedFastOf(column string) string {
 	), delta AS (
 		INSERT INTO gq.delta (queue, status, jobs, units)
 		SELECT unnest($20::text[]), unnest($21::smallint[]), unnest($22::bigint[]), 0 FROM stamp
-	)
+	)` + more + `
 	SELECT now, seqs, nextval('gq.segment_id')
 	FROM stamp
 	WHERE set_config('lock_timeout', '` + lockWait + `', true) IS NOT NULL AND set_config('gopherqueue.first', now || ' ' || seqs[1], true) IS NOT NULL`
@@ -102,10 +117,10 @@ func (s *Store) remember(names []string, queues map[string]gq.Queue) {
 	}
 }
 
-// tardy reports whether a job rules out insertFast: it has a key or dependencies, requires
+// tardy reports whether a job rules out insertFast: it has a key of its user or dependencies, requires
 // something of its worker, may not run at once, or keeps its payload in gq.blob.
 func tardy(spec *gq.Spec) bool {
-	return refers(spec) || spec.Gate != 0 || spec.Delay != 0 || !spec.RunAt.IsZero() || len(spec.Requires) > 0 || isApart(spec)
+	return locks(spec) || spec.Gate != 0 || spec.Delay != 0 || !spec.RunAt.IsZero() || len(spec.Requires) > 0 || isApart(spec)
 }
 
 // insertFast inserts jobs in one round trip. If done is false it wrote nothing.
@@ -136,13 +151,24 @@ func (tx *txn) insertFast(ctx context.Context, groups []store.Group, jobs []*gq.
 	var batch pgx.Batch
 	var now, spare int64
 	var numbers []int64
+	names, callers := retryKeys(jobs)
 	sql, args := insertedFast, []any{len(jobs), tx.s.latest.Load(), clock, counts.queues, events.mark.id}
+	if names != nil {
+		sql = insertedFastKeyed
+	}
 	if rows.alike() {
-		sql, args = insertedAlike, append(args, rows.his[0], rows.dues[0], rows.costs[0], rows.statuses[0], rows.queues[0], rows.limited[0], rows.fairs[0], rows.types[0])
+		sql = insertedAlike
+		if names != nil {
+			sql = insertedAlikeKeyed
+		}
+		args = append(args, rows.his[0], rows.dues[0], rows.costs[0], rows.statuses[0], rows.queues[0], rows.limited[0], rows.fairs[0], rows.types[0])
 	} else {
 		args = append(args, rows.his, rows.dues, rows.costs, rows.statuses, rows.queues, rows.limited, rows.fairs, rows.types)
 	}
 	args = append(args, rows.bodies, rows.datas, places, events.n, events.mark.token, events.data, counts.queues, counts.statuses, counts.jobs)
+	if names != nil {
+		args = append(args, names, callers)
+	}
 	batch.Queue(sql, args...).Query(func(rows pgx.Rows) error {
 		_, err := pgx.ForEachRow(rows, []any{&now, &numbers, &spare}, func() error { return nil })
 		return err
@@ -176,6 +202,21 @@ func (tx *txn) insertFast(ctx context.Context, groups []store.Group, jobs []*gq.
 		out[i] = p.place(groups[i])
 	}
 	return out, true, nil
+}
+
+// retryKeys returns the names of keys for retries, NULL for jobs without one, and the ids that the
+// callers gave; nil if no job has one.
+func retryKeys(jobs []*gq.Spec) (names [][]byte, ids [][16]byte) {
+	if !slices.ContainsFunc(jobs, func(spec *gq.Spec) bool { return machine.ForRetry(spec.Key) }) {
+		return nil, nil
+	}
+	names, ids = make([][]byte, len(jobs)), make([][16]byte, len(jobs))
+	for i, spec := range jobs {
+		if ids[i] = spec.ID; machine.ForRetry(spec.Key) {
+			names[i] = []byte(spec.Key.Name)
+		}
+	}
+	return names, ids
 }
 
 // maxSpares is how many spare segments a node keeps: one for each insert transaction that

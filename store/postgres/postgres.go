@@ -214,10 +214,10 @@ func undone(err error) bool {
 	case serializationFailure, deadlockDetected:
 		return true
 	case uniqueViolation:
-		// Another transaction inserted the same id; the next try sees it. Or a spare
+		// Another transaction inserted the same id or key; the next try sees it. Or a spare
 		// segment id is in use, because a failover lost the record that it was handed
 		// out.
-		return e.TableName == "foreign_id" || strings.HasPrefix(e.TableName, "segment_")
+		return e.TableName == "foreign_id" || e.TableName == "idempotency" || strings.HasPrefix(e.TableName, "segment_")
 	}
 	return false
 }

@@ -167,7 +167,7 @@ CREATE TABLE gq.idempotency (
     job         uuid   NOT NULL,
     seq         bigint NOT NULL,
     expires     bigint NOT NULL, -- the largest bigint if only the status of the job frees the key
-    rule        smallint NOT NULL, -- how long a unique job holds the key; 0 for an idempotent one
+    rule        smallint NOT NULL, -- how long a unique job holds the key; 0 for an idempotent one, -1 if job is not its final id
     PRIMARY KEY (scope, name)
 );
 

@@ -39,6 +39,12 @@ var keyCases = []Case{
 		run:    keyWindow,
 	},
 	{
+		Name:   "Keys/Retry",
+		Clause: "a key for retries names its job for an hour, whatever the policy says, to any number of callers at once",
+		Needs:  []string{"Insert", "Get", "Close"},
+		run:    keyRetry,
+	},
+	{
 		Name:   "Keys/Finished",
 		Clause: "a finished job keeps its key for the rest of the window",
 		Needs:  []string{"Insert", "Claim", "Update", "Close"},
