@@ -51,6 +51,9 @@ var arrows = []arrow{
 	// The form of a checkpoint that has recorded steps.
 	{pkg: "internal/steps", pure: true},
 
+	// The trace context of submissions, in all its forms.
+	{pkg: "internal/tracing", imports: []string{"."}},
+
 	// Which release a program was built from.
 	{pkg: "internal/version"},
 
@@ -71,12 +74,12 @@ var arrows = []arrow{
 	{pkg: "internal/transfer", imports: []string{".", "store", "store/codec"}, tests: []string{"store/local", "store/postgres"}},
 
 	// The engine sees a store only through the port.
-	{pkg: "engine", imports: []string{".", "match", "store", "store/codec", "internal/wake", "internal/version"}, tests: []string{"store/local", "store/memory", "store/postgres", "worker"}},
+	{pkg: "engine", imports: []string{".", "match", "store", "store/codec", "internal/tracing", "internal/wake", "internal/version"}, tests: []string{"store/local", "store/memory", "store/postgres", "worker"}},
 
 	// What users put into their own programs. The generated messages are data,
 	// not a layer.
-	{pkg: "worker", imports: []string{".", "classify", "internal/retry", "internal/steps", "internal/wake"}, tests: []string{"engine", "store", "store/local"}},
-	{pkg: "client", imports: []string{".", "api/*", "internal/retry", "internal/wire", "internal/wake", "internal/version"}, tests: []string{"engine", "store", "store/local", "internal/faces/native", "internal/access", "internal/feed", "worker", "driver/remote"}},
+	{pkg: "worker", imports: []string{".", "classify", "internal/retry", "internal/steps", "internal/tracing", "internal/wake"}, tests: []string{"engine", "store", "store/local"}},
+	{pkg: "client", imports: []string{".", "api/*", "internal/retry", "internal/tracing", "internal/wire", "internal/wake", "internal/version"}, tests: []string{"engine", "store", "store/local", "internal/faces/native", "internal/access", "internal/feed", "worker", "driver/remote"}},
 	{pkg: "gqtest", imports: []string{".", "store", "store/memory", "engine", "worker", "internal/steps", "internal/wake"}},
 	{pkg: "driver/file", imports: []string{".", "engine", "store", "store/local", "internal/storeurl"}},
 	{pkg: "driver/postgres", imports: []string{".", "engine", "store", "store/postgres", "internal/wire"}}, // wire: the requests of gq.submit
@@ -96,7 +99,7 @@ var arrows = []arrow{
 	{pkg: "internal/access", imports: []string{".", "store", "engine"}, tests: []string{"store/local"}},
 	{pkg: "internal/feed", imports: []string{".", "api/*", "internal/retry", "internal/wire"}},
 	{pkg: "internal/delivery", imports: []string{".", "store", "webhook", "internal/heap", "internal/wire", "internal/wake", "internal/retry"}, tests: []string{"engine", "store/local"}},
-	{pkg: "internal/observe", imports: []string{".", "engine", "internal/logline"}, tests: []string{"store/local", "internal/access"}},
+	{pkg: "internal/observe", imports: []string{".", "engine", "internal/logline", "internal/tracing"}, tests: []string{"store/local", "internal/access"}},
 	{pkg: "internal/admin", imports: []string{"webhook", ".", "internal/access", "internal/delivery"}},
 
 	// How values read in a log.
@@ -163,7 +166,7 @@ var arrows = []arrow{
 	{pkg: "cmd/gq", imports: []string{
 		"webhook", ".", "classify", "match", "store", "store/local", "store/postgres", "engine", "worker", "client", "api/*",
 		"server", "server/config", "internal/faces/native", "internal/faces/matching", "internal/bench", "internal/transfer",
-		"internal/wire", "internal/cli", "internal/version", "internal/spelling", "internal/storeurl", "internal/access", "internal/delivery", "internal/observe", "internal/logline",
+		"internal/wire", "internal/cli", "internal/version", "internal/spelling", "internal/storeurl", "internal/access", "internal/delivery", "internal/observe", "internal/logline", "internal/tracing",
 	}, tests: []string{"internal/designs/*", "internal/matchmaker"}},
 
 	// The laboratory, which gq links none of.

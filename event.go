@@ -73,4 +73,6 @@ type Event struct {
 	Detail     Detail
 	Failure    *Failure
 	Reason     string
+
+	TraceParent string // W3C trace context that the job was submitted in; empty if there was none
 }

@@ -56,9 +56,11 @@ type Spec struct {
 	Tier      string
 	MaxFee    int64
 
-	Attributes map[string]string // stored for the API that set them, not interpreted
-	ReplayOf   JobID             // the finished job that this one replays
-	Replaces   JobID             // the waiting job that this one replaced; assigned by the queue
+	// Attributes are stored for the API that set them and not interpreted, except for the
+	// trace context ([AttributeTraceParent], [AttributeTraceState]).
+	Attributes map[string]string
+	ReplayOf   JobID // the finished job that this one replays
+	Replaces   JobID // the waiting job that this one replaced; assigned by the queue
 
 	Workflow WorkflowID // the workflow that it is a part of; set by SubmitWorkflow and AddToWorkflow
 	Ref      string     // its name there

@@ -24,6 +24,8 @@ type State struct {
 
 	OrderedAfter JobID // the job with the same order key that it was put behind; zero if none was live
 
+	TraceParent string // W3C trace context of the submission; see [AttributeTraceParent]
+
 	Attempt int // executions started; never decremented
 	Bound   int // executions allowed: the policy's, plus one for each that ended without a fault
 	Faults  int // failures that count against the policy

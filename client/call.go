@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/connectivity"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
@@ -18,6 +19,7 @@ import (
 	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/internal/errs"
 	"github.com/gopherqueue/gq/internal/retry"
+	"github.com/gopherqueue/gq/internal/tracing"
 	"github.com/gopherqueue/gq/internal/wire"
 )
 
@@ -133,6 +135,7 @@ type method[Q, A proto.Message] func(context.Context, Q, ...grpc.CallOption) (A,
 
 // invoke calls a method.
 func invoke[Q, A proto.Message](ctx context.Context, c *Client, s safety, m method[Q, A], request Q) (answer A, err error) {
+	ctx = withTrace(ctx)
 	err = c.attempts(ctx, func(ctx context.Context) (safety, error) {
 		var server peer.Peer
 		var err error
@@ -143,6 +146,21 @@ func invoke[Q, A proto.Message](ctx context.Context, c *Client, s safety, m meth
 		return answer, translated(err, request)
 	}
 	return answer, nil
+}
+
+// withTrace sends the trace context of the caller along, unless the caller set it.
+func withTrace(ctx context.Context) context.Context {
+	fields := tracing.Fields(ctx)
+	if fields == nil {
+		return ctx
+	}
+	if sent, _ := metadata.FromOutgoingContext(ctx); len(sent.Get(gq.AttributeTraceParent)) > 0 {
+		return ctx
+	}
+	for name, value := range fields {
+		ctx = metadata.AppendToOutgoingContext(ctx, name, value)
+	}
+	return ctx
 }
 
 // unsent reports whether a call was never sent: gRPC sets the peer address of every call

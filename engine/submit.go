@@ -11,6 +11,7 @@ import (
 
 	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/internal/errs"
+	"github.com/gopherqueue/gq/internal/tracing"
 	"github.com/gopherqueue/gq/machine"
 	"github.com/gopherqueue/gq/store"
 	"github.com/gopherqueue/gq/store/codec"
@@ -280,6 +281,7 @@ type completion func(ctx context.Context, s gq.Spec, needs []gq.Dependency) (gq.
 // accept completes a new submission. It also checks the callback URL, which for schedules and
 // replays was checked at the first submission.
 func (e *Engine) accept(ctx context.Context, s gq.Spec, needs []gq.Dependency) (gq.Spec, error) {
+	tracing.Adopt(ctx, &s)
 	job, err := e.fill(ctx, s, needs)
 	if !s.Replaces.IsZero() && (err == nil || errs.KindOf(err) == gq.KindInvalid) {
 		fault := gq.Fault{Field: "replaces", Problem: "is assigned by the queue; edit the waiting job, or submit a unique job that replaces it"}
@@ -403,10 +405,10 @@ func (e *Engine) noteCallbacks(ctx context.Context) error {
 // each time a submission is repeated.
 func fingerprint(s gq.Spec, given gq.Policy, needs []gq.Dependency) uint64 {
 	s.Key, s.Policy = gq.IdempotencyKey{}, given
-	if s.Attributes["traceparent"] != "" {
+	if s.Attributes[gq.AttributeTraceParent] != "" {
 		s.Attributes = maps.Clone(s.Attributes)
-		delete(s.Attributes, "traceparent")
-		delete(s.Attributes, "tracestate")
+		delete(s.Attributes, gq.AttributeTraceParent)
+		delete(s.Attributes, gq.AttributeTraceState)
 		if len(s.Attributes) == 0 {
 			s.Attributes = nil
 		}

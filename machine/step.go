@@ -22,6 +22,7 @@ type Submission struct {
 	Gate      gq.Gate
 	RunAt     time.Time
 	After     gq.JobID   // the job with the same order key that it waits for, also in Waits
+	Trace     string     // see TraceParent
 	Events    []gq.Event // the job's events are appended here; may be nil
 }
 
@@ -30,7 +31,7 @@ type Submission struct {
 func Submit(b Submission, now time.Time) (gq.State, []gq.Event) {
 	s := gq.State{
 		ID: b.ID, Sequence: b.Sequence, Turn: b.Turn, Policy: b.Policy,
-		Own: b.Own, Inherited: b.Inherited, Depth: b.Depth, Waits: b.Waits, AnyOpen: b.AnyOpen, Gate: b.Gate, OrderedAfter: b.After,
+		Own: b.Own, Inherited: b.Inherited, Depth: b.Depth, Waits: b.Waits, AnyOpen: b.AnyOpen, Gate: b.Gate, OrderedAfter: b.After, TraceParent: b.Trace,
 		Bound: b.Policy.MaxAttempts, CreatedAt: now, RunAt: b.RunAt,
 	}
 	t := step{State: s, events: slices.Grow(b.Events, 2)}
@@ -68,7 +69,7 @@ func (t *step) move(to gq.Status, now time.Time) *gq.Event {
 
 // note records an event with the current state of the job.
 func (t *step) note(typ gq.EventType) *gq.Event {
-	t.events = append(t.events, gq.Event{Job: t.ID, Type: typ, Status: t.Status, Attempt: t.Attempt})
+	t.events = append(t.events, gq.Event{Job: t.ID, Type: typ, Status: t.Status, Attempt: t.Attempt, TraceParent: t.TraceParent})
 	return &t.events[len(t.events)-1]
 }
 

@@ -9,6 +9,8 @@ import (
 	"slices"
 	"time"
 
+	"go.opentelemetry.io/otel/trace"
+
 	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/internal/errs"
 	"github.com/gopherqueue/gq/machine"
@@ -37,6 +39,11 @@ type Config struct {
 	// [classify.Verdict] for jobs of [gq.PresetResilient].
 	Classify func(error) gq.Failure
 	Logger   *slog.Logger // default: slog.Default()
+
+	// TracerProvider makes the worker report spans: one for the time that a job waited, and
+	// one for each execution, which is the parent of the handler's spans. Default: none; the
+	// span in the handler's context is then that of the submission.
+	TracerProvider trace.TracerProvider
 }
 
 // QueueSet is a set of queues that share slots. A worker claims for each set separately, so a

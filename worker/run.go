@@ -10,6 +10,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"go.opentelemetry.io/otel/trace"
+
 	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/internal/errs"
 	"github.com/gopherqueue/gq/internal/steps"
@@ -27,6 +29,7 @@ type Run struct {
 	policy  *gq.Policy
 	context runContext
 	cancel  context.CancelCauseFunc
+	span    trace.Span // nil without Config.TracerProvider
 
 	watch // guarded by worker.keeper.mu
 
@@ -143,8 +146,10 @@ func (r *Run) SetResult(v any) error {
 	return nil
 }
 
-// SpawnOnSuccess submits child jobs atomically with the completion of the job.
+// SpawnOnSuccess submits child jobs atomically with the completion of the job. They have the
+// trace context of this execution.
 func (r *Run) SpawnOnSuccess(children ...gq.Spec) {
+	children = traced(r.Context(), slices.Clone(children))
 	k := &r.worker.keeper
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -181,7 +186,7 @@ func (r *Run) Checkpoint(ctx context.Context, data []byte) error {
 // execution which children exist; it can be nil if the children have idempotency keys. Spawn
 // does not retry when the queue is unreachable; whether the children exist is then unknown.
 func (r *Run) Spawn(ctx context.Context, checkpoint []byte, children ...gq.Spec) ([]gq.SubmitResult, error) {
-	b := gq.Heartbeat{Spawn: slices.Clone(children)}
+	b := gq.Heartbeat{Spawn: traced(ctx, slices.Clone(children))}
 	var a gq.LeaseResult
 	var err error
 	if len(checkpoint) == 0 {

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"sync"
+
+	"github.com/gopherqueue/gq/internal/tracing"
 )
 
 // RunOne claims one job, runs its handler in this goroutine and waits until the queue has
@@ -22,7 +24,7 @@ func (w *Worker) RunOne(ctx context.Context) (ran bool, err error) {
 		}
 	}
 	w.launch, w.single = w.execute, true
-	w.values = context.WithoutCancel(ctx)
+	w.values = context.WithoutCancel(tracing.Without(ctx))
 	w.life = w.values
 	watching, unwatch := context.WithCancel(w.values)
 	var loop sync.WaitGroup

@@ -9,7 +9,10 @@ import (
 	"sync/atomic"
 	"time"
 
+	"go.opentelemetry.io/otel/trace"
+
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/internal/tracing"
 )
 
 // Worker claims jobs and runs their handlers.
@@ -22,6 +25,7 @@ type Worker struct {
 
 	queue    Queue
 	config   Config
+	tracer   trace.Tracer // nil without Config.TracerProvider
 	log      *slog.Logger
 	handlers map[string]Handler
 	types    []string
@@ -50,7 +54,7 @@ type Worker struct {
 // configuration and the registrations.
 func New(q Queue, c Config) *Worker {
 	c = c.withDefaults()
-	w := &Worker{queue: q, config: c, log: c.Logger, stopping: make(chan struct{})}
+	w := &Worker{queue: q, config: c, tracer: tracerOf(c.TracerProvider), log: c.Logger, stopping: make(chan struct{})}
 	w.pool.execute = w.execute
 	w.keeper = keeper{worker: w, wake: make(chan struct{}, 1)}
 	w.settler.worker, w.reporter.worker = w, w
@@ -89,7 +93,7 @@ func (w *Worker) Name() string { return w.config.Name }
 // Run claims and runs jobs until ctx ends. Then it stops claiming and lets the handlers
 // finish. After Config.DrainTimeout it ends their contexts, and after Config.Grace it releases
 // the jobs of the handlers that still run, without using up an attempt. The contexts of
-// handlers have the values of ctx but do not end with it.
+// handlers have the values of ctx, except for its span, but do not end with it.
 //
 // Run returns nil if every handler has returned and the queue has answered every outcome, and
 // otherwise [ErrAbandoned], [ErrUndelivered] or both. When it returns, nothing that it started
@@ -107,7 +111,7 @@ func (w *Worker) Run(ctx context.Context) error {
 		}
 	}
 	w.launch = w.pool.run
-	w.values = context.WithoutCancel(ctx)
+	w.values = context.WithoutCancel(tracing.Without(ctx))
 	life, die := context.WithCancel(w.values)
 	defer die()
 	w.life = life
@@ -240,7 +244,7 @@ func (w *Worker) giveBack(r *Run, now time.Time, delay time.Duration, reason str
 
 // start runs the handler of a job.
 func (w *Worker) start(r *Run, asked, received time.Time) {
-	inner, cancel := context.WithCancelCause(w.values)
+	inner, cancel := context.WithCancelCause(w.traced(r))
 	r.context, r.cancel = runContext{Context: inner}, cancel
 	if d := r.policy.ExecutionTimeout; d > 0 {
 		r.context.deadline = received.Add(d)
@@ -272,6 +276,8 @@ func (r *Run) invoke() (err error) {
 func (w *Worker) finish(r *Run, err error) {
 	e, ok := w.keeper.remove(r)
 	r.cancel(context.Canceled)
+	var outcome *gq.Outcome // nil if it is not sent
+	defer func() { r.endSpan(e, outcome) }()
 	switch {
 	case !ok:
 		r.logged(slog.LevelWarn, "abandoned handler returned; its job was released before")
@@ -279,7 +285,8 @@ func (w *Worker) finish(r *Run, err error) {
 		w.settler.stats.refused.Add(1)
 		r.logged(slog.LevelWarn, "handler returned after its lease was lost; the outcome is not sent", slog.Bool("succeeded", err == nil))
 	default:
-		r.outcome.Outcome = w.safely(r, e, err)
+		sent := w.safely(r, e, err)
+		r.outcome.Outcome, outcome = sent, &sent
 		w.settler.add(w.life, r)
 	}
 	if ok {

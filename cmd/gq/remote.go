@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -15,6 +16,7 @@ import (
 	"github.com/gopherqueue/gq/internal/cli"
 	"github.com/gopherqueue/gq/internal/errs"
 	"github.com/gopherqueue/gq/internal/logline"
+	"github.com/gopherqueue/gq/internal/tracing"
 	"github.com/gopherqueue/gq/internal/wire"
 	"github.com/gopherqueue/gq/machine"
 	"github.com/gopherqueue/gq/worker"
@@ -157,7 +159,7 @@ func (r *remote) long(ctx context.Context, f func(ctx context.Context, q queue) 
 	q, closing, err := r.dial(addr, r.patience, reached)
 	if err == nil {
 		defer closing() //nolint:errcheck // there is nothing left to say
-		err = f(ctx, q)
+		err = f(tracing.Extract(ctx, func(name string) string { return r.getenv(strings.ToUpper(name)) }), q)
 	}
 	switch {
 	case errs.KindOf(err) == gq.KindUnauthenticated && r.getenv("GQ_TOKEN") == "":

@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"os"
 	"os/exec"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -20,6 +21,7 @@ import (
 	"github.com/gopherqueue/gq/internal/cli"
 	"github.com/gopherqueue/gq/internal/errs"
 	"github.com/gopherqueue/gq/internal/logline"
+	"github.com/gopherqueue/gq/internal/tracing"
 	"github.com/gopherqueue/gq/worker"
 )
 
@@ -44,6 +46,8 @@ The environment contains GQ_JOB_ID, GQ_JOB_TYPE, GQ_QUEUE, GQ_ATTEMPT,
 GQ_CORRELATION_ID, GQ_CONTENT_TYPE and GQ_LEASE_VERSION, and GQ_SLOT, the time
 of the slot, if a schedule submitted the job. The lease version grows
 with every attempt, so that other systems can refuse writes with a smaller one.
+TRACEPARENT and TRACESTATE are the W3C trace context of the submission, if it
+has one, and of nothing else: those of this process are removed.
 
 When the job is cancelled, times out or loses its lease, the program and its
 children get SIGTERM, and SIGKILL after --grace. On SIGINT or SIGTERM this command
@@ -154,7 +158,7 @@ func (f *workFlags) execute(ctx context.Context, run *worker.Run, stderr io.Writ
 	result, tail := &limited{most: gq.MaxPayloadBytes}, &lastBytes{most: 1000}
 	command.Stdout = result
 	command.Stderr = io.MultiWriter(stderr, tail)
-	command.Env = append(os.Environ(),
+	command.Env = append(withoutTrace(os.Environ()),
 		"GQ_JOB_ID="+run.ID().String(),
 		"GQ_JOB_TYPE="+run.Type(),
 		"GQ_QUEUE="+run.Queue(),
@@ -165,6 +169,9 @@ func (f *workFlags) execute(ctx context.Context, run *worker.Run, stderr io.Writ
 	)
 	if slot := run.Slot(); !slot.IsZero() {
 		command.Env = append(command.Env, "GQ_SLOT="+slot.Format(time.RFC3339))
+	}
+	for name, value := range tracing.Fields(ctx) {
+		command.Env = append(command.Env, strings.ToUpper(name)+"="+value)
 	}
 	endTogether(command)
 	command.WaitDelay = f.grace
@@ -199,6 +206,13 @@ func (f *workFlags) execute(ctx context.Context, run *worker.Run, stderr io.Writ
 	default:
 		return &gq.PermanentError{Message: text(exit.Error()), Code: "exit_" + strconv.Itoa(exit.ExitCode())}
 	}
+}
+
+// withoutTrace removes the trace context from an environment.
+func withoutTrace(environ []string) []string {
+	return slices.DeleteFunc(environ, func(variable string) bool {
+		return strings.HasPrefix(variable, "TRACEPARENT=") || strings.HasPrefix(variable, "TRACESTATE=")
+	})
 }
 
 // limited buffers what is written to it, up to a limit.

@@ -62,6 +62,8 @@ type record struct {
 	Seq   uint64          `json:"seq"`            // sequence number of the event
 	Until time.Time       `json:"until,omitzero"` // one process owns the delivery until then
 	Body  json.RawMessage `json:"body"`
+
+	TraceParent string `json:"traceparent,omitempty"` // sent as a header
 }
 
 // nameOf returns the document name of a delivery; names sort by age.

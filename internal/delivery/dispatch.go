@@ -287,13 +287,17 @@ func (h *Hooks) write(ctx context.Context, r *record, version uint64) (store.Doc
 }
 
 func (h *Hooks) header(r *record, now time.Time) http.Header {
-	return http.Header{
+	header := http.Header{
 		"Content-Type":          {"application/json"},
 		"User-Agent":            {userAgent},
 		webhook.HeaderID:        {r.ID},
 		webhook.HeaderTimestamp: {strconv.FormatInt(now.Unix(), 10)},
 		webhook.HeaderSignature: {h.secret.Sign(r.ID, now, r.Body)},
 	}
+	if r.TraceParent != "" {
+		header.Set(gq.AttributeTraceParent, r.TraceParent)
+	}
+	return header
 }
 
 // finish stores the outcome of an attempt.

@@ -262,6 +262,8 @@ type message struct {
 	Type      gq.EventType `json:"type"`
 	Timestamp time.Time    `json:"timestamp"`
 	Data      wire.Job     `json:"data"`
+
+	TraceParent string `json:"traceparent,omitempty"` // of the submission
 }
 
 // newRecord creates the delivery for the end of a job. Its creator makes the first
@@ -269,7 +271,7 @@ type message struct {
 func newRecord(e *gq.Event, job *gq.Job, now time.Time) (*record, error) {
 	job.Spec.Payload.Data = nil
 	var body bytes.Buffer
-	if err := wire.EncodeJSON(&body, message{Type: e.Type, Timestamp: e.Time.UTC(), Data: wire.JobOf(job)}); err != nil {
+	if err := wire.EncodeJSON(&body, message{Type: e.Type, Timestamp: e.Time.UTC(), Data: wire.JobOf(job), TraceParent: e.TraceParent}); err != nil {
 		return nil, fmt.Errorf("encode the end of %s: %w", e.Job, err)
 	}
 	return &record{
@@ -277,6 +279,6 @@ func newRecord(e *gq.Event, job *gq.Job, now time.Time) (*record, error) {
 			ID: idOf(e.Job, e.Seq), Job: e.Job, Queue: job.Spec.Queue, Type: e.Type, URL: job.Metadata.CallbackURL,
 			CreatedAt: now, NextAt: now, Attempts: 1, State: Pending,
 		},
-		Seq: e.Seq, Until: now.Add(takenFor), Body: json.RawMessage(bytes.TrimSpace(body.Bytes())),
+		Seq: e.Seq, TraceParent: e.TraceParent, Until: now.Add(takenFor), Body: json.RawMessage(bytes.TrimSpace(body.Bytes())),
 	}, nil
 }

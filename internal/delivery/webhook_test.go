@@ -71,6 +71,28 @@ func TestDelivery(t *testing.T) {
 	}
 }
 
+// A delivery names the trace that the job was submitted in.
+func TestDeliveryNamesTheTrace(t *testing.T) {
+	const parent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+	f := newFixture(t)
+	r := f.receiver(http.StatusNoContent)
+	h, _ := f.hooks(Options{})
+	submitted, err := f.engine.Submit(t.Context(), gq.Spec{
+		Type: "t", Metadata: gq.Metadata{CallbackURL: r.URL}, Attributes: map[string]string{gq.AttributeTraceParent: parent},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.engine.Cancel(t.Context(), submitted.ID(), "enough"); err != nil {
+		t.Fatal(err)
+	}
+	f.until("a delivery", func() bool { return len(f.state(h, Delivered)) == 1 })
+	got := r.requests()[0]
+	if got.header.Get("traceparent") != parent || !bytes.Contains(got.body, []byte(`"traceparent":"`+parent+`"}`)) {
+		t.Errorf("the header has %q, the body is %s", got.header.Get("traceparent"), got.body)
+	}
+}
+
 // Every way a job can end is delivered under its own name.
 func TestEnds(t *testing.T) {
 	f := newFixture(t)

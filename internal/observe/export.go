@@ -20,6 +20,8 @@ import (
 	"go.opentelemetry.io/otel/sdk/resource"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/trace"
+
+	"github.com/gopherqueue/gq/internal/tracing"
 )
 
 // Tracing exports spans as the standard OTEL_ variables of the process environment
@@ -56,7 +58,7 @@ func Tracing(ctx context.Context, log *slog.Logger) (t trace.Tracer, stop func(c
 		options = append(options, sdktrace.WithSampler(sdktrace.ParentBased(sdktrace.TraceIDRatioBased(ratio))))
 	}
 	provider := sdktrace.NewTracerProvider(options...)
-	return provider.Tracer("github.com/gopherqueue/gq"), provider.Shutdown, nil
+	return provider.Tracer(tracing.Library), provider.Shutdown, nil
 }
 
 // exporterAsked returns the exporter that the environment selects: console, grpc, http,

@@ -116,7 +116,7 @@ func TestTrace(t *testing.T) {
 	o := New(e, tracer)
 	const caller = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 	ctx := Extract(t.Context(), func(name string) string {
-		if name == traceParent {
+		if name == gq.AttributeTraceParent {
 			return caller
 		}
 		return ""
@@ -134,7 +134,7 @@ func TestTrace(t *testing.T) {
 		if err != nil || len(jobs) != 1 {
 			t.Fatalf("%d jobs, %v", len(jobs), err)
 		}
-		given = append(given, jobs[0].Spec.Attributes[traceParent])
+		given = append(given, jobs[0].Spec.Attributes[gq.AttributeTraceParent])
 		outcome := gq.Outcome{Lease: jobs[0].State.Lease.Ref(), Verdict: gq.VerdictComplete}
 		if attempt == 1 {
 			outcome.Verdict = gq.VerdictFail
@@ -148,7 +148,7 @@ func TestTrace(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	var submits, runs []*tracepb.Span
+	var submits, waits, runs []*tracepb.Span
 	for _, s := range c.spans {
 		if id := hex.EncodeToString(s.TraceId); id != "4bf92f3577b34da6a3ce929d0e0e4736" {
 			t.Errorf("span %s is of trace %s", s.Name, id)
@@ -156,17 +156,28 @@ func TestTrace(t *testing.T) {
 		switch s.Name {
 		case "submit t":
 			submits = append(submits, s)
+		case "wait t":
+			waits = append(waits, s)
 		case "run t":
 			runs = append(runs, s)
 		}
 	}
-	if len(submits) != 2 || len(runs) != 2 {
-		t.Fatalf("%d submissions and %d attempts, want 2 and 2", len(submits), len(runs))
+	if len(submits) != 2 || len(waits) != 2 || len(runs) != 2 {
+		t.Fatalf("%d submissions, %d waits and %d attempts, want 2 of each", len(submits), len(waits), len(runs))
 	}
 	if parent := hex.EncodeToString(submits[0].ParentSpanId); parent != "00f067aa0ba902b7" {
 		t.Errorf("the submission's parent is %s", parent)
 	}
+	if e := runs[0].Events; len(e) != 1 || e[0].Name != "retry scheduled" {
+		t.Errorf("the first attempt has the events %v", e)
+	}
+	if e := runs[1].Events; len(e) != 1 || e[0].Name != "retry" {
+		t.Errorf("the second attempt has the events %v", e)
+	}
 	for i, run := range runs {
+		if w := waits[i]; !bytes.Equal(w.ParentSpanId, submits[0].SpanId) || w.EndTimeUnixNano < w.StartTimeUnixNano || w.EndTimeUnixNano > run.EndTimeUnixNano {
+			t.Errorf("wait %d belongs to %x and lasts from %d to %d", i+1, w.ParentSpanId, w.StartTimeUnixNano, w.EndTimeUnixNano)
+		}
 		if !bytes.Equal(run.ParentSpanId, submits[0].SpanId) || len(run.Links) != 1 || !bytes.Equal(run.Links[0].SpanId, submits[0].SpanId) {
 			t.Errorf("attempt %d belongs to %x with links %v, want %x", i+1, run.ParentSpanId, run.Links, submits[0].SpanId)
 		}

@@ -117,6 +117,7 @@ func (w *eventWriter) append(b, seq []byte, e *gq.Event) []byte {
 		}
 	}
 	b = appendWord(b, open, `"reason":`, e.Reason)
+	b = appendWord(b, open, `"traceparent":`, e.TraceParent)
 	return append(b, '}', '}')
 }
 

@@ -101,7 +101,7 @@ var drawState = rapid.Custom(func(r *rapid.T) gq.State {
 		ID: drawJobID.Draw(r, "id"), Sequence: rapid.Uint64().Draw(r, "sequence"), Turn: maybeOf(rapid.Uint64()).Draw(r, "turn"), Policy: &p,
 		Status: drawEnum(r, gq.StatusCancelled), Detail: drawEnum(r, gq.DetailAssigned), Own: drawEnum(r, gq.PriorityBulk), Inherited: drawEnum(r, gq.PriorityBulk),
 		AnyOpen: rapid.Bool().Draw(r, "any"), Version: gq.LeaseVersion(maybeOf(rapid.Uint64()).Draw(r, "version")),
-		Progress: rapid.Float64().Draw(r, "progress"), Note: maybeOf(drawText).Draw(r, "note"), Reason: maybeOf(drawText).Draw(r, "reason"), ReplacedBy: maybeOf(drawJobID).Draw(r, "replaced by"), OrderedAfter: maybeOf(drawJobID).Draw(r, "ordered after"),
+		Progress: rapid.Float64().Draw(r, "progress"), Note: maybeOf(drawText).Draw(r, "note"), Reason: maybeOf(drawText).Draw(r, "reason"), ReplacedBy: maybeOf(drawJobID).Draw(r, "replaced by"), OrderedAfter: maybeOf(drawJobID).Draw(r, "ordered after"), TraceParent: maybeOf(drawText).Draw(r, "trace"),
 	}
 	for _, n := range []*int{&s.Depth, &s.Waits, &s.Attempt, &s.Bound, &s.Faults, &s.Losses, &s.ResultBytes, &s.CheckpointBytes, &s.Checkpoints} {
 		*n = maybeOf(drawInt).Draw(r, "number")
@@ -186,6 +186,7 @@ var drawEvent = rapid.Custom(func(r *rapid.T) gq.Event {
 		Version: gq.LeaseVersion(rapid.Uint64().Draw(r, "version")), LeaseState: drawEnum(r, gq.LeaseCancelled),
 		Worker: maybeOf(drawText).Draw(r, "worker"), CostUnits: maybeOf(rapid.Int64()).Draw(r, "cost"),
 		Until: maybeOf(drawTime).Draw(r, "until"), Detail: drawEnum(r, gq.DetailAssigned), Reason: maybeOf(drawText).Draw(r, "reason"),
+		TraceParent: maybeOf(drawText).Draw(r, "trace"),
 	}
 	if rapid.Bool().Draw(r, "failed") {
 		f := drawFailure.Draw(r, "failure")

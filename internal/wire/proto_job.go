@@ -280,6 +280,7 @@ func fillState(out *pb.State, lease *pb.Lease, s *gq.State, beside *gq.Policy) *
 	out.Checkpoints = int64(s.Checkpoints)
 	out.ReplacedBy = protoID(s.ReplacedBy)
 	out.OrderedAfter = protoID(s.OrderedAfter)
+	out.Traceparent = s.TraceParent
 	if s.Lease != nil {
 		if lease == nil {
 			lease = new(pb.Lease)
@@ -366,6 +367,7 @@ func (r *protoReader) state(at string, m *pb.State) gq.State {
 		Checkpoints:     r.int(at, "checkpoints", m.GetCheckpoints()),
 		ReplacedBy:      r.id(at, "replaced_by", m.GetReplacedBy()),
 		OrderedAfter:    r.id(at, "ordered_after", m.GetOrderedAfter()),
+		TraceParent:     m.GetTraceparent(),
 	}
 	if l := m.GetLease(); l != nil {
 		s.Lease = r.lease(at+"lease.", l)

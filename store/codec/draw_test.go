@@ -116,7 +116,7 @@ var states = rapid.Custom(func(r *rapid.T) gq.State {
 		Version:  gq.LeaseVersion(maybe(rapid.Uint64()).Draw(r, "version")),
 		Progress: maybe(rapid.Float64Range(0, 1)).Draw(r, "progress"), Note: maybe(texts).Draw(r, "note"), Reason: maybe(texts).Draw(r, "reason"),
 		ResultBytes: maybe(numbers).Draw(r, "result"), CheckpointBytes: maybe(numbers).Draw(r, "checkpoint"), Checkpoints: maybe(numbers).Draw(r, "checkpoints"),
-		ReplacedBy: maybe(jobIDs).Draw(r, "replaced by"), OrderedAfter: maybe(jobIDs).Draw(r, "ordered after"),
+		ReplacedBy: maybe(jobIDs).Draw(r, "replaced by"), OrderedAfter: maybe(jobIDs).Draw(r, "ordered after"), TraceParent: maybe(texts).Draw(r, "trace"),
 		Cancellation: gq.Cancellation{
 			RequestedAt: maybe(times).Draw(r, "requested"), DeliveredAt: maybe(times).Draw(r, "delivered"),
 			HonouredAt: maybe(times).Draw(r, "honoured"), Reason: maybe(texts).Draw(r, "cancel reason"),
@@ -185,7 +185,7 @@ var events = rapid.Custom(func(r *rapid.T) gq.Event {
 	e := gq.Event{
 		Type: rapid.SampledFrom(enum.All[gq.EventType]()).Draw(r, "type"), Status: rapid.SampledFrom(enum.All[gq.Status]()).Draw(r, "status"),
 		Attempt: maybe(numbers).Draw(r, "attempt"), CostUnits: maybe(amounts).Draw(r, "cost"), Until: maybe(times).Draw(r, "until"),
-		Beat:   maybe(times).Draw(r, "beat"),
+		Beat: maybe(times).Draw(r, "beat"), TraceParent: maybe(texts).Draw(r, "trace"),
 		Detail: rapid.SampledFrom([]gq.Detail{gq.DetailNone, gq.DetailClaimed, gq.DetailPreparing, gq.DetailLeasePending, gq.DetailAssigned}).Draw(r, "detail"),
 		Reason: maybe(texts).Draw(r, "reason"),
 	}

@@ -15,7 +15,7 @@ const (
 	eventHasReason
 	eventHasCost
 	eventHasBeat
-	eventBits
+	eventHasTrace // the last bit of the byte
 )
 
 // AppendEvent appends the event without Seq, Time, Queue and Job, which a store writes
@@ -51,6 +51,9 @@ func AppendEvent(e *gq.Event, b []byte) ([]byte, error) {
 	if has&eventHasBeat != 0 {
 		w.fixed(uint64(e.Beat.UnixNano()))
 	}
+	if has&eventHasTrace != 0 {
+		w.string(e.TraceParent)
+	}
 	return w.b, nil
 }
 
@@ -67,6 +70,7 @@ func eventHas(e *gq.Event) (bits byte) {
 	set(eventHasReason, e.Reason != "")
 	set(eventHasCost, e.CostUnits != 0)
 	set(eventHasBeat, !e.Beat.IsZero())
+	set(eventHasTrace, e.TraceParent != "")
 	return bits
 }
 
@@ -76,7 +80,7 @@ func DecodeEvent(b []byte) (gq.Event, []byte, error) {
 	v := gq.Event{Type: gq.EventType(d.byte()), Status: gq.Status(d.byte())}
 	has := d.byte()
 	v.Attempt = d.int()
-	d.require(v.Type.Valid() && v.Status.Valid() && has < eventBits, "event out of range")
+	d.require(v.Type.Valid() && v.Status.Valid(), "event out of range")
 	if has&eventHasLease != 0 {
 		v.Lease = d.lease()
 		v.Version = gq.LeaseVersion(d.uvarint())
@@ -102,6 +106,9 @@ func DecodeEvent(b []byte) (gq.Event, []byte, error) {
 	}
 	if has&eventHasBeat != 0 {
 		v.Beat = time.Unix(0, int64(d.fixed())).UTC()
+	}
+	if has&eventHasTrace != 0 {
+		v.TraceParent = d.string()
 	}
 	d.require(eventHas(&v) == has, "empty field")
 	rest := d.b

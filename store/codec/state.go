@@ -31,6 +31,7 @@ const (
 	hasReplacedBy
 	hasGate
 	hasOrderedAfter
+	hasTrace
 	stateBits
 )
 
@@ -119,6 +120,9 @@ func AppendMovableState(s *gq.State, b []byte) (state []byte, created int, err e
 	if has&hasOrderedAfter != 0 {
 		e.id(s.OrderedAfter)
 	}
+	if has&hasTrace != 0 {
+		e.string(s.TraceParent)
+	}
 	if has&hasBlobs != 0 {
 		e.uvarint(uint64(s.ResultBytes))
 		e.uvarint(uint64(s.CheckpointBytes))
@@ -158,6 +162,7 @@ func stateHas(s *gq.State) (bits uint64) {
 	set(hasReason, s.Reason != "")
 	set(hasReplacedBy, !s.ReplacedBy.IsZero())
 	set(hasOrderedAfter, !s.OrderedAfter.IsZero())
+	set(hasTrace, s.TraceParent != "")
 	set(hasBlobs, s.ResultBytes != 0 || s.CheckpointBytes != 0 || s.Checkpoints != 0)
 	return bits
 }
@@ -250,6 +255,9 @@ func DecodeState(b []byte, sequence uint64, intern func(gq.Policy) *gq.Policy) (
 	}
 	if has&hasOrderedAfter != 0 {
 		s.OrderedAfter = d.id()
+	}
+	if has&hasTrace != 0 {
+		s.TraceParent = d.string()
 	}
 	if has&hasBlobs != 0 {
 		s.ResultBytes = d.int()

@@ -423,7 +423,7 @@ func (tx *txn) add(state *gq.State, spec *gq.Spec, encoded []byte, i int, f grou
 	j := &job{id: spec.ID, seq: seq, bucket: bucket, cost: spec.CostUnits, toRun: noTimer, toDue: noTimer}
 	submission := machine.Submission{
 		ID: spec.ID, Sequence: seq, Policy: t.intern(spec.Policy), Own: spec.Metadata.Priority,
-		Depth: 1, RunAt: store.RunAt(spec, notBefore, tx.now), Events: tx.noted[:0], Gate: spec.Gate,
+		Depth: 1, RunAt: store.RunAt(spec, notBefore, tx.now), Events: tx.noted[:0], Gate: spec.Gate, Trace: machine.TraceParent(spec),
 	}
 	h := header{bucket: bucket.number, cost: spec.CostUnits}
 	if hasKeys(spec) {

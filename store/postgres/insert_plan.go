@@ -224,7 +224,7 @@ const eventsOfInsert = 2
 func (p *plan) submit(spec *gq.Spec, m member, depth int) {
 	b := machine.Submission{
 		ID: m.id, Sequence: m.sequence, Policy: p.policies.of(spec.Policy), Own: spec.Metadata.Priority,
-		Depth: depth, RunAt: store.RunAt(spec, m.notBefore, p.now), Gate: spec.Gate,
+		Depth: depth, RunAt: store.RunAt(spec, m.notBefore, p.now), Gate: spec.Gate, Trace: machine.TraceParent(spec),
 	}
 	if n := len(p.events); cap(p.events)-n >= eventsOfInsert {
 		p.events = p.events[:n+eventsOfInsert]

@@ -118,6 +118,9 @@ func (m *model) spec(r *rapid.T, members []gq.JobID, earlier int) gq.Spec {
 		}
 		s.DependsOn = append(s.DependsOn, d)
 	}
+	if chance(r, "traced", 4) {
+		s.Attributes = map[string]string{gq.AttributeTraceParent: modelTrace}
+	}
 	if s.Gate == 0 { // jobs of a workflow have no keys
 		drawUnique(r, &s)
 		drawOrder(r, &s)

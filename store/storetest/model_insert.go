@@ -261,7 +261,7 @@ func (m *model) make(g store.Group, p *plan, answer store.Inserted) {
 		j.s = gq.State{
 			ID: s.ID, Policy: &j.spec.Policy, Own: s.Metadata.Priority, Bound: s.Policy.MaxAttempts,
 			CreatedAt: m.now, RunAt: at, Sequence: answer.Jobs[i].State.Sequence, Depth: 1,
-			Turn: answer.Jobs[i].State.Turn,
+			Turn: answer.Jobs[i].State.Turn, TraceParent: s.Attributes[gq.AttributeTraceParent],
 		}
 		if s.Key.Name != "" {
 			j.key = keyEnd(&s, at, m.now)

@@ -73,7 +73,7 @@ var modelEvents = map[gq.Status]gq.EventType{
 
 // note adds an event to the history, about lease if there is one.
 func (j *modelJob) note(what gq.EventType, l *gq.Lease, now time.Time) *gq.Event {
-	v := gq.Event{Time: now, Queue: j.spec.Queue, Job: j.spec.ID, Type: what, Status: j.s.Status, Attempt: j.s.Attempt}
+	v := gq.Event{Time: now, Queue: j.spec.Queue, Job: j.spec.ID, Type: what, Status: j.s.Status, Attempt: j.s.Attempt, TraceParent: j.s.TraceParent}
 	if l != nil {
 		v.Lease, v.Version, v.LeaseState, v.Worker, v.CostUnits = l.ID, l.Version, l.State, l.Worker, l.CostUnits
 	}

@@ -1092,6 +1092,7 @@ type State struct {
 	ReplacedBy        string                 `protobuf:"bytes,60,opt,name=replaced_by,json=replacedBy,proto3" json:"replaced_by,omitempty"` // the job that took its place
 	Gate              Gate                   `protobuf:"varint,70,opt,name=gate,proto3,enum=gopherqueue.v1.Gate" json:"gate,omitempty"`
 	OrderedAfter      string                 `protobuf:"bytes,90,opt,name=ordered_after,json=orderedAfter,proto3" json:"ordered_after,omitempty"` // the job with the same order_key that it was put behind
+	Traceparent       string                 `protobuf:"bytes,140,opt,name=traceparent,proto3" json:"traceparent,omitempty"`                      // W3C trace context of the submission
 	unknownFields     protoimpl.UnknownFields
 	sizeCache         protoimpl.SizeCache
 }
@@ -1367,6 +1368,13 @@ func (x *State) GetGate() Gate {
 func (x *State) GetOrderedAfter() string {
 	if x != nil {
 		return x.OrderedAfter
+	}
+	return ""
+}
+
+func (x *State) GetTraceparent() string {
+	if x != nil {
+		return x.Traceparent
 	}
 	return ""
 }
@@ -2610,7 +2618,8 @@ const file_gopherqueue_v1_job_proto_rawDesc = "" +
 	"\x06status\x18\x03 \x01(\x0e2\x16.gopherqueue.v1.StatusR\x06status\x12\x1b\n" +
 	"\x06result\x18\x04 \x01(\fH\x00R\x06result\x88\x01\x01\x12\x18\n" +
 	"\aomitted\x18\x05 \x01(\bR\aomittedB\t\n" +
-	"\a_result\"\xe8\t\n" +
+	"\a_result\"\x8b\n" +
+	"\n" +
 	"\x05State\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12.\n" +
 	"\x06status\x18\x02 \x01(\x0e2\x16.gopherqueue.v1.StatusR\x06status\x12.\n" +
@@ -2648,7 +2657,8 @@ const file_gopherqueue_v1_job_proto_rawDesc = "" +
 	"\vreplaced_by\x18< \x01(\tR\n" +
 	"replacedBy\x12(\n" +
 	"\x04gate\x18F \x01(\x0e2\x14.gopherqueue.v1.GateR\x04gate\x12#\n" +
-	"\rordered_after\x18Z \x01(\tR\forderedAfter\"\xbb\b\n" +
+	"\rordered_after\x18Z \x01(\tR\forderedAfter\x12!\n" +
+	"\vtraceparent\x18\x8c\x01 \x01(\tR\vtraceparent\"\xbb\b\n" +
 	"\x04Spec\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x14\n" +
 	"\x05queue\x18\x02 \x01(\tR\x05queue\x12\x12\n" +

@@ -2042,6 +2042,7 @@ type Event struct {
 	Detail        Detail                 `protobuf:"varint,14,opt,name=detail,proto3,enum=gopherqueue.v1.Detail" json:"detail,omitempty"`
 	Failure       *Failure               `protobuf:"bytes,15,opt,name=failure,proto3" json:"failure,omitempty"`
 	Reason        string                 `protobuf:"bytes,16,opt,name=reason,proto3" json:"reason,omitempty"`
+	Traceparent   string                 `protobuf:"bytes,140,opt,name=traceparent,proto3" json:"traceparent,omitempty"` // W3C trace context that the job was submitted in
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2184,6 +2185,13 @@ func (x *Event) GetFailure() *Failure {
 func (x *Event) GetReason() string {
 	if x != nil {
 		return x.Reason
+	}
+	return ""
+}
+
+func (x *Event) GetTraceparent() string {
+	if x != nil {
+		return x.Traceparent
 	}
 	return ""
 }
@@ -2851,7 +2859,7 @@ const file_gopherqueue_v1_jobs_service_proto_rawDesc = "" +
 	"\x0eHistoryRequest\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\"@\n" +
 	"\x0fHistoryResponse\x12-\n" +
-	"\x06events\x18\x01 \x03(\v2\x15.gopherqueue.v1.EventR\x06events\"\xc5\x04\n" +
+	"\x06events\x18\x01 \x03(\v2\x15.gopherqueue.v1.EventR\x06events\"\xe8\x04\n" +
 	"\x05Event\x12\x10\n" +
 	"\x03seq\x18\x01 \x01(\x04R\x03seq\x12.\n" +
 	"\x04time\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x04time\x12\x14\n" +
@@ -2871,7 +2879,8 @@ const file_gopherqueue_v1_jobs_service_proto_rawDesc = "" +
 	"\x05until\x18\r \x01(\v2\x1a.google.protobuf.TimestampR\x05until\x12.\n" +
 	"\x06detail\x18\x0e \x01(\x0e2\x16.gopherqueue.v1.DetailR\x06detail\x121\n" +
 	"\afailure\x18\x0f \x01(\v2\x17.gopherqueue.v1.FailureR\afailure\x12\x16\n" +
-	"\x06reason\x18\x10 \x01(\tR\x06reason\"&\n" +
+	"\x06reason\x18\x10 \x01(\tR\x06reason\x12!\n" +
+	"\vtraceparent\x18\x8c\x01 \x01(\tR\vtraceparent\"&\n" +
 	"\fCountRequest\x12\x16\n" +
 	"\x06queues\x18\x01 \x03(\tR\x06queues\"C\n" +
 	"\rCountResponse\x122\n" +
