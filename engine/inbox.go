@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"time"
@@ -51,6 +52,9 @@ func (e *Engine) takeIn(ctx context.Context, inbox store.Inbox, ids []gq.JobID) 
 // readSubmission returns the jobs of a submission. Those that a Go program wrote went through
 // accept before.
 func (e *Engine) readSubmission(ctx context.Context, s *store.Submission) (store.Group, error) {
+	if s.Exists {
+		return store.Group{}, e.repeatedWorkflow(ctx, s)
+	}
 	if s.Request == nil {
 		return store.Group{Jobs: s.Jobs}, nil
 	}
@@ -66,6 +70,49 @@ func (e *Engine) readSubmission(ctx context.Context, s *store.Submission) (store
 	job, err := e.accept(ctx, spec, nil)
 	job.ID = s.IDs[0]
 	return store.Group{Jobs: []gq.Spec{job}}, err
+}
+
+// repeatedWorkflow returns nil if a submission repeats that of a workflow that exists.
+func (e *Engine) repeatedWorkflow(ctx context.Context, s *store.Submission) error {
+	for _, doc := range s.Docs {
+		stored, err := e.store.Doc(ctx, doc.Kind, doc.Name)
+		if err != nil {
+			return err
+		}
+		var repeat, first flowRecord
+		if err := errors.Join(json.Unmarshal(doc.Data, &repeat), json.Unmarshal(stored.Data, &first)); err != nil {
+			return gq.ErrInvalid.Errorf("%v", err)
+		}
+		if id, _ := workflowOf(doc.Name); repeat.Fingerprint != first.Fingerprint {
+			return gq.ErrInvalid.Errorf("workflow %s: %v", id, gq.ErrKeyReused)
+		}
+	}
+	return nil
+}
+
+// workflowDoc returns the record of a workflow, also if the workflow has yet to be taken in.
+func (e *Engine) workflowDoc(ctx context.Context, id gq.WorkflowID) (store.Doc, error) {
+	doc, err := e.store.Doc(ctx, kindWorkflow, docName(id))
+	if !errors.Is(err, gq.ErrNotFound) {
+		return doc, err
+	}
+	inbox, ok := e.store.(store.Inbox)
+	for waiting := ok; waiting; {
+		where, err := inbox.Whereabouts(ctx, gq.JobID(id))
+		switch {
+		case errors.Is(err, gq.ErrNotFound):
+		case err != nil:
+			return doc, err
+		case where.Problem != "":
+			return doc, &refusedSubmission{gq.JobID(id), where.Problem}
+		}
+		if waiting = where.Waiting; waiting {
+			if _, err := e.takeIn(ctx, inbox, []gq.JobID{gq.JobID(id)}); err != nil {
+				return doc, err
+			}
+		}
+	}
+	return e.store.Doc(ctx, kindWorkflow, docName(id)) // which may have been taken in meanwhile
 }
 
 // serveInbox takes in submissions whenever woken is, until the context ends.

@@ -216,7 +216,10 @@ func flowPrint(f *gq.Flow) uint64 {
 
 // readWorkflow reads a record and asks whether the caller may see it.
 func (e *Engine) readWorkflow(ctx context.Context, id gq.WorkflowID) (r flowRecord, version uint64, err error) {
-	doc, err := e.store.Doc(ctx, kindWorkflow, docName(id))
+	doc, err := e.workflowDoc(ctx, id)
+	if refused, ok := errors.AsType[*refusedSubmission](err); ok {
+		return r, 0, gq.ErrNotFound.Errorf("workflow %s does not exist: it was refused after its transaction had committed: %s", id, refused.problem)
+	}
 	if errors.Is(err, gq.ErrNotFound) {
 		return r, 0, gq.ErrNotFound.Errorf("workflow %s not found", id)
 	}

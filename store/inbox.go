@@ -17,10 +17,13 @@ type Inbox interface {
 	// them.
 	//
 	// read turns a submission into the group to insert; it may be called more than once
-	// for each. The group keeps the ids of the submission. If read fails with
-	// [gq.KindInvalid], or the group cannot be inserted, or its only job has a key that
+	// for each. The group keeps the ids of the submission; one without jobs ends the
+	// submission. If read fails with [gq.KindInvalid], or the group cannot be inserted, or its only job has a key that
 	// belongs to another job with other content, then the submission is refused: it is
 	// kept, with the error. Any other error of read ends the call, and nothing changes.
+	//
+	// The documents of a submission are written in the commit that inserts its jobs. If
+	// one of them exists already, TakeIn calls read again, with Exists set.
 	TakeIn(ctx context.Context, ids []gq.JobID, limit int, read func(ctx context.Context, s *Submission) (Group, error)) (TakenIn, error)
 
 	// Whereabouts tells what has become of the submission of an id that no job has.
@@ -38,9 +41,11 @@ type Inbox interface {
 
 // Submission is one entry of an [Inbox].
 type Submission struct {
-	IDs     []gq.JobID // of its jobs, as their submitter knows them
+	IDs     []gq.JobID // of its jobs, as their submitter knows them; last the id of their workflow, if they have one
 	Jobs    []gq.Spec  // with all defaults, if a Go program wrote them
 	Request []byte     // otherwise: one job in the JSON form of the HTTP API
+	Docs    []Doc      // new documents that belong to the jobs, such as the record of their workflow
+	Exists  bool       // a document with the name of one of Docs exists
 }
 
 // TakenIn counts the submissions that a call of TakeIn has removed from the inbox.

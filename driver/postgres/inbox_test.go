@@ -318,3 +318,126 @@ func BenchmarkCommitToClaim(b *testing.B) {
 	b.ReportMetric(float64(took[len(took)/2].Microseconds()), "p50-µs")
 	b.ReportMetric(float64(took[len(took)*99/100].Microseconds()), "p99-µs")
 }
+
+// TestSQLTxWorkflow: a workflow submitted in a *sql.Tx has an id at once, exists for nobody before
+// the commit and for everybody after it. The same submission again is the same workflow, and
+// another one with its id is refused.
+func TestSQLTxWorkflow(t *testing.T) {
+	for _, name := range []string{"pgx", "postgres"} {
+		t.Run(name, func(t *testing.T) {
+			c, db := database(t, name, driver.WithSchema("jobs"))
+			submit := func(tx *sql.Tx, id gq.WorkflowID, to string) gq.WorkflowID {
+				t.Helper()
+				flow := gq.NewWorkflow("welcome " + to)
+				flow.ID = id
+				first := flow.Add("first", sendEmail.With(email{To: to}))
+				flow.Signal("approved", time.Hour, gq.After(first))
+				flow.Finally("last", sendEmail.With(email{To: to}))
+				id, err := c.In(tx).SubmitWorkflow(t.Context(), flow)
+				if err != nil || id.IsZero() {
+					t.Fatal(id, err)
+				}
+				return id
+			}
+			tx := begin(t, db)
+			id := submit(tx, gq.WorkflowID{}, "ada")
+			if _, err := c.Workflow(t.Context(), id); !errors.Is(err, gq.ErrNotFound) {
+				t.Errorf("before the commit: %v", err)
+			}
+			if err := tx.Commit(); err != nil {
+				t.Fatal(err)
+			}
+			w, err := c.Workflow(t.Context(), id)
+			if err != nil || w.Name != "welcome ada" || w.Status != gq.WorkflowRunning || len(w.Jobs) != 3 {
+				t.Fatalf("after the commit: %+v, %v", w, err)
+			}
+			if _, err := c.Signal(t.Context(), id, "approved", "yes"); err != nil {
+				t.Error(err)
+			}
+			if last, err := c.Get(t.Context(), w.Jobs[2].ID, 0); err != nil || last.Spec.Workflow != id || last.State.Status != gq.StatusPending {
+				t.Errorf("%+v, %v", last, err)
+			}
+
+			// The same id: twice in one transaction that commits, then with other content.
+			tx = begin(t, db)
+			twice := machine.NewWorkflowID(time.Now(), [16]byte{7})
+			submit(tx, twice, "bob")
+			submit(tx, twice, "bob")
+			if err := tx.Commit(); err != nil {
+				t.Fatal(err)
+			}
+			if w, err = c.Workflow(t.Context(), twice); err != nil || w.Name != "welcome bob" {
+				t.Errorf("%+v, %v", w, err)
+			}
+			tx = begin(t, db)
+			submit(tx, twice, "eve")
+			if err := tx.Commit(); err != nil {
+				t.Fatal(err)
+			}
+			waitForInbox(t, c, 1)
+			if again, err := c.Workflow(t.Context(), twice); err != nil || again.Name != "welcome bob" {
+				t.Errorf("%+v, %v", again, err)
+			}
+			in, err := c.Inbox(t.Context(), "", 0)
+			if err != nil || in.Refused != 1 || in.Submissions[0].Jobs != 3 || !strings.Contains(in.Submissions[0].Problem, gq.ErrKeyReused.Error()) {
+				t.Errorf("%+v, %v", in, err)
+			}
+
+			// A queue without room refuses the whole workflow, which says so; retried, it is there.
+			if _, err := c.PutQueue(t.Context(), gq.Queue{Name: "mail", MaxDepth: 1}); err != nil {
+				t.Fatal(err)
+			}
+			tx = begin(t, db)
+			id = submit(tx, gq.WorkflowID{}, "zoe")
+			if err := tx.Commit(); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := c.Workflow(t.Context(), id); !errors.Is(err, gq.ErrNotFound) || !strings.Contains(err.Error(), "refused") {
+				t.Errorf("a full queue: %v", err)
+			}
+			if _, err := c.PutQueue(t.Context(), gq.Queue{Name: "mail"}); err != nil {
+				t.Fatal(err)
+			}
+			if n, err := c.RetryRefused(t.Context(), gq.RefusedSelection{Jobs: []gq.JobID{gq.JobID(id)}}); err != nil || n != 1 {
+				t.Errorf("retried %d, %v", n, err)
+			}
+			if w, err := c.Workflow(t.Context(), id); err != nil || w.Name != "welcome zoe" {
+				t.Errorf("after the retry: %+v, %v", w, err)
+			}
+
+			tx = begin(t, db)
+			id = submit(tx, gq.WorkflowID{}, "nobody")
+			if err := tx.Rollback(); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := c.Workflow(t.Context(), id); !errors.Is(err, gq.ErrNotFound) {
+				t.Errorf("after a rollback: %v", err)
+			}
+			page, err := c.Workflows(t.Context(), gq.WorkflowQuery{})
+			if err != nil || len(page.Workflows) != 3 {
+				t.Errorf("%d workflows, %v", len(page.Workflows), err)
+			}
+		})
+	}
+}
+
+// waitForInbox waits until the inbox is empty and so many submissions were refused.
+func waitForInbox(t *testing.T, c *gq.Client, refused int64) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	for tick := time.NewTicker(10 * time.Millisecond); ; {
+		in, err := c.Inbox(ctx, "", 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if in.Waiting == 0 && in.Refused == refused {
+			return
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			t.Fatalf("the inbox has %d waiting and %d refused", in.Waiting, in.Refused)
+		}
+	}
+}

@@ -81,6 +81,20 @@ func (tx *txn) lockDocs(ctx context.Context, docs []store.Doc) error {
 
 // checkVersions refuses documents that changed since the caller read them.
 func (tx *txn) checkVersions(ctx context.Context, docs []store.Doc) error {
+	current, err := tx.versions(ctx, docs)
+	if err != nil {
+		return err
+	}
+	for i := range docs {
+		if v := current[[2]string{docs[i].Kind, docs[i].Name}]; v != docs[i].Version {
+			return docs[i].Conflict(v)
+		}
+	}
+	return nil
+}
+
+// versions returns the versions of the documents that exist, by kind and name.
+func (tx *txn) versions(ctx context.Context, docs []store.Doc) (map[[2]string]uint64, error) {
 	kinds, names := make([]string, len(docs)), make([]string, len(docs))
 	for i := range docs {
 		kinds[i], names[i] = docs[i].Kind, docs[i].Name
@@ -91,7 +105,7 @@ func (tx *txn) checkVersions(ctx context.Context, docs []store.Doc) error {
 		JOIN gq.doc AS d USING (kind, name)`,
 		kinds, names)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	current := make(map[[2]string]uint64, len(docs))
 	var kind, name string
@@ -100,15 +114,7 @@ func (tx *txn) checkVersions(ctx context.Context, docs []store.Doc) error {
 		current[[2]string{kind, name}] = uint64(version)
 		return nil
 	})
-	if err != nil {
-		return err
-	}
-	for i := range docs {
-		if v := current[[2]string{docs[i].Kind, docs[i].Name}]; v != docs[i].Version {
-			return docs[i].Conflict(v)
-		}
-	}
-	return nil
+	return current, err
 }
 
 func (tx *txn) putDocs(ctx context.Context, docs []store.Doc) ([]uint64, error) {

@@ -3,8 +3,10 @@ package postgres
 import (
 	"context"
 	"encoding/binary"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -21,10 +23,10 @@ var _ store.Inbox = (*Store)(nil)
 type letter struct {
 	place int64
 	store.Submission
-	unreadable error // why Jobs could not be decoded
+	unreadable error // why Jobs or Docs could not be decoded
 }
 
-const letterColumns = "place, ids, jobs, request::text"
+const letterColumns = "place, ids, jobs, request::text, docs::text"
 
 // waitingLetters locks the oldest submissions that no other transaction has, and
 // lettersByID those with the ids $1.
@@ -36,9 +38,9 @@ const (
 
 func parseLetter(row pgx.CollectableRow) (l letter, err error) {
 	var jobs []byte
-	var request *string
+	var request, docs *string
 	var ids [][16]byte
-	if err := row.Scan(&l.place, &ids, &jobs, &request); err != nil {
+	if err := row.Scan(&l.place, &ids, &jobs, &request, &docs); err != nil {
 		return l, err
 	}
 	for _, id := range ids {
@@ -49,6 +51,9 @@ func parseLetter(row pgx.CollectableRow) (l letter, err error) {
 		return l, nil
 	}
 	l.Jobs, l.unreadable = decodeSpecs(jobs)
+	if docs != nil && l.unreadable == nil {
+		l.unreadable = json.Unmarshal([]byte(*docs), &l.Docs)
+	}
 	return l, nil
 }
 
@@ -97,28 +102,36 @@ func (s *Store) takeIn(ctx context.Context, read readLetter, problem, sql string
 	s.under.Add(1)
 	s.leave()
 	defer s.under.Done()
-	err = s.transact(ctx, "take in", s.begins.write, func(tx *txn) error {
-		out = store.TakenIn{}
-		rows, err := tx.Query(ctx, sql, argument)
+	// A submission whose documents exist already is left for the next round.
+	for known := make(map[int64]bool); ; {
+		var f fates
+		err = s.transact(ctx, "take in", s.begins.write, func(tx *txn) error {
+			f = fates{exists: known}
+			rows, err := tx.Query(ctx, sql, argument)
+			if err != nil {
+				return err
+			}
+			letters, err := pgx.CollectRows(rows, parseLetter)
+			if err != nil || len(letters) == 0 {
+				return err
+			}
+			return tx.takeIn(ctx, letters, &f, read, problem)
+		})
 		if err != nil {
-			return err
+			return store.TakenIn{}, err
 		}
-		letters, err := pgx.CollectRows(rows, parseLetter)
-		if err != nil || len(letters) == 0 {
-			return err
+		out.Taken += len(f.gone) + len(f.refused)
+		out.Refused += len(f.refused)
+		if len(f.left) == 0 {
+			return out, nil
 		}
-		out.Taken = len(letters)
-		out.Refused, err = tx.takeIn(ctx, letters, read, problem)
-		return err
-	})
-	if err != nil {
-		return store.TakenIn{}, err
+		for _, place := range f.left {
+			known[place] = true
+		}
 	}
-	return out, nil
 }
 
-func (tx *txn) takeIn(ctx context.Context, letters []letter, read readLetter, problem string) (refused int, err error) {
-	var f fates
+func (tx *txn) takeIn(ctx context.Context, letters []letter, f *fates, read readLetter, problem string) (err error) {
 	var groups []store.Group
 	var of []*letter // of each group
 	for i := range letters {
@@ -127,29 +140,76 @@ func (tx *txn) takeIn(ctx context.Context, letters []letter, read readLetter, pr
 			f.refuse(l, problem)
 			continue
 		}
+		l.Exists = f.exists[l.place]
 		group, err := tx.s.groupOf(ctx, l, read)
 		switch {
+		case err == nil && len(group.Jobs) == 0:
+			f.gone = append(f.gone, l.place)
 		case err == nil:
 			groups, of = append(groups, group), append(of, l)
 		case errs.KindOf(err) == gq.KindInvalid:
 			f.refuse(l, err.Error())
 		default:
-			return 0, err
+			return err
 		}
 	}
 	if len(groups) == 0 {
 		f.write(&tx.more)
-		return len(f.refused), tx.finish(ctx)
+		return tx.finish(ctx)
 	}
 	p, _, err := tx.prepare(ctx, groups, nil)
 	if err != nil {
-		return 0, err
+		return err
 	}
-	for i := range groups {
-		f.decide(of[i], p.place(groups[i]))
+	var docs []store.Doc
+	for _, l := range of {
+		docs = append(docs, l.Docs...)
+	}
+	current, err := tx.lockedVersions(ctx, docs)
+	if err != nil {
+		return err
+	}
+	docs = docs[:0]
+	for i, l := range of {
+		if !allNew(l.Docs, current) {
+			f.left = append(f.left, l.place)
+			continue
+		}
+		if f.decide(l, p.place(groups[i])) {
+			docs = append(docs, l.Docs...)
+		}
+	}
+	if len(docs) > 0 {
+		if _, err := tx.putDocs(ctx, docs); err != nil {
+			return err
+		}
 	}
 	f.write(&tx.more)
-	return len(f.refused), tx.add(ctx, p)
+	return tx.add(ctx, p)
+}
+
+// lockedVersions locks documents and returns the versions of those that exist, by kind and name.
+func (tx *txn) lockedVersions(ctx context.Context, docs []store.Doc) (map[[2]string]uint64, error) {
+	if len(docs) == 0 {
+		return nil, nil
+	}
+	if err := tx.lockDocs(ctx, docs); err != nil {
+		return nil, err
+	}
+	return tx.versions(ctx, docs)
+}
+
+// allNew reports whether none of these documents exists, and lets them exist from now on.
+func allNew(docs []store.Doc, current map[[2]string]uint64) bool {
+	for _, d := range docs {
+		if current[[2]string{d.Kind, d.Name}] != 0 {
+			return false
+		}
+	}
+	for _, d := range docs {
+		current[[2]string{d.Kind, d.Name}] = math.MaxUint64
+	}
+	return true
 }
 
 // groupOf reads and checks a submission.
@@ -158,7 +218,7 @@ func (s *Store) groupOf(ctx context.Context, l *letter, read readLetter) (store.
 		return store.Group{}, gq.ErrInvalid.Errorf("%v", l.unreadable)
 	}
 	group, err := read(ctx, &l.Submission)
-	if err == nil {
+	if err == nil && len(group.Jobs) > 0 {
 		err = s.checkGroup(group)
 	}
 	return group, err
@@ -166,6 +226,9 @@ func (s *Store) groupOf(ctx context.Context, l *letter, read readLetter) (store.
 
 // fates are what becomes of submissions, column by column.
 type fates struct {
+	exists map[int64]bool // places of submissions whose documents exist
+
+	left     []int64 // places of those that another round decides
 	gone     []int64 // places of those that have become jobs
 	refused  []int64 // places
 	problems []string
@@ -178,13 +241,14 @@ func (f *fates) refuse(l *letter, problem string) {
 	f.refused, f.problems = append(f.refused, l.place), append(f.problems, printable(problem))
 }
 
-func (f *fates) decide(l *letter, in store.Inserted) {
+// decide notes what became of a submission, and reports whether it became jobs.
+func (f *fates) decide(l *letter, in store.Inserted) bool {
 	if in.Err == nil && len(in.Jobs) == 1 {
 		in.Err = gq.SubmitResult{State: in.Jobs[0].State, Existing: in.Jobs[0].Existing, Same: in.Jobs[0].Same}.KeyReused()
 	}
 	if in.Err != nil {
 		f.refuse(l, in.Err.Error())
-		return
+		return false
 	}
 	f.gone = append(f.gone, l.place)
 	for i, job := range in.Jobs {
@@ -192,6 +256,7 @@ func (f *fates) decide(l *letter, in store.Inserted) {
 			f.duplicates, f.older, f.numbers = append(f.duplicates, l.IDs[i]), append(f.older, job.State.ID), append(f.numbers, int64(job.State.Sequence))
 		}
 	}
+	return true
 }
 
 func (f *fates) write(batch *pgx.Batch) {
@@ -204,9 +269,9 @@ func (f *fates) write(batch *pgx.Batch) {
 				DELETE FROM gq.inbox AS i
 				USING unnest($1::bigint[], $2::text[]) AS n (place, problem)
 				WHERE i.place = n.place
-				RETURNING i.place, i.ids, i.written, i.jobs, i.request, n.problem
+				RETURNING i.place, i.ids, i.written, i.jobs, i.request, i.docs, n.problem
 			)
-			INSERT INTO gq.refused (place, ids, written, jobs, request, problem) SELECT * FROM gone`,
+			INSERT INTO gq.refused (place, ids, written, jobs, request, docs, problem) SELECT * FROM gone`,
 			f.refused, f.problems)
 	}
 	if len(f.duplicates) > 0 {

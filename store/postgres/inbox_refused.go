@@ -54,8 +54,8 @@ func (s *Store) Refused(ctx context.Context, after uint64, limit int) (out gq.In
 func scanRefused(rows pgx.Rows) (place int64, r gq.RefusedSubmission, err error) {
 	var ids [][16]byte
 	var jobs []byte
-	var request *string
-	if err := rows.Scan(&place, &ids, &jobs, &request, &r.WrittenAt, &r.RefusedAt, &r.Problem); err != nil {
+	var request, docs *string
+	if err := rows.Scan(&place, &ids, &jobs, &request, &docs, &r.WrittenAt, &r.RefusedAt, &r.Problem); err != nil {
 		return 0, r, err
 	}
 	r.WrittenAt, r.RefusedAt, r.Jobs = r.WrittenAt.UTC(), r.RefusedAt.UTC(), len(ids)
@@ -71,7 +71,7 @@ func scanRefused(rows pgx.Rows) (place int64, r gq.RefusedSubmission, err error)
 		r.Type, _ = first.Type.(string)
 		r.Queue, _ = first.Queue.(string)
 	} else if specs, err := decodeSpecs(jobs); err == nil && len(specs) > 0 {
-		r.Type, r.Queue = specs[0].Type, specs[0].Queue
+		r.Type, r.Queue, r.Jobs = specs[0].Type, specs[0].Queue, len(specs)
 	}
 	return place, r, nil
 }
@@ -82,8 +82,8 @@ const selectedRefused = "($2 OR ids && $1::uuid[])"
 // RetryRefused implements [store.Inbox].
 func (s *Store) RetryRefused(ctx context.Context, which gq.RefusedSelection) (int, error) {
 	return s.moveRefused(ctx, "retry refused submissions", which, `
-		WITH gone AS (DELETE FROM gq.refused WHERE `+selectedRefused+` RETURNING place, ids, written, jobs, request)
-		INSERT INTO gq.inbox (ids, written, jobs, request) SELECT ids, written, jobs, request FROM gone ORDER BY place`)
+		WITH gone AS (DELETE FROM gq.refused WHERE `+selectedRefused+` RETURNING place, ids, written, jobs, request, docs)
+		INSERT INTO gq.inbox (ids, written, jobs, request, docs) SELECT ids, written, jobs, request, docs FROM gone ORDER BY place`)
 }
 
 // DiscardRefused implements [store.Inbox].

@@ -3,7 +3,9 @@ package postgres
 import (
 	"context"
 	"database/sql"
+	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/gopherqueue/gq"
@@ -23,7 +25,7 @@ type SQLTx interface {
 // on other jobs: idempotency keys, dependencies and limits. So the answer to an insert has
 // only the ids of the jobs. Pass the result to an engine ([engine.Engine.In]).
 //
-// Updates are refused: whether a lease still holds its job must be decided in the
+// A change can insert jobs and new documents, which become one row. Updates are refused: whether a lease still holds its job must be decided in the
 // transaction, and InboxTx decides nothing.
 //
 // [engine.Engine.In]: https://pkg.go.dev/github.com/gopherqueue/gq/engine#Engine.In
@@ -84,18 +86,27 @@ func (t inboxTransaction) write(ctx context.Context, groups []store.Group) error
 			sql.WriteString(", ")
 		}
 		fmt.Fprintf(&sql, "(($%d::text)::uuid[], $%d::bytea)", 2*i+1, 2*i+2)
-		ids := make([]string, len(groups[i].Jobs))
-		for k := range ids {
-			ids[k] = groups[i].Jobs[k].ID.String()
-		}
 		jobs, err := encodeSpecs(groups[i].Jobs)
 		if err != nil {
 			return err
 		}
-		args = append(args, "{"+strings.Join(ids, ",")+"}", jobs)
+		args = append(args, idsOf(groups[i].Jobs), jobs)
 	}
 	_, err := t.tx.ExecContext(ctx, t.s.pool.dialect.of(sql.String()), args...)
 	return err
+}
+
+// idsOf returns the ids of a row as the text of an array: those of the jobs and of their
+// workflow.
+func idsOf(jobs []gq.Spec) string {
+	ids := make([]string, len(jobs), len(jobs)+1)
+	for i := range jobs {
+		ids[i] = jobs[i].ID.String()
+	}
+	if len(jobs) > 0 && !jobs[0].Workflow.IsZero() {
+		ids = append(ids, jobs[0].Workflow.String())
+	}
+	return "{" + strings.Join(ids, ",") + "}"
 }
 
 // Update implements [store.Transaction].
@@ -105,7 +116,31 @@ func (t inboxTransaction) Update(context.Context, []store.Update) ([]store.Updat
 }
 
 // Change implements [store.Transaction].
-func (t inboxTransaction) Change(context.Context, store.Change) (store.Changed, error) {
-	return store.Changed{}, fmt.Errorf("change: %w", gq.ErrInvalid.Errorf(
-		"a transaction of database/sql can submit jobs and graphs, but no workflow; use a pgx.Tx, or with the driver of pgx the *sql.Conn on which the transaction was begun"))
+func (t inboxTransaction) Change(ctx context.Context, c store.Change) (store.Changed, error) {
+	if err := t.s.enter(); err != nil {
+		return store.Changed{}, fmt.Errorf("change: %w", err)
+	}
+	defer t.s.leave()
+	if err := t.s.checkChange(c); err != nil {
+		return store.Changed{}, fmt.Errorf("change: %w", err)
+	}
+	old := func(d store.Doc) bool { return d.Version != 0 || d.Data == nil }
+	if len(c.Updates) > 0 || len(c.Insert) == 0 || slices.ContainsFunc(c.Docs, old) {
+		return store.Changed{}, fmt.Errorf("change: %w", gq.ErrInvalid.Errorf(
+			"a transaction of database/sql can submit, not change what exists; use a pgx.Tx, or with the driver of pgx the *sql.Conn on which the transaction was begun"))
+	}
+	jobs, err := encodeSpecs(c.Insert)
+	if err != nil {
+		return store.Changed{}, fmt.Errorf("change: %w", err)
+	}
+	docs, err := json.Marshal(c.Docs)
+	if err != nil {
+		return store.Changed{}, fmt.Errorf("change: %w", err)
+	}
+	_, err = t.tx.ExecContext(ctx, t.s.pool.dialect.of("INSERT INTO gq.inbox (ids, jobs, docs) VALUES (($1::text)::uuid[], $2::bytea, ($3::text)::jsonb)"),
+		idsOf(c.Insert), jobs, string(docs))
+	if err != nil {
+		return store.Changed{}, fmt.Errorf("change: %w", err)
+	}
+	return store.Changed{Versions: make([]uint64, len(c.Docs)), Placed: knownByID(c.Insert)}, nil
 }

@@ -180,19 +180,21 @@ CREATE INDEX idempotency_seq ON gq.idempotency (seq);
 -- jobs, or moves the row to gq.refused. So the rules of a submission are not repeated here.
 CREATE TABLE gq.inbox (
     place   bigint      GENERATED ALWAYS AS IDENTITY PRIMARY KEY, -- the order in which they are taken in
-    ids     uuid[]      NOT NULL,                                 -- of its jobs
+    ids     uuid[]      NOT NULL,                                 -- of its jobs, and last that of their workflow
     written timestamptz NOT NULL DEFAULT clock_timestamp(),
     jobs    bytea,                                                -- their specs, see inbox_write.go; or
-    request jsonb                                                 -- one job as the HTTP API has it
+    request jsonb,                                                -- one job as the HTTP API has it
+    docs    jsonb                                                 -- new documents that belong to the jobs
 ) WITH (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_cost_delay = 1);
 
 -- Submissions that were refused, until an operator retries or discards them.
 CREATE TABLE gq.refused (
-    place   bigint      PRIMARY KEY, -- as in gq.inbox, and so are the next four
+    place   bigint      PRIMARY KEY, -- as in gq.inbox, and so are the next five
     ids     uuid[]      NOT NULL,
     written timestamptz NOT NULL,
     jobs    bytea,
     request jsonb,
+    docs    jsonb,
     at      timestamptz NOT NULL DEFAULT clock_timestamp(),
     problem text        NOT NULL
 );
