@@ -169,6 +169,9 @@ var arrows = []arrow{
 		"internal/wire", "internal/cli", "internal/version", "internal/spelling", "internal/storeurl", "internal/access", "internal/delivery", "internal/observe", "internal/logline", "internal/tracing",
 	}, tests: []string{"internal/designs/*", "internal/matchmaker"}},
 
+	// What a user's program looks like: it imports what users import.
+	{pkg: "examples/shop", imports: []string{".", "worker", "driver/*"}, tests: []string{"gqtest"}},
+
 	// The laboratory, which gq links none of.
 	{pkg: "cmd/gqlab", imports: []string{
 		".", "api/*", "server", "server/config", "internal/cli", "internal/observe", "services/*",
