@@ -54,7 +54,9 @@ ends.`,
 		if !*once {
 			// The frame says that the server is unreachable.
 			dial := r.dial
-			r.dial = func(addr string, _ time.Duration, _ func(bool)) (queue, func() error, error) { return dial(addr, impatient, nil) }
+			r.dial = func(addr string, _ time.Duration, _ func(bool)) (queue, func() error, error) {
+				return dial(addr, impatient, nil)
+			}
 		}
 		return r.long(c.Context(), func(ctx context.Context, q queue) error {
 			ctx, stop := context.WithCancel(ctx)
