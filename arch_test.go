@@ -79,6 +79,9 @@ var arrows = []arrow{
 	// What users put into their own programs. The generated messages are data,
 	// not a layer.
 	{pkg: "worker", imports: []string{".", "classify", "internal/retry", "internal/steps", "internal/tracing", "internal/wake"}, tests: []string{"engine", "store", "store/local"}},
+	{pkg: "internal/workerstats", imports: []string{"worker"}},
+	{pkg: "worker/workerprom", imports: []string{"worker", "internal/workerstats"}, tests: []string{".", "engine", "store/local"}},
+	{pkg: "worker/workerotel", imports: []string{"worker", "internal/workerstats", "internal/tracing"}, tests: []string{".", "engine", "store/local"}},
 	{pkg: "client", imports: []string{".", "api/*", "internal/retry", "internal/tracing", "internal/wire", "internal/wake", "internal/version"}, tests: []string{"engine", "store", "store/local", "internal/faces/native", "internal/access", "internal/feed", "worker", "driver/remote"}},
 	{pkg: "gqtest", imports: []string{".", "store", "store/memory", "engine", "worker", "internal/steps", "internal/wake"}},
 	{pkg: "driver/file", imports: []string{".", "engine", "store", "store/local", "internal/storeurl"}},

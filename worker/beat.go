@@ -79,6 +79,9 @@ func (k *keeper) beat(ctx context.Context, runs []*Run, now time.Time) {
 	if err == nil && len(answers) != len(beats) {
 		err = fmt.Errorf("heartbeat: %d answers to %d beats", len(answers), len(beats))
 	}
+	if err != nil {
+		k.worker.failures.heartbeats.Add(1)
+	}
 	k.worker.heartbeats.record(err)
 	for i, r := range sent {
 		if err == nil {

@@ -40,6 +40,10 @@ type Config struct {
 	Classify func(error) gq.Failure
 	Logger   *slog.Logger // default: slog.Default()
 
+	// Metrics receives the measurements of this worker; see packages workerprom and
+	// workerotel. Several workers can share it. Default: none.
+	Metrics Metrics
+
 	// TracerProvider makes the worker report spans: one for the time that a job waited, and
 	// one for each execution, which is the parent of the handler's spans. Default: none; the
 	// span in the handler's context is then that of the submission.

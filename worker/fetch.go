@@ -103,6 +103,7 @@ func (w *Worker) claim(ctx context.Context, f *fetcher, n int, wait time.Duratio
 		N: n, Wait: wait, TTL: w.config.LeaseTTL, DefaultTTL: shortLease,
 	})
 	if err != nil {
+		w.failures.claims.Add(1)
 		w.slots.give(f, n)
 		return 0, 0, err
 	}

@@ -97,6 +97,9 @@ func (s *reporter) step(batch []*pendingReport) {
 	if err == nil && len(answers) != len(beats) {
 		err = fmt.Errorf("heartbeat: %d answers to %d beats", len(answers), len(beats))
 	}
+	if err != nil {
+		s.worker.failures.heartbeats.Add(1)
+	}
 	s.worker.heartbeats.record(err)
 	for i, p := range batch {
 		if p.sent, p.err = sent, err; err == nil {

@@ -30,6 +30,7 @@ type Run struct {
 	context runContext
 	cancel  context.CancelCauseFunc
 	span    trace.Span // nil without Config.TracerProvider
+	began   time.Time  // zero without Config.Metrics
 
 	watch // guarded by worker.keeper.mu
 

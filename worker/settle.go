@@ -176,6 +176,9 @@ func (s *settler) call(ctx context.Context, outcomes []gq.Outcome, patience time
 	if err == nil && len(answers) != len(outcomes) {
 		err = fmt.Errorf("settle: %d answers to %d outcomes", len(answers), len(outcomes))
 	}
+	if err != nil {
+		s.worker.failures.settles.Add(1)
+	}
 	return answers, err
 }
 

@@ -5,6 +5,7 @@ type Stats struct {
 	Running   int // handlers that have not returned
 	Ignoring  int // running handlers whose context ended more than Config.Grace ago
 	Unsettled int // outcomes that the queue has not accepted yet
+	Slots     int // handlers that may run at once
 	Free      int // slots that are neither in use nor reserved by a claim
 
 	Claimed     uint64 // executions started
@@ -19,16 +20,19 @@ type Stats struct {
 	Refused     uint64 // outcomes that were late or that the queue rejected
 	Undelivered uint64 // outcomes that could not be sent before the lease expired
 
-	Claims, Heartbeats, Settles uint64 // calls to the queue
+	Claims, Heartbeats, Settles                   uint64 // calls to the queue
+	FailedClaims, FailedHeartbeats, FailedSettles uint64 // of these, calls that returned an error
 }
 
 // Stats returns the current statistics. It can be called at any time.
 func (w *Worker) Stats() Stats {
 	s := Stats{
+		Slots:     w.config.Slots,
 		Succeeded: w.settler.stats.succeeded.Load(), Failed: w.settler.stats.failed.Load(),
 		Released: w.settler.stats.released.Load(), Refused: w.settler.stats.refused.Load(),
 		Undelivered: w.settler.stats.undelivered.Load(),
 		Claims:      w.calls.claims.Load(), Heartbeats: w.calls.heartbeats.Load(), Settles: w.calls.settles.Load(),
+		FailedClaims: w.failures.claims.Load(), FailedHeartbeats: w.failures.heartbeats.Load(), FailedSettles: w.failures.settles.Load(),
 	}
 	if w.slots != nil { // Run was called
 		s.Free, s.Unsettled = w.slots.counts()

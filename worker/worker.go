@@ -38,7 +38,8 @@ type Worker struct {
 	reporter   reporter
 	heartbeats outage
 	settles    outage
-	calls      struct{ claims, heartbeats, settles atomic.Uint64 }
+	calls      calls
+	failures   calls // of these, those that returned an error
 
 	started    atomic.Bool
 	single     bool               // RunOne runs the jobs
@@ -49,6 +50,9 @@ type Worker struct {
 	values     context.Context    // has the values of Run's context but does not end; the parent of handlers' contexts
 	life       context.Context    // of calls; ends when Run gives up
 }
+
+// calls counts calls to the queue.
+type calls struct{ claims, heartbeats, settles atomic.Uint64 }
 
 // New creates a worker. Register handlers next, then call Run, which reports all faults of the
 // configuration and the registrations.
@@ -109,6 +113,9 @@ func (w *Worker) Run(ctx context.Context) error {
 		if err := w.begin(); err != nil {
 			return err
 		}
+	}
+	if m := w.config.Metrics; m != nil {
+		defer m.Attach(w.Stats)()
 	}
 	w.launch = w.pool.run
 	w.values = context.WithoutCancel(tracing.Without(ctx))
@@ -249,6 +256,10 @@ func (w *Worker) start(r *Run, asked, received time.Time) {
 	if d := r.policy.ExecutionTimeout; d > 0 {
 		r.context.deadline = received.Add(d)
 	}
+	if m := w.config.Metrics; m != nil {
+		r.began = received
+		m.Started(r.Type(), latencyOf(&r.job.State))
+	}
 	w.keeper.add(r, asked, received)
 	w.launch(r)
 }
@@ -277,7 +288,12 @@ func (w *Worker) finish(r *Run, err error) {
 	e, ok := w.keeper.remove(r)
 	r.cancel(context.Canceled)
 	var outcome *gq.Outcome // nil if it is not sent
-	defer func() { r.endSpan(e, outcome) }()
+	defer func() {
+		r.endSpan(e, outcome)
+		if m := w.config.Metrics; m != nil {
+			m.Finished(r.Type(), outcomeOf(ok, outcome), time.Since(r.began))
+		}
+	}()
 	switch {
 	case !ok:
 		r.logged(slog.LevelWarn, "abandoned handler returned; its job was released before")
