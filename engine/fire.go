@@ -176,7 +176,7 @@ func (f *firing) skip(ctx context.Context, next time.Time, skipped int) error {
 
 // giveUp skips slots whose jobs will always be refused.
 func (f *firing) giveUp(ctx context.Context, slot time.Time, skipped int, next time.Time, cause error) error {
-	f.e.log.Error("could not submit the job of a schedule", "schedule", f.s.Name, "time", slot, "error", cause)
+	f.e.log.Error("could not submit the job of a schedule", "schedule", f.s.Name, "slot", slot, "error", cause)
 	f.moved.LastError = lastError(slot, cause)
 	return f.skip(ctx, next, skipped)
 }
@@ -188,7 +188,7 @@ func (f *firing) note(ctx context.Context, slot time.Time, cause error) error {
 	if moved.LastError == f.moved.LastError {
 		return nil
 	}
-	f.e.log.Warn("the job of a schedule waits for room", "schedule", f.s.Name, "time", slot, "error", cause)
+	f.e.log.Warn("the job of a schedule waits for room", "schedule", f.s.Name, "slot", slot, "error", cause)
 	return f.write(ctx, moved)
 }
 

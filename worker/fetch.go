@@ -156,6 +156,6 @@ func (o *outage) record(err error) {
 		o.log.Warn("call to the queue failed; retrying", slog.String("call", o.call), slog.Any("error", err))
 	case err == nil && failures > 0:
 		o.log.Info("calls to the queue succeed again", slog.String("call", o.call),
-			slog.Int("failures", failures), slog.Duration("after", time.Since(since)))
+			slog.Int("failures", failures), milliseconds("after_ms", time.Since(since)))
 	}
 }

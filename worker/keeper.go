@@ -46,6 +46,7 @@ type keeper struct {
 	active   int           // executions whose outcome the settler does not have yet
 	idle     chan struct{} // closed when active becomes 0; nil if nobody waits
 	ignoring int
+	slotless int // executions that gave their slot back
 	stats    keeperStats
 }
 
@@ -220,7 +221,7 @@ func (k *keeper) loseLocked(r *Run, now time.Time, why string) notice {
 func (k *keeper) timeoutLocked(r *Run, now time.Time) notice {
 	k.stats.timedOut++
 	n := k.stopLocked(r, ErrExecutionTimeout, now)
-	n.level, n.message, n.attr = slog.LevelWarn, "execution timeout", slog.Duration("limit", r.policy.ExecutionTimeout)
+	n.level, n.message, n.attr = slog.LevelWarn, "execution timeout", milliseconds("limit_ms", r.policy.ExecutionTimeout)
 	return n
 }
 
@@ -259,7 +260,10 @@ type ended struct {
 func (k *keeper) freeSlot(r *Run) {
 	k.mu.Lock()
 	held := r.index >= 0 && !r.noSlot
-	r.noSlot = r.noSlot || held
+	if held {
+		r.noSlot = true
+		k.slotless++
+	}
 	k.mu.Unlock()
 	if held {
 		k.worker.slots.give(r.fetcher, 1)
@@ -287,6 +291,9 @@ func (k *keeper) removeLocked(r *Run) {
 	r.index = -1
 	if r.ignoring {
 		k.ignoring--
+	}
+	if r.noSlot {
+		k.slotless--
 	}
 }
 

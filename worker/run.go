@@ -130,6 +130,12 @@ func (r *Run) logged(level slog.Level, message string, more ...slog.Attr) {
 	}
 }
 
+// milliseconds returns a duration for a log line. A program's own handler would write a
+// [slog.Duration] without its unit.
+func milliseconds(key string, d time.Duration) slog.Attr {
+	return slog.Float64(key, float64(d.Microseconds())/1000)
+}
+
 // SetResult sets the result that the job has if the handler succeeds: a []byte or
 // [json.RawMessage] unchanged, any other value as JSON. A second call replaces the first. The
 // error is a permanent failure for the handler to return.

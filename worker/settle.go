@@ -211,7 +211,7 @@ func (s *settler) settled(r *Run) {
 		r.logged(slog.LevelDebug, "job completed")
 	case gq.VerdictRelease:
 		s.stats.released.Add(1)
-		r.logged(slog.LevelInfo, "job released", slog.String("reason", o.Reason), slog.Duration("delay", o.Delay))
+		r.logged(slog.LevelInfo, "job released", slog.String("reason", o.Reason), milliseconds("delay_ms", o.Delay))
 	default:
 		s.stats.failed.Add(1)
 		r.logged(slog.LevelWarn, "job failed",

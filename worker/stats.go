@@ -6,6 +6,7 @@ type Stats struct {
 	Ignoring  int // running handlers whose context ended more than Config.Grace ago
 	Unsettled int // outcomes that the queue has not accepted yet
 	Slots     int // handlers that may run at once
+	Used      int // slots with a running handler
 	Free      int // slots that are neither in use nor reserved by a claim
 
 	Claimed     uint64 // executions started
@@ -40,7 +41,7 @@ func (w *Worker) Stats() Stats {
 	k := &w.keeper
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	s.Running, s.Ignoring = len(k.runs), k.ignoring
+	s.Running, s.Ignoring, s.Used = len(k.runs), k.ignoring, len(k.runs)-k.slotless
 	s.Claimed, s.LeasesLost, s.TimedOut, s.Cancelled = k.stats.claimed, k.stats.leasesLost, k.stats.timedOut, k.stats.cancels
 	s.Ignored, s.Abandoned = k.stats.ignored, k.stats.abandoned
 	return s

@@ -52,10 +52,15 @@ has one, and of nothing else: those of this process are removed.
 When the job is cancelled, times out or loses its lease, the program and its
 children get SIGTERM, and SIGKILL after --grace. On SIGINT or SIGTERM this command
 claims no more jobs and lets running ones finish for --drain; then it gives the
-rest back.`,
+rest back.
+
+With --metrics the worker serves its Prometheus metrics at http://ADDR/metrics, to
+everyone who reaches that address: give a host other than loopback only in a
+trusted network.`,
 		Example: `  gq work --type thumbnail --exec ./thumbnail.sh
   gq work --type shout --exec 'tr a-z A-Z'
-  gq work --type report,invoice --queue reports --slots 4 --exec 'python3 render.py'`,
+  gq work --type report,invoice --queue reports --slots 4 --exec 'python3 render.py'
+  gq work --type thumbnail --exec ./thumbnail.sh --metrics :9464`,
 		Args: cli.NoArguments,
 	}
 	r := newRemote(p, c)
@@ -70,6 +75,7 @@ rest back.`,
 	flags.StringSliceVar(&f.offers, "offers", nil, "capabilities of this worker")
 	flags.DurationVar(&f.grace, "grace", 5*time.Second, "time between SIGTERM and SIGKILL")
 	flags.DurationVar(&f.drain, "drain", 30*time.Second, "how long running programs may finish after a signal")
+	flags.StringVar(&f.metrics, "metrics", "", "address to serve Prometheus metrics at; :PORT is on loopback only")
 	flags.SortFlags = false
 	_ = c.MarkFlagRequired("type")
 	_ = c.MarkFlagRequired("exec")
@@ -82,6 +88,7 @@ rest back.`,
 type workFlags struct {
 	types, queues, offers []string
 	command, name         string
+	metrics               string // address
 	slots                 int
 	grace, drain          time.Duration
 }
@@ -98,6 +105,14 @@ func (f *workFlags) run(ctx context.Context, q queue, r *remote) error {
 	config := worker.Config{
 		Name: f.name, Slots: f.slots, Offers: f.offers, DrainTimeout: f.drain, Grace: f.grace + time.Second,
 		Classify: classifyExit, Logger: log,
+	}
+	if f.metrics != "" {
+		m, stop, err := serveMetrics(ctx, f.metrics, log)
+		if err != nil {
+			return err
+		}
+		defer stop()
+		config.Metrics = m
 	}
 	if len(f.queues) > 0 {
 		config.QueueSets = []worker.QueueSet{{Queues: f.queues}}

@@ -224,7 +224,7 @@ func (r *reader) skip(ctx context.Context) error {
 		return err
 	}
 	r.hooks.options.Log.Error("events were deleted before their webhooks were made",
-		"event", "webhook_gap", "after", r.after, "next", last)
+		"event", "webhook_gap", "after_event", r.after, "next_event", last)
 	r.after = last
 	err = r.save(ctx, nil)
 	if errors.Is(err, errMoved) {

@@ -1,6 +1,7 @@
 // Package logline formats values the same way in every log of the programs:
 //
-//   - A duration has its unit, such as "311.467µs".
+//   - A duration is a number of milliseconds, and its key says so: took becomes took_ms. Sizes are
+//     numbers whose keys end in _bytes.
 //   - Text is cut after 1 KiB, followed by its full length, because much of it comes from
 //     clients.
 package logline
@@ -32,7 +33,10 @@ func NewJSON(w io.Writer, level slog.Leveler) *slog.Logger {
 func Replace(_ []string, a slog.Attr) slog.Attr {
 	switch a.Value.Kind() {
 	case slog.KindDuration:
-		a.Value = slog.StringValue(a.Value.Duration().String())
+		if !strings.HasSuffix(a.Key, "_ms") {
+			a.Key += "_ms"
+		}
+		a.Value = slog.Float64Value(float64(a.Value.Duration().Microseconds()) / 1000)
 	case slog.KindString:
 		a.Value = slog.StringValue(cut(a.Key, a.Value.String()))
 	case slog.KindAny:

@@ -44,6 +44,7 @@ func (m *Sum) Stats() worker.Stats {
 		s := stats()
 		addCounters(&sum, &s)
 		sum.Slots += s.Slots
+		sum.Used += s.Used
 		sum.Free += s.Free
 		sum.Running += s.Running
 		sum.Unsettled += s.Unsettled

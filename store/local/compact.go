@@ -92,7 +92,7 @@ func (s *Store) compact() {
 			if err == nil || ctx.Err() != nil {
 				return
 			}
-			s.log.Warn("what was removed could not be merged to make room and is tried again", "dir", s.dir, "error", err, "after", again)
+			s.log.Warn("what was removed could not be merged to make room and is tried again", "dir", s.dir, "error", err, "after_ms", again.Milliseconds())
 			timer := time.NewTimer(again)
 			select {
 			case <-timer.C:

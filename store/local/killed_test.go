@@ -236,7 +236,7 @@ func TestAcceptLoss(t *testing.T) {
 			if n >= killedJobs || n%killedCommits != 0 || percent > 0 && n < killedJobs*(percent-10)/100 {
 				t.Errorf("%d jobs are left of %d, in commits of %d, with damage at %d %%", n, killedJobs, killedCommits, percent)
 			}
-			for _, part := range []string{"given up", filepath.Join(dir, log), "byte=", "new jobs", "lost-" + log} {
+			for _, part := range []string{"given up", filepath.Join(dir, log), "offset_bytes=", "new jobs", "lost-" + log} {
 				if !strings.Contains(told.String(), part) {
 					t.Errorf("the log does not say %q: %s", part, told.String())
 				}

@@ -26,7 +26,7 @@ func (s *Store) repairLogs(k *known, acceptLoss bool) error {
 	newest := k.logs[len(k.logs)-1]
 	if newest.end > newest.records {
 		s.log.Warn("the end of the log was not acknowledged when the store stopped, and is cut",
-			"dir", s.dir, "file", newest.path, "byte", newest.records, "bytes", newest.end-newest.records,
+			"dir", s.dir, "file", newest.path, "offset_bytes", newest.records, "cut_bytes", newest.end-newest.records,
 			"readable_commits", newest.commits, "readable_new_jobs", newest.jobs)
 	}
 	if newest.records == 0 && !newest.missing {
@@ -41,7 +41,7 @@ func (s *Store) repairLogs(k *known, acceptLoss bool) error {
 func (s *Store) giveUp(k *known) error {
 	d := k.damage
 	s.log.Error("acknowledged commits are given up, as was asked for",
-		"dir", s.dir, "file", d.path, "missing", d.missing, "byte", d.at, "acknowledged_bytes", d.synced, "loss", d.loss())
+		"dir", s.dir, "file", d.path, "missing", d.missing, "offset_bytes", d.at, "acknowledged_bytes", d.synced, "loss", d.loss())
 	for i := len(d.later) - 1; i >= 0; i-- { // the damaged log comes last: after a crash it is found again
 		if err := s.setAside(d.later[i], true); err != nil {
 			return err

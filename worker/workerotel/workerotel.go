@@ -102,8 +102,8 @@ func (b *builder) observe(m *Metrics) {
 	claim, heartbeat, settle := with("call", "claim"), with("call", "heartbeat"), with("call", "settle")
 	_, err := b.RegisterCallback(func(_ context.Context, o metric.Observer) error {
 		s := m.Stats()
-		o.ObserveInt64(slots, int64(s.Free), free)
-		o.ObserveInt64(slots, int64(s.Slots-s.Free), used)
+		o.ObserveInt64(slots, int64(s.Slots-s.Used), free)
+		o.ObserveInt64(slots, int64(s.Used), used)
 		o.ObserveInt64(running, int64(s.Running))
 		o.ObserveInt64(unsettled, int64(s.Unsettled))
 		o.ObserveInt64(ignoring, int64(s.Ignoring))

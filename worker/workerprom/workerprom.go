@@ -114,8 +114,8 @@ func (m *Metrics) Collect(out chan<- prometheus.Metric) {
 	counter := func(d *prometheus.Desc, value uint64, labels ...string) {
 		out <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(value), labels...)
 	}
-	gauge(slots, s.Free, "free")
-	gauge(slots, s.Slots-s.Free, "used")
+	gauge(slots, s.Slots-s.Used, "free")
+	gauge(slots, s.Used, "used")
 	gauge(running, s.Running)
 	gauge(unsettled, s.Unsettled)
 	gauge(ignoring, s.Ignoring)

@@ -86,9 +86,8 @@ func TestMetrics(t *testing.T) {
 		# TYPE gq_worker_jobs_running gauge
 		gq_worker_jobs_running 1
 	`, "gq_worker_jobs_running")
-	// A waiting claim reserves the free slots.
-	if used := value(t, registry, "gq_worker_slots", "used") + value(t, registry, "gq_worker_slots", "free"); used != 7 {
-		t.Errorf("%v slots, want 7", used)
+	if used, free := value(t, registry, "gq_worker_slots", "used"), value(t, registry, "gq_worker_slots", "free"); used != 1 || free != 6 {
+		t.Errorf("%v slots are used and %v free, want 1 and 6", used, free)
 	}
 	close(leave)
 	if err := w.Stop(); err != nil {

@@ -167,7 +167,7 @@ func (g *GRPC) finish(ctx context.Context, c *rpc, began time.Time, err error) e
 	}
 	if g.options.Log.Enabled(ctx, slog.LevelDebug) {
 		g.options.Log.Debug("call", slog.String("method", c.method), slog.String("request", c.request()),
-			slog.String("code", s.Code().String()), slog.Duration("took", time.Since(began)))
+			slog.String("code", s.Code().String()), slog.Float64("took_ms", float64(time.Since(began).Microseconds())/1000))
 	}
 	var report *pb.CancelReport
 	if brokeOff, ok := errors.AsType[*brokenOffError](err); ok {
