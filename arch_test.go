@@ -79,6 +79,8 @@ var arrows = []arrow{
 	// What users put into their own programs. The generated messages are data,
 	// not a layer.
 	{pkg: "worker", imports: []string{".", "classify", "internal/retry", "internal/steps", "internal/tracing", "internal/wake"}, tests: []string{"engine", "store", "store/local"}},
+	{pkg: "middleware/encrypt", imports: []string{"."}, tests: []string{"worker", "gqtest", "driver/file"}},
+	{pkg: "middleware/compress", imports: []string{"."}, tests: []string{"worker", "gqtest"}},
 	{pkg: "internal/workerstats", imports: []string{"worker"}},
 	{pkg: "worker/workerprom", imports: []string{"worker", "internal/workerstats"}, tests: []string{".", "engine", "store/local"}},
 	{pkg: "worker/workerotel", imports: []string{"worker", "internal/workerstats", "internal/tracing"}, tests: []string{".", "engine", "store/local"}},

@@ -15,7 +15,10 @@ import (
 
 // Client is an open queue, embedded in this process or on a server. It has the methods of
 // [Driver].
-type Client struct{ Driver }
+type Client struct {
+	Driver
+	middleware []Middleware
+}
 
 // Open opens the queue that a URL names:
 //
@@ -44,7 +47,7 @@ func Open(ctx context.Context, url string, options ...OpenOption) (*Client, erro
 	if err != nil {
 		return nil, err
 	}
-	return &Client{driver}, nil
+	return &Client{driver, o.Middleware}, nil
 }
 
 // Close stops an embedded queue or disconnects from a server. Acknowledged writes are durable.
@@ -58,7 +61,11 @@ func (c *Client) Close() error {
 // Submit stores a job; programs usually call [Kind.Submit] instead. If the idempotency key
 // belongs to a job with different content, Submit returns that job and [ErrKeyReused].
 func (c *Client) Submit(ctx context.Context, s Spec) (SubmitResult, error) {
-	r, err := c.Driver.Submit(ctx, s)
+	var to Submitter = c.Driver
+	if !c.plain() {
+		to = submitting{to, c}
+	}
+	r, err := to.Submit(ctx, s)
 	if err == nil {
 		err = r.KeyReused()
 	}
@@ -75,8 +82,11 @@ func (c *Client) In(tx any) Submitter {
 		Within(tx any) (Submitter, error)
 	}); ok {
 		t, err := d.Within(tx)
-		if err == nil {
+		switch {
+		case err == nil && c.plain():
 			return t
+		case err == nil:
+			return submitting{t, c}
 		}
 		return failedTx{err}
 	}
@@ -106,6 +116,7 @@ type OpenOptions struct {
 	DefaultPreset Preset                                                            // policy of the queues of an embedded queue that are not configured; zero is PresetJobModel
 	Limits        Limits                                                            // of an embedded queue; zero fields have defaults
 	Backoffs      map[string]func(n int, initial, most time.Duration) time.Duration // custom backoffs of an embedded queue, by name
+	Middleware    []Middleware                                                      // of the client; see Use
 }
 
 // OpenOption changes one setting of [Open]. Settings without a function here are written as

@@ -14,7 +14,9 @@ import (
 // Handler runs one execution of a job. Its error decides how the attempt ends.
 type Handler func(ctx context.Context, run *Run) error
 
-// Middleware wraps a handler.
+// Middleware wraps a handler: it can change what the handler reads ([Run.SetPayload]) and its
+// result ([Run.Result], [Run.SetResult]), replace its error, or not call it at all. A panic fails
+// the attempt like one of the handler. Middleware around submissions is [gq.Middleware].
 type Middleware func(next Handler) Handler
 
 // mux finds the handler of a job by its type. It keeps faults of registration (no type, no
@@ -82,8 +84,11 @@ func (m *mux) seal() (handlers map[string]Handler, types []string) {
 	m.sealed = true
 	handlers = make(map[string]Handler, len(m.handlers))
 	for typ, h := range m.handlers {
-		for _, mw := range slices.Backward(m.middleware) {
-			h = mw(h)
+		for i, mw := range slices.Backward(m.middleware) {
+			if h = mw(h); h == nil {
+				m.fault(fmt.Sprintf("middleware[%d]", i), fmt.Sprintf("returned no handler for %.64q", typ))
+				break
+			}
 		}
 		handlers[typ] = h
 	}

@@ -153,6 +153,19 @@ func (r *Run) SetResult(v any) error {
 	return nil
 }
 
+// Result returns the encoded result that [Run.SetResult] has set; nil if there is none. Middleware
+// can read it after the handler has returned, and replace it.
+func (r *Run) Result() []byte {
+	k := &r.worker.keeper
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return r.result
+}
+
+// SetPayload replaces the payload that the handler will read, for middleware that transforms it.
+// The stored payload never changes. It must not be called after the handler has begun.
+func (r *Run) SetPayload(p gq.Payload) { r.job.Spec.Payload = p }
+
 // SpawnOnSuccess submits child jobs atomically with the completion of the job. They have the
 // trace context of this execution.
 func (r *Run) SpawnOnSuccess(children ...gq.Spec) {
@@ -193,9 +206,12 @@ func (r *Run) Checkpoint(ctx context.Context, data []byte) error {
 // execution which children exist; it can be nil if the children have idempotency keys. Spawn
 // does not retry when the queue is unreachable; whether the children exist is then unknown.
 func (r *Run) Spawn(ctx context.Context, checkpoint []byte, children ...gq.Spec) ([]gq.SubmitResult, error) {
-	b := gq.Heartbeat{Spawn: traced(ctx, slices.Clone(children))}
+	sealed, err := r.worker.sealChildren(ctx, traced(ctx, slices.Clone(children)))
+	if err != nil {
+		return nil, err
+	}
+	b := gq.Heartbeat{Spawn: sealed}
 	var a gq.LeaseResult
-	var err error
 	if len(checkpoint) == 0 {
 		a, err = r.report(ctx, b)
 	} else {

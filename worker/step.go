@@ -209,7 +209,9 @@ func (r *Run) save(ctx context.Context, b gq.Heartbeat, change func(*steps.Check
 		return gq.LeaseResult{}, 0, err
 	}
 	change(&next)
-	b.Checkpoint = steps.Append(nil, next)
+	if b.Checkpoint, err = r.seal(ctx, gq.WithCheckpoint, steps.Append(nil, next)); err != nil {
+		return gq.LeaseResult{}, 0, fmt.Errorf("seal the checkpoint: %w", err)
+	}
 	answer, err := r.report(ctx, b)
 	if err == nil {
 		c.mu.Lock()

@@ -87,10 +87,7 @@ func (w *Worker) judge(r *Run, e ended, err error) gq.Outcome {
 	case errors.Is(cause, ErrExecutionTimeout):
 		o.Failure = gq.Failure{Category: gq.CategoryTimeout, Code: "execution_timeout", Message: timeoutText(r, err)}
 	case err == nil:
-		o.Verdict, o.Result, o.Spawn = gq.VerdictComplete, e.result, e.children
-		if len(o.Result) > gq.MaxPayloadBytes {
-			o = failing(r, resultTooLarge(len(o.Result)))
-		}
+		o = w.complete(r, e)
 	case has[*panicError](err):
 		p, _ := errors.AsType[*panicError](err)
 		o.Failure = gq.Failure{Category: gq.CategorySystem, Code: p.code, Message: clip(p.Error())}

@@ -83,10 +83,10 @@ func (w *Worker) begin() error {
 	if len(w.mux.handlers) == 0 {
 		faults = append(faults, gq.Fault{Field: "handlers", Problem: "no handler is registered"})
 	}
+	w.handlers, w.types = w.mux.seal()
 	if faults = append(faults, w.mux.faults...); len(faults) > 0 {
 		return fmt.Errorf("start the worker: %w", &gq.InvalidError{Faults: faults})
 	}
-	w.handlers, w.types = w.mux.seal()
 	w.slots = newSlots(w.config)
 	return nil
 }
@@ -280,6 +280,9 @@ func (r *Run) invoke() (err error) {
 			err = caught
 		}
 	}()
+	if err := r.unseal(); err != nil {
+		return err
+	}
 	return r.handler(&r.context, r)
 }
 

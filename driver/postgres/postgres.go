@@ -81,7 +81,7 @@ func Open(ctx context.Context, options ...Option) (*gq.Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &gq.Client{Driver: d}, nil
+	return (&gq.Client{Driver: d}).With(o.common.Middleware...), nil
 }
 
 func configOf(o gq.OpenOptions) store.Config {
