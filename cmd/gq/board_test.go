@@ -117,7 +117,26 @@ func (e exposed) faults(expr string) (faults []string) {
 // running has the metrics of a server and a worker after jobs that completed and failed.
 func running(t *testing.T) exposed {
 	t.Helper()
-	s := startServer(t, nil, "--store", "memory:")
+	s := startServer(t, nil, "--store", "memory:", "--matching-sinks-rounds", "queue:rounds")
+	for path, body := range map[string]string{
+		"PUT /v1/pools/gpu":            `{"capacity":8}`,
+		"POST /api/matching/providers": `{"id":"p","capabilities":["AI"],"models":["m"],"region":"eu","stake":10000,"attestation_expires_at":8589934591}`,
+	} {
+		method, path, _ := strings.Cut(path, " ")
+		request, err := http.NewRequestWithContext(t.Context(), method, "http://"+s.http+path, strings.NewReader(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		request.Header.Set("Content-Type", "application/json")
+		response, err := http.DefaultClient.Do(request)
+		if err != nil {
+			t.Fatal(err)
+		}
+		response.Body.Close()
+		if response.StatusCode/100 != 2 {
+			t.Fatalf("%s: %d", path, response.StatusCode)
+		}
+	}
 	work := exec.Command(cmdtest.Program(t), "work", "--addr", s.grpc, "--type", "good,bad", "--slots", "2", "--metrics", ":0", "--exec", `test "$GQ_JOB_TYPE" = good`, "--json")
 	stderr, err := work.StderrPipe()
 	if err != nil {
