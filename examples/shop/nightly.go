@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -23,14 +24,19 @@ const (
 )
 
 // scheduleNightly lets the report run at half past two. The queue fills in the date of each
-// night. After an outage it reports the last night that was missed.
+// night. After an outage it reports the last night that was missed. A restart of the shop does
+// not resume a schedule that somebody has paused.
 func (s *Shop) scheduleNightly(ctx context.Context) error {
 	spec, err := ReportSales.Spec(Sales{Night: "{{slot_date}}"})
 	if err != nil {
 		return err
 	}
+	old, err := s.Client.Schedule(ctx, "nightly-sales")
+	if err != nil && !errors.Is(err, gq.ErrNotFound) {
+		return err
+	}
 	_, err = s.Client.PutSchedule(ctx, gq.Schedule{
-		Name: "nightly-sales", Cron: "30 2 * * *", TimeZone: timeZone,
+		Name: "nightly-sales", Cron: "30 2 * * *", TimeZone: timeZone, Paused: old.Paused,
 		Overlap: gq.OverlapSkip, Missed: gq.MissedOnce, Template: spec,
 	})
 	return err

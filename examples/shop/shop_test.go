@@ -256,6 +256,27 @@ func TestNightlyReport(t *testing.T) {
 	}
 }
 
+// What an operator changed survives a restart of the shop.
+func TestRestart(t *testing.T) {
+	w := newWorld(t)
+	if _, err := w.PauseSchedule(t.Context(), "nightly-sales"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.ChangeQueue(t.Context(), "payments", func(q *gq.Queue) { q.MaxRunning = 1 }); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.shop.Configure(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	w.Advance(48 * time.Hour)
+	if len(w.reports) > 0 {
+		t.Errorf("a paused schedule reported %q", w.reports)
+	}
+	if q, err := w.Client.Queue(t.Context(), "payments"); err != nil || q.MaxRunning != 1 || q.KeyLimit != 1 {
+		t.Errorf("%+v, %v", q, err)
+	}
+}
+
 func TestBadRequests(t *testing.T) {
 	w := newWorld(t)
 	w.order(t, "small", "ada@x", "4711", 4200)
