@@ -170,7 +170,7 @@ var arrows = []arrow{
 	// The one place where everything meets; nothing imports it.
 	{pkg: "cmd/gq", imports: []string{
 		"webhook", ".", "classify", "match", "store", "store/local", "store/postgres", "engine", "worker", "client", "api/*",
-		"server", "server/config", "internal/faces/native", "internal/faces/matching", "internal/bench", "internal/transfer",
+		"server", "server/config", "internal/faces/native", "internal/faces/matching", "internal/faces/scheduler", "internal/bench", "internal/transfer",
 		"internal/wire", "internal/cli", "internal/version", "internal/spelling", "internal/storeurl", "internal/access", "internal/delivery", "internal/observe", "internal/logline", "internal/tracing", "worker/workerprom",
 	}, tests: []string{"internal/designs/*", "internal/matchmaker"}},
 

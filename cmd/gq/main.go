@@ -45,7 +45,7 @@ func newRoot(p process) *cobra.Command {
 
 Results go to standard output, everything else to standard error. With --json
 results and errors are JSON. Commands that talk to a server find it at --addr or
-GQ_ADDR, which is its gRPC address; those of matching also at --http or GQ_HTTP.
+GQ_ADDR, which is its gRPC address; those of matching and facts also at --http or GQ_HTTP.
 
 ` + cli.ExitHelp,
 		Example: `  gq demo                                  watch a queue at work, without a server
@@ -65,7 +65,7 @@ GQ_ADDR, which is its gRPC address; those of matching also at --http or GQ_HTTP.
 	root.SetVersionTemplate("{{.Version}}\n")
 	root.AddCommand(newServe(p), newConfig(p))
 	root.AddCommand(newSubmit(p), newWork(p), newJob(p), newQueue(p), newPool(p), newSchedule(p), newWorkflow(p), newWorkers(p), newDLQ(p), newInboxCommand(p), newWebhook(p), newToken(p), newStats(p), newTop(p), newEvents(p), newDoctor(p))
-	root.AddCommand(newBench(p), newDemo(p), newMatch(p), newProvide(p), newMigrate(p), newBackup(p), newRestore(p), newCopy(p), newVersion(p))
+	root.AddCommand(newBench(p), newDemo(p), newMatch(p), newProvider(p), newProvide(p), newFacts(p), newMigrate(p), newBackup(p), newRestore(p), newCopy(p), newVersion(p))
 	root.SetHelpCommand(cli.NewHelp())
 	root.InitDefaultHelpCmd()
 	root.InitDefaultCompletionCmd()

@@ -50,7 +50,7 @@ func newMatch(p process) *cobra.Command {
 		RunE: func(_ *cobra.Command, args []string) error { return runMatch(p, args[0]) },
 	}
 	c.Flags().Bool("json", false, "print JSON, which is the default")
-	c.AddCommand(newMatchReplay(p))
+	c.AddCommand(newMatchReplay(p), newMatchRounds(p), newMatchCancel(p))
 	return c
 }
 

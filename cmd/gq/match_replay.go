@@ -27,7 +27,6 @@ type replay struct {
 	matchingAPI
 	file  bool
 	input bool
-	json  bool
 }
 
 func newMatchReplay(p process) *cobra.Command {
@@ -47,10 +46,9 @@ func newMatchReplay(p process) *cobra.Command {
 		},
 		RunE: func(c *cobra.Command, args []string) error { return r.run(c.Context(), args[0]) },
 	}
-	r.flag(c)
+	r.flags(c)
 	c.Flags().BoolVar(&r.file, "file", false, "ROUND is a file with the record")
 	c.Flags().BoolVar(&r.input, "input", false, "print the input of the round, as gq match reads it")
-	c.Flags().BoolVar(&r.json, "json", false, "print JSON for programs")
 	return c
 }
 

@@ -116,11 +116,15 @@ func TestWhereMatchingIs(t *testing.T) {
 		{env: map[string]string{"GQ_HTTP": "x:2", "GQ_ADDR": "y:8790"}, want: "x:2"},
 		{env: map[string]string{"GQ_ADDR": "y:8790"}, want: "y:8780"},
 		{env: map[string]string{"GQ_ADDR": "[::1]:8790"}, want: "[::1]:8780"},
+		{env: map[string]string{"GQ_ADDR": "y:8790, z:8790"}, want: "y:8780 z:8780"},
+		{env: map[string]string{"GQ_HTTP": "x:2,y:3"}, want: "x:2 y:3"},
+		{env: map[string]string{"GQ_ADDR": "y:8790,z:9000"}},
 		{env: map[string]string{"GQ_ADDR": "y:9000"}},
 		{addr: "a"},
 	} {
 		a := matchingAPI{process: process{getenv: func(name string) string { return v.env[name] }}, addr: v.addr, http: v.http}
-		got, err := a.server()
+		list, err := a.servers()
+		got := strings.Join(list, " ")
 		if got != v.want || (err == nil) != (v.want != "") || err != nil && cli.ExitOf(err) != cli.ExitUsage {
 			t.Errorf("%+v: %q, %v", v, got, err)
 		}

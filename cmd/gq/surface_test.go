@@ -44,6 +44,7 @@ const (
 	tokenShape    = "id:s name:s grants:a created_at:s"
 	statsShape    = "queues:a total:o live:n held:n workers:n"
 	pageShape     = "jobs:a next_cursor:s"
+	providerShape = "id:s status:s capabilities:a stake:n health_ppb:n eligible:b leases_active:n"
 )
 
 // misshapen lists what an object lacks.
@@ -98,7 +99,13 @@ func (c *castle) surfaceScene() *strings.Replacer {
 	if err := os.WriteFile(file, []byte(`{"jobs":[{"ref":"more","type":"t"}]}`), 0o600); err != nil {
 		c.t.Fatal(err)
 	}
-	return strings.NewReplacer("$FLOWFILE", file, "$FLOW", waits, "$OVER", over, "$NOFLOW", "0199a5c0-7d1e-7c3a-9f00-2b6d1c5e8a01", "$QUEUE", queue, "$LIVE", submit(), "$DEAD", dead, "$HELD", held, "$LEASE", lease, "$NONE", unknownID,
+	retired := queue + "-retired"
+	for _, id := range []string{queue, retired} {
+		c.must("POST", "/api/matching/providers", fmt.Sprintf(`{"id":%q,"capabilities":["QUANTUM"],"stake":10000,"attestation_expires_at":8589934591}`, id))
+	}
+	c.must("POST", "/api/matching/providers/"+retired+"/status", `{"status":"RETIRED"}`)
+	matched := c.must("POST", "/api/matching/jobs", `{"kind":"AI"}`)["id"].(string)
+	return strings.NewReplacer("$PROVIDER", queue, "$RETIRED", retired, "$MATCHED", matched, "$FLOWFILE", file, "$FLOW", waits, "$OVER", over, "$NOFLOW", "0199a5c0-7d1e-7c3a-9f00-2b6d1c5e8a01", "$QUEUE", queue, "$LIVE", submit(), "$DEAD", dead, "$HELD", held, "$LEASE", lease, "$NONE", unknownID,
 		"$FILE", filepath.Join(c.t.TempDir(), "gone"))
 }
 
@@ -503,6 +510,19 @@ var commandRows = map[string]commandRow{
 	"migrate dump":   {shape: "-", prints: "CREATE SCHEMA IF NOT EXISTS gq", bad: "extra"},
 	"match":          {args: "$FILE", exit: 2, bad: ""}, // correct call: TestMatchVectors
 	"match replay":   {args: "$FILE --file", exit: 2, bad: ""},
+	"match rounds":   {shape: "rounds:a next_cursor:s", prints: "ROUND", bad: "--limit 0"},
+	"match cancel":   {args: "--job $MATCHED", shape: "id:s kind:s state:s", prints: "CANCELLED", bad: "--round 999999", fails: 3},
+
+	"provider list":     {shape: "providers:a next_cursor:s", prints: "ELIGIBLE", bad: "--limit 0"},
+	"provider show":     {args: "$PROVIDER", shape: providerShape, prints: "ACTIVE", bad: "none", fails: 3},
+	"provider register": {args: "$PROVIDER --capability AI --stake 5000", shape: providerShape, prints: "5000", bad: "x --capability BIO"},
+	"provider status":   {args: "$PROVIDER suspended --reason test", shape: providerShape, prints: "SUSPENDED", bad: "$PROVIDER GONE"},
+	"provider leases":   {args: "$PROVIDER", shape: "leases:a next_cursor:s", prints: "LEASE", bad: "none", fails: 3},
+	"provider remove":   {args: "$RETIRED", shape: "removed:a", prints: "1 removed", bad: "$PROVIDER", fails: 5},
+
+	"facts jobs":   {shape: "job_runs:a", prints: "ADDON", bad: "--limit 201"},
+	"facts leases": {shape: "lease_runs:a", prints: "GRANTED", bad: "--addon matching"},
+	"facts events": {shape: "events:a", prints: "EVENT", bad: "--cursor nonsense"},
 
 	"completion bash": {shape: "-", prints: "bash completion", bad: "extra"}, "completion zsh": {shape: "-", prints: "compdef", bad: "extra"},
 	"completion fish": {shape: "-", prints: "fish completion", bad: "extra"}, "completion powershell": {shape: "-", prints: "powershell completion", bad: "extra"},
@@ -601,7 +621,7 @@ func (c *castle) run(args ...string) outcome {
 	ctx, cancel := context.WithTimeout(c.t.Context(), patience)
 	defer cancel()
 	command := exec.CommandContext(ctx, cmdtest.Program(c.t), args...)
-	command.Env = append(slices.DeleteFunc(os.Environ(), func(s string) bool { return strings.HasPrefix(s, "GQ_") }), "GQ_ADDR="+c.grpc, "GQ_TOKEN="+bootstrap)
+	command.Env = append(slices.DeleteFunc(os.Environ(), func(s string) bool { return strings.HasPrefix(s, "GQ_") }), "GQ_ADDR="+c.grpc, "GQ_HTTP="+c.http, "GQ_TOKEN="+bootstrap)
 	command.Dir = c.t.TempDir()
 	var stdout, stderr bytes.Buffer
 	command.Stdout, command.Stderr = &stdout, &stderr
