@@ -129,6 +129,10 @@ var arrows = []arrow{
 	{pkg: "internal/faces/taskqueue", imports: append([]string{"internal/projection", "internal/taskwork", "internal/retry"}, faceImports...), tests: append([]string{"internal/faces/native", "internal/designs/rpc", "internal/designs/taskqueuetest", "store/postgres"}, faceTests...)},
 	{pkg: "internal/faces/matching", imports: append([]string{"internal/wire", "internal/httpx", "internal/socket", "internal/access", "internal/matchmaker"}, faceImports...), tests: append([]string{"store/postgres"}, faceTests...)},
 
+	// The dashboard is a face that a program can mount too. It knows a queue only by
+	// its driver, and the engine for what a schedule means.
+	{pkg: "dashboard", imports: []string{".", "engine", "internal/httpx"}, tests: []string{"store", "store/memory", "driver/file"}},
+
 	// The task queue's designs: six services that know each other only over gRPC,
 	// the same six in one process, and what measures them from outside.
 	{pkg: "internal/designs/rpc", imports: []string{"internal/logline", "internal/retry"}, tests: []string{"api/*", "internal/designs/taskqueuetest"}},
@@ -150,7 +154,7 @@ var arrows = []arrow{
 	{pkg: "server", imports: []string{
 		"webhook", ".", "store", "store/local", "store/postgres", "engine", "api/*", "server/config",
 		"internal/faces/native", "internal/faces/scheduler", "internal/faces/taskqueue", "internal/faces/matching", "match", "internal/matchmaker", "internal/matchmaker/sink",
-		"internal/admin", "internal/access", "internal/feed", "internal/observe", "internal/storeurl", "internal/delivery", "internal/wire", "internal/httpx",
+		"internal/admin", "internal/access", "internal/feed", "internal/observe", "internal/storeurl", "internal/delivery", "internal/wire", "internal/httpx", "dashboard",
 	}, tests: []string{"client"}},
 
 	// Tests and their tools. Nothing that is shipped may import these.

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net"
 	"net/http"
-	"strings"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
@@ -79,7 +78,7 @@ func (o ownHost) stream(server any, s grpc.ServerStream, _ *grpc.StreamServerInf
 
 func (o ownHost) refuses(ctx context.Context, at net.Addr, host string, authorization []string) bool {
 	local, ok := at.(*net.TCPAddr)
-	return !o.insecure && ok && local.IP.IsLoopback() && foreign(host) && !o.gate.Admits(ctx, authorization)
+	return !o.insecure && ok && local.IP.IsLoopback() && httpx.ForeignHost(host) && !o.gate.Admits(ctx, authorization)
 }
 
 // closeAfterChunked closes the connection after a request with a chunked body. This
@@ -91,13 +90,4 @@ func closeAfterChunked(next http.Handler) http.Handler {
 		}
 		next.ServeHTTP(w, r)
 	})
-}
-
-func foreign(host string) bool {
-	name := host
-	if h, _, err := net.SplitHostPort(host); err == nil {
-		name = h
-	}
-	name = strings.TrimSuffix(strings.ToLower(strings.Trim(name, "[]")), ".")
-	return strings.Contains(name, ".") && !strings.HasSuffix(name, ".localhost") && net.ParseIP(name) == nil
 }

@@ -136,7 +136,16 @@ func New(ctx context.Context, e *engine.Engine, cfg config.Config, o Options) (*
 		Log:           o.Log, Limits: cfg.Limits.Limits, Failed: s.fail, Register: registering(taskQueueService(s.access.guard), o.Register), Server: s.calls.grpc(),
 	}))
 	s.unready = []func(){s.grpc.Drain, matching.face.Drain, s.http.Drain} // HTTP last, since it reports readiness
-	s.handler = s.calls.http(closeAfterChunked(s.access.own.http(route(s.http, scheduling, matching.face))))
+	apis := s.access.own.http(route(s.http, scheduling, matching.face))
+	if cfg.Dashboard {
+		d, err := newDashboard(e, s.access, o)
+		if err != nil {
+			return nil, err
+		}
+		s.unready = append(s.unready, d.Close)
+		apis = withDashboard(d, apis)
+	}
+	s.handler = s.calls.http(closeAfterChunked(apis))
 	s.web = &http.Server{
 		Handler:           s.handler,
 		ConnContext:       native.WithConn,
@@ -164,7 +173,8 @@ func registering(all ...func(grpc.ServiceRegistrar)) func(grpc.ServiceRegistrar)
 	}
 }
 
-// Handler returns the HTTP API: /v1, the scheduler's, matching's, metrics and health. It
+// Handler returns the HTTP API: /v1, the scheduler's, matching's, metrics and health, and
+// the dashboard. It
 // works while Run runs; before that, calls that depend on time or events may block.
 func (s *Server) Handler() http.Handler { return s.handler }
 

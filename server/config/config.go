@@ -32,6 +32,7 @@ type Config struct {
 	Insecure      bool   // listen on non-loopback addresses without authentication
 	Drain         time.Duration
 	DrainLag      time.Duration
+	Dashboard     bool      // serve the dashboard at /
 	DefaultPreset gq.Preset // policy of queues that are not configured
 	Memory        int       // soft limit in bytes; 0 derives it from GOMEMLIMIT, the control group or the machine
 
@@ -115,6 +116,7 @@ func Default() Config {
 		HTTP:          "127.0.0.1:8780",
 		GRPC:          "127.0.0.1:8790",
 		Drain:         30 * time.Second,
+		Dashboard:     true,
 		DefaultPreset: gq.PresetJobModel,
 		Log:           Log{Level: slog.LevelInfo, Format: "text"},
 		Limits: Limits{
@@ -169,6 +171,7 @@ func (c *Config) Settings() []Setting {
 		{Key: "insecure", Usage: "listen on non-loopback addresses without authentication", kind: &boolKind{&c.Insecure}},
 		{Key: "drain", Usage: "how long calls in progress may take to finish when the server stops", kind: &durationKind{&c.Drain, 0, time.Hour}},
 		{Key: "drain_lag", Usage: "how long a stopping server that is no longer ready keeps serving, so that load balancers notice", kind: &durationKind{&c.DrainLag, 0, 10 * time.Minute}},
+		{Key: "dashboard", Usage: "serve the dashboard at / of the HTTP address", kind: &boolKind{&c.Dashboard}},
 		{Key: "accept_loss", Usage: "open a file: store with a damaged log, drop what is unreadable and log what was dropped", kind: &boolKind{&c.AcceptLoss}},
 		{Key: "memory_limit", Usage: "soft memory limit, such as 2GiB; 0 is GOMEMLIMIT, or else 80 % of the memory of the control group or machine", kind: &sizeKind{&c.Memory, 0, math.MaxInt / 2}},
 		{Key: "capacity", Usage: "short for scheduler.capacity", Short: true, kind: &numberKind[int64]{&c.Scheduler.Capacity, 0, gq.MaxCapacity}},

@@ -1,4 +1,4 @@
-package server
+package httpx
 
 import "testing"
 
@@ -8,7 +8,7 @@ func TestForeignHosts(t *testing.T) {
 		"gq.localhost": false, "10.0.0.7:80": false, "queue:8780": false, "": false,
 		"evil.example": true, "evil.example:8780": true, "127.0.0.1.evil.example": true, "localhost.evil.example:8780": true,
 	} {
-		if foreign(host) != want {
+		if ForeignHost(host) != want {
 			t.Errorf("%q is foreign: %v, want %v", host, !want, want)
 		}
 	}

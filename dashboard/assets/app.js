@@ -1,0 +1,236 @@
+// Keeps open pages up to date and adds the keyboard. Every page works without it.
+"use strict";
+
+const html = document.documentElement;
+const root = html.dataset.root || "./";
+const watch = html.dataset.watch || "";
+
+// ---- live updates --------------------------------------------------------
+
+const link = document.getElementById("link");
+const shortest = 1000; // milliseconds between two reloads of the page's parts
+let due = false, loading = false, last = 0, took = 0, timer = 0;
+
+function say(state, text) {
+  if (!link) return;
+  link.hidden = false;
+  if (link.dataset.state !== state) {
+    link.dataset.state = state;
+    link.textContent = text;
+  }
+}
+
+// concerns reports whether a change is about what the page shows.
+function concerns(change) {
+  if (watch === "all" || change.many) return true;
+  const at = watch.indexOf(":"), kind = watch.slice(0, at), name = watch.slice(at + 1);
+  if (kind === "queue") return (change.queues || []).includes(name);
+  // The state of other jobs decides when a waiting job starts, so its page reloads too.
+  return kind === "job";
+}
+
+function refresh() {
+  due = true;
+  if (loading || timer || document.hidden) return;
+  // A page that is expensive for the server is loaded less often.
+  const pause = Math.max(shortest, 10 * took);
+  timer = setTimeout(load, Math.max(0, last + pause - Date.now()));
+}
+
+async function load() {
+  timer = 0;
+  if (document.hidden) return;
+  due = false;
+  loading = true;
+  const began = Date.now();
+  try {
+    const response = await fetch(location.href, { headers: { Accept: "text/html" }, credentials: "same-origin" });
+    const text = await response.text();
+    if (response.status === 401 || response.status === 404) {
+      location.reload(); // the page says what has happened
+      return;
+    }
+    if (response.ok) {
+      replace(new DOMParser().parseFromString(text, "text/html"));
+      say("live", "live");
+    } else {
+      say("lost", "server error");
+      due = true;
+    }
+  } catch {
+    say("lost", "disconnected");
+    due = true;
+  } finally {
+    loading = false;
+    last = Date.now();
+    took = last - began;
+    if (due) refresh();
+  }
+}
+
+// replace puts the new parts of the page in place of the old ones, except where somebody works.
+function replace(page) {
+  for (const part of document.querySelectorAll("[data-live]")) {
+    const fresh = page.getElementById(part.id);
+    if (!fresh || fresh.innerHTML === part.innerHTML) continue;
+    if (part.querySelector("details[open] input, details[open] select") || busy(part)) continue;
+    const opened = [...part.querySelectorAll("details")].map((d) => d.open);
+    const scrolls = [...part.querySelectorAll(".scroll")].map((s) => [s.scrollLeft, s.scrollTop]);
+    const focus = part.contains(document.activeElement) ? pathTo(part, document.activeElement) : null;
+    const row = part.querySelector("[data-row].at");
+    const rowLink = row && opens(row);
+    part.replaceChildren(...[...fresh.childNodes].map((n) => document.importNode(n, true)));
+    part.querySelectorAll("details").forEach((d, i) => { d.open = opened[i] || false; });
+    part.querySelectorAll(".scroll").forEach((s, i) => { if (scrolls[i]) [s.scrollLeft, s.scrollTop] = scrolls[i]; });
+    if (rowLink) {
+      const same = rows().find((r) => opens(r)?.getAttribute("href") === rowLink.getAttribute("href"));
+      if (same) same.classList.add("at");
+    }
+    if (focus) at(part, focus)?.focus({ preventScroll: true });
+  }
+  for (const part of page.querySelectorAll("[data-live]")) {
+    if (!document.getElementById(part.id)) { location.reload(); return; } // the page has a new part
+  }
+  const now = page.querySelector(".foot time"), old = document.querySelector(".foot time");
+  if (now && old) old.replaceWith(document.importNode(now, true));
+}
+
+function busy(part) {
+  const e = document.activeElement;
+  return e && part.contains(e) && /^(INPUT|SELECT|TEXTAREA)$/.test(e.tagName) && e.type !== "hidden";
+}
+
+function pathTo(part, e) {
+  const path = [];
+  for (; e && e !== part; e = e.parentElement) path.unshift([...e.parentElement.children].indexOf(e));
+  return path;
+}
+
+function at(part, path) {
+  let e = part;
+  for (const i of path) e = e?.children[i];
+  return e;
+}
+
+function listen() {
+  const source = new EventSource(root + "live");
+  source.addEventListener("hello", () => {
+    if (link && link.dataset.state === "lost") refresh(); // something may have been missed
+    say("live", "live");
+  });
+  source.addEventListener("change", (e) => {
+    if (concerns(JSON.parse(e.data))) refresh();
+  });
+  source.onerror = () => {
+    say("lost", "disconnected");
+    if (source.readyState === EventSource.CLOSED) { // refused: the session is over, or the server is
+      setTimeout(listen, 3000);
+      refresh();
+    }
+  };
+  addEventListener("pagehide", () => source.close());
+}
+
+if (watch) {
+  listen();
+  document.addEventListener("visibilitychange", () => { if (!document.hidden && due) refresh(); });
+}
+
+// ---- times ---------------------------------------------------------------
+
+function duration(ms) {
+  const s = Math.floor(ms / 1000);
+  if (ms < 1000) return ms < 1 ? "<1 ms" : Math.floor(ms) + " ms";
+  if (s < 10) return Math.floor(ms / 100) / 10 + " s";
+  const units = [["d", 86400], ["h", 3600], ["m", 60], ["s", 1]];
+  for (let i = 0; i < units.length; i++) {
+    const [name, size] = units[i];
+    if (s < size) continue;
+    let text = Math.floor(s / size) + " " + name;
+    if (i + 1 < units.length) {
+      const rest = Math.floor((s % size) / units[i + 1][1]);
+      if (rest > 0) text += " " + rest + " " + units[i + 1][0];
+    }
+    return text;
+  }
+  return "0 s";
+}
+
+// The server's clock counts: the browser's may be wrong.
+const footTime = document.querySelector(".foot time");
+const skew = footTime ? Date.parse(footTime.dateTime) - Date.now() : 0;
+
+setInterval(() => {
+  if (document.hidden) return;
+  const now = Date.now() + skew;
+  for (const t of document.querySelectorAll("main time")) {
+    if (t.dataset.form === "exact") continue;
+    const d = now - Date.parse(t.dateTime);
+    let text = duration(Math.abs(d));
+    if (t.dataset.form === "age") text = duration(Math.max(0, d));
+    else if (Math.abs(d) < 1000) text = "now";
+    else text = d < 0 ? "in " + text : text + " ago";
+    if (t.textContent !== text) t.textContent = text;
+  }
+}, 1000);
+
+// ---- keyboard ------------------------------------------------------------
+
+const rows = () => [...document.querySelectorAll("main [data-row]")];
+const opens = (row) => row.querySelector("[data-open]") || row.querySelector("a");
+
+function move(step) {
+  const all = rows();
+  if (all.length === 0) return;
+  const here = all.findIndex((r) => r.classList.contains("at"));
+  const next = Math.min(all.length - 1, Math.max(0, here < 0 ? (step > 0 ? 0 : all.length - 1) : here + step));
+  all.forEach((r, i) => r.classList.toggle("at", i === next));
+  all[next].scrollIntoView({ block: "nearest" });
+  opens(all[next])?.focus({ preventScroll: true });
+}
+
+let going = 0; // until when g waits for the second key
+
+document.addEventListener("keydown", (e) => {
+  if (e.ctrlKey || e.altKey || e.metaKey || e.isComposing) return;
+  const help = document.getElementById("help");
+  if (/^(INPUT|SELECT|TEXTAREA)$/.test(e.target.tagName)) {
+    if (e.key === "Escape") e.target.blur();
+    return;
+  }
+  if (help?.open) return; // it closes by itself
+  if (going > Date.now()) {
+    going = 0;
+    const to = document.querySelector(`nav [data-key="${CSS.escape(e.key)}"]`);
+    if (to) { e.preventDefault(); location.href = to.href; }
+    return;
+  }
+  switch (e.key) {
+    case "/": {
+      const find = document.getElementById("find");
+      if (find) { e.preventDefault(); find.focus(); find.select(); }
+      break;
+    }
+    case "?":
+      e.preventDefault();
+      help?.showModal();
+      break;
+    case "g":
+      going = Date.now() + 1500;
+      break;
+    case "j":
+      e.preventDefault();
+      move(1);
+      break;
+    case "k":
+      e.preventDefault();
+      move(-1);
+      break;
+    case "Escape":
+      rows().forEach((r) => r.classList.remove("at"));
+      break;
+  }
+});
+
+// A page that says that the server is not available tries again by itself.
+if (document.querySelector("[data-retry]")) setTimeout(() => location.reload(), 5000);

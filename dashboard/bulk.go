@@ -1,0 +1,128 @@
+package dashboard
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+
+	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/internal/errs"
+)
+
+// Limits of actions on many jobs.
+const (
+	maxCounted  = 20     // calls to count the jobs of a filter by scanning
+	maxReplayed = 10_000 // jobs that one action submits again
+)
+
+func faultsOf(err error) []gq.Fault { return errs.FaultsOf(err) }
+
+// bulkAction is an action on all jobs of a filter.
+type bulkAction struct{ Name, Label string }
+
+// bulkActions lists what can be done with the jobs that a filter selects.
+func (v *visit) bulkActions(f jobFilter, q gq.Query) (list []bulkAction) {
+	if f.Scans() || !f.Any() {
+		return nil // no call of the queue selects these; and nobody means all jobs
+	}
+	live, over := len(q.Statuses) == 0, len(q.Statuses) > 0
+	for _, s := range q.Statuses {
+		live = live || !s.Terminal()
+		over = over && s.Terminal()
+	}
+	if live && v.who.may(Submit, f.Queue) {
+		list = append(list, bulkAction{"cancel", "Cancel all"})
+	}
+	if over && v.who.may(Submit, f.Queue) {
+		list = append(list, bulkAction{"replay", "Replay all"})
+	}
+	if over && v.who.may(Admin, f.Queue) {
+		list = append(list, bulkAction{"purge", "Remove all"})
+	}
+	return list
+}
+
+type bulkView struct {
+	Filter jobFilter
+	Action bulkAction
+	Count  int64
+	More   bool // there are more than Count
+}
+
+// bulk first shows what an action would do, and does it when the visitor confirms.
+func (d *Dashboard) bulk(v *visit) error {
+	f := readFilter(v.r.PostForm)
+	f.Cursor = ""
+	q, err := f.query()
+	if err != nil {
+		return err
+	}
+	q.Limit = 0
+	allowed := v.bulkActions(f, q)
+	i := slices.IndexFunc(allowed, func(a bulkAction) bool { return a.Name == v.r.PostForm.Get("action") })
+	if i < 0 {
+		return gq.ErrDenied.Errorf("this is not possible for the jobs of this filter, or you may not do it")
+	}
+	action := allowed[i]
+	if v.r.PostForm.Get("confirm") == "" {
+		view := bulkView{Filter: f, Action: action}
+		if view.Count, view.More, err = v.count(action, q); err != nil {
+			return err
+		}
+		return v.show("bulk", action.Label, view)
+	}
+	n, done, err := v.apply(action, q)
+	if v.audit(action.Name+" many", fmt.Sprintf("%d jobs of %s", n, f.Values().Encode()), err) != nil {
+		return err
+	}
+	next := f.Values()
+	next.Set("done", done)
+	next.Set("n", strconv.Itoa(n))
+	return v.redirect("jobs?" + next.Encode())
+}
+
+// count counts the jobs that an action would change, as far as a limited number of calls can.
+func (v *visit) count(action bulkAction, q gq.Query) (n int64, more bool, err error) {
+	if action.Name == "cancel" && len(q.Statuses) == 0 {
+		q.Statuses = slices.Concat(groups["waiting"], groups["active"])
+	}
+	for range maxCounted {
+		some, err := v.d.queue.CountWhere(v.ctx, q)
+		if err != nil {
+			return 0, false, err
+		}
+		n += some.Jobs
+		if some.Next == "" {
+			return n, false, nil
+		}
+		q.Cursor = some.Next
+	}
+	return n, true, nil
+}
+
+func (v *visit) apply(action bulkAction, q gq.Query) (n int, done string, err error) {
+	switch action.Name {
+	case "cancel":
+		report, err := v.d.queue.CancelWhere(v.ctx, q, v.reason("cancelled"))
+		return report.Cancelled + report.Requested, "bulk-cancel", err
+	case "purge":
+		n, err := v.d.queue.PurgeWhere(v.ctx, q)
+		return n, "bulk-purge", err
+	default:
+		done = "bulk-replay"
+		for n < maxReplayed {
+			report, err := v.d.queue.ReplayWhere(v.ctx, q)
+			n += len(report.Jobs)
+			if err != nil || report.Next == "" {
+				return n, done, err
+			}
+			q.Cursor = report.Next
+		}
+		return n, "bulk-more", nil
+	}
+}
+
+// reason is what the history of a job says about an action of the visitor.
+func (v *visit) reason(verb string) string {
+	return fmt.Sprintf("%s in the dashboard by %s", verb, v.who.Name)
+}

@@ -1,0 +1,245 @@
+package dashboard
+
+import (
+	"fmt"
+	"maps"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/gopherqueue/gq"
+)
+
+// Limits of lists of jobs.
+const (
+	jobsPerPage = 50
+	maxScanned  = 5000 // jobs that a search by key or correlation id looks at for one page
+	maxTags     = 8    // tags of one filter
+)
+
+// jobFilter is the filter of the page, as its form has it.
+type jobFilter struct {
+	State, Queue, Type, Tag string
+	Correlation             string
+	Since, Until            string
+	Find                    string // a key or correlation id
+	Cursor                  string
+}
+
+// clean makes one line of at most so many bytes.
+func clean(text string, most int) string {
+	text = strings.TrimSpace(text)
+	if len(text) > most {
+		text = text[:most]
+	}
+	return text
+}
+
+func readFilter(q url.Values) jobFilter {
+	get := func(name string) string { return clean(q.Get(name), 1024) }
+	return jobFilter{
+		State: get("state"), Queue: get("queue"), Type: get("type"), Tag: get("tag"), Correlation: get("correlation"),
+		Since: get("since"), Until: get("until"), Find: get("find"), Cursor: get("cursor"),
+	}
+}
+
+// Values are the parameters of the filter, without the cursor.
+func (f jobFilter) Values() url.Values {
+	q := url.Values{}
+	for name, text := range map[string]string{
+		"state": f.State, "queue": f.Queue, "type": f.Type, "tag": f.Tag, "correlation": f.Correlation, "since": f.Since, "until": f.Until, "find": f.Find,
+	} {
+		if text != "" {
+			q.Set(name, text)
+		}
+	}
+	return q
+}
+
+// Any reports whether the filter selects less than everything.
+func (f jobFilter) Any() bool { return len(f.Values()) > 0 }
+
+// Scans reports whether the filter names something that only a scan finds and that no call of
+// the queue selects.
+func (f jobFilter) Scans() bool { return f.Find != "" || f.Correlation != "" }
+
+// groups of states, in the words of the page.
+var groups = map[string][]gq.Status{
+	"waiting":  {gq.StatusPending, gq.StatusDelayed, gq.StatusScheduled, gq.StatusRetrying},
+	"active":   {gq.StatusClaimed, gq.StatusRunning},
+	"finished": {gq.StatusCompleted, gq.StatusFailed, gq.StatusDeadLetter, gq.StatusCancelled},
+}
+
+// query returns the query of the filter and every fault in it.
+func (f jobFilter) query() (q gq.Query, err error) {
+	var faults []gq.Fault
+	add := func(field, format string, args ...any) {
+		faults = append(faults, gq.Fault{Field: field, Problem: fmt.Sprintf(format, args...)})
+	}
+	q = gq.Query{Queue: f.Queue, Cursor: f.Cursor, Limit: jobsPerPage}
+	if f.State != "" {
+		if list, ok := groups[f.State]; ok {
+			q.Statuses = slices.Clone(list)
+		} else {
+			var s gq.Status
+			if err := s.UnmarshalText([]byte(strings.ToUpper(f.State))); err != nil {
+				add("state", "%.64q is not a state", f.State)
+			}
+			q.Statuses = []gq.Status{s}
+		}
+	}
+	if f.Type != "" {
+		q.Types = []string{f.Type}
+	}
+	for text := range strings.FieldsSeq(f.Tag) {
+		name, value, ok := strings.Cut(text, "=")
+		if !ok || name == "" {
+			add("tag", "%.64q is not NAME=VALUE", text)
+			continue
+		}
+		if q.Tags == nil {
+			q.Tags = make(map[string]string)
+		}
+		if q.Tags[name] = value; len(q.Tags) > maxTags {
+			add("tag", "more than %d tags", maxTags)
+			break
+		}
+	}
+	for _, bound := range []struct {
+		field, text string
+		to          *time.Time
+	}{{"since", f.Since, &q.CreatedAfter}, {"until", f.Until, &q.CreatedBefore}} {
+		if bound.text == "" {
+			continue
+		}
+		at, ok := parseTime(bound.text)
+		if !ok {
+			add(bound.field, "%.64q is not a time such as 2026-01-31T14:30", bound.text)
+		}
+		*bound.to = at
+	}
+	if len(faults) > 0 {
+		return q, &gq.InvalidError{Faults: faults}
+	}
+	return q, nil
+}
+
+// parseTime reads a time as a browser's input or an API writes it. Without a zone it is UTC.
+func parseTime(text string) (time.Time, bool) {
+	for _, layout := range []string{time.RFC3339, "2006-01-02T15:04", "2006-01-02T15:04:05", "2006-01-02"} {
+		if at, err := time.Parse(layout, text); err == nil {
+			return at, true
+		}
+	}
+	return time.Time{}, false
+}
+
+// Picked reports whether a job has the key or correlation id of the filter.
+func (f jobFilter) picked(j *gq.Job) bool {
+	if f.Correlation != "" && j.Metadata.CorrelationID != f.Correlation {
+		return false
+	}
+	return f.Find == "" || j.Spec.Key.Name == f.Find || j.Metadata.CorrelationID == f.Find
+}
+
+type jobsView struct {
+	Filter  jobFilter
+	Faults  []gq.Fault
+	Jobs    []gq.Job
+	Next    string
+	Total   int64 // -1 is not counted
+	Scanned bool  // there may be more on the next page although this one is not full
+	Queues  []string
+	Types   []string
+	Bulk    []bulkAction
+}
+
+func (d *Dashboard) jobs(v *visit) error {
+	f := readFilter(v.r.URL.Query())
+	if to, ok := asID(f.Find); ok {
+		return v.redirect(to)
+	}
+	view := jobsView{Filter: f, Total: -1}
+	q, err := f.query()
+	if err != nil {
+		return v.badFilter(view, err)
+	}
+	page, err := v.list(f, q)
+	if kindOf(err) == gq.KindInvalid {
+		return v.badFilter(view, err)
+	}
+	if err != nil {
+		return err
+	}
+	view.Jobs, view.Next = page.Jobs, page.Next
+	view.Scanned = view.Next != "" && len(view.Jobs) < jobsPerPage
+	if f.Cursor == "" && !f.Scans() && !q.Picks() && q.CreatedAfter.IsZero() && q.CreatedBefore.IsZero() {
+		q.Cursor = ""
+		count, err := d.queue.CountWhere(v.ctx, q)
+		switch kindOf(err) {
+		case gq.KindDenied: // it would count foreign queues
+		default:
+			if err != nil {
+				return err
+			}
+			view.Total = count.Jobs
+		}
+	}
+	if view.Queues, err = v.queueNames(); err != nil {
+		return err
+	}
+	types := make(map[string]bool)
+	for i := range view.Jobs {
+		types[view.Jobs[i].Spec.Type] = true
+	}
+	view.Types = slices.Sorted(maps.Keys(types))
+	view.Bulk = v.bulkActions(f, q)
+	v.watch = "all"
+	if f.Queue != "" {
+		v.watch = "queue:" + f.Queue
+	}
+	return v.show("jobs", "Jobs", view)
+}
+
+// badFilter shows the form again.
+func (v *visit) badFilter(view jobsView, err error) error {
+	v.status, view.Faults = 400, faultsOf(err)
+	return v.show("jobs", "Jobs", view)
+}
+
+// asID returns the page of what an id names.
+func asID(text string) (path string, ok bool) {
+	var job gq.JobID
+	if job.UnmarshalText([]byte(text)) == nil && !job.IsZero() {
+		if job.Valid() {
+			return "jobs/" + job.String(), true
+		}
+		return "workflows/" + job.String(), true
+	}
+	return "", false
+}
+
+// list returns a page of jobs. A filter by key or correlation id scans a limited number.
+func (v *visit) list(f jobFilter, q gq.Query) (page gq.Page, err error) {
+	if !f.Scans() {
+		return v.d.queue.List(v.ctx, q)
+	}
+	q.Limit = 1000
+	for range maxScanned / 1000 {
+		some, err := v.d.queue.List(v.ctx, q)
+		if err != nil {
+			return gq.Page{}, err
+		}
+		for i := range some.Jobs {
+			if f.picked(&some.Jobs[i]) {
+				page.Jobs = append(page.Jobs, some.Jobs[i])
+			}
+		}
+		page.Next, q.Cursor = some.Next, some.Next
+		if some.Next == "" || len(page.Jobs) >= jobsPerPage {
+			break
+		}
+	}
+	return page, nil
+}

@@ -1,0 +1,124 @@
+package dashboard
+
+import (
+	"cmp"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/gopherqueue/gq"
+)
+
+// queuesPerPage is the number of queues on one page.
+const queuesPerPage = 50
+
+// queueRow is one queue in a list.
+type queueRow struct {
+	gq.Queue
+	gq.Count
+	Oldest  time.Time // when the job that has waited longest became claimable; zero if none waits
+	Workers int
+}
+
+// Name is the queue's name; both embedded types have it.
+func (r queueRow) Name() string { return r.Queue.Name }
+
+// Waiting is the number of claimable jobs.
+func (r queueRow) Waiting() int64 { return r.By[gq.StatusScheduled] + r.By[gq.StatusRetrying] }
+
+// Blocked is the number of jobs that wait for a time or for other jobs.
+func (r queueRow) Blocked() int64 { return r.By[gq.StatusPending] + r.By[gq.StatusDelayed] }
+
+// Bad is the number of kept jobs that did not succeed.
+func (r queueRow) Bad() int64 { return r.By[gq.StatusFailed] + r.By[gq.StatusDeadLetter] }
+
+type overviewView struct {
+	Stats   gq.Stats
+	Busiest []queueRow // with the most live jobs
+	Rest    int        // queues that are not listed
+	Dead    []gq.Job   // the newest dead letters
+	Jobs    []gq.Job   // the newest jobs
+}
+
+// Waiting and its siblings summarise all queues.
+func (o overviewView) Waiting() int64 {
+	return o.Stats.Total.By[gq.StatusScheduled] + o.Stats.Total.By[gq.StatusRetrying]
+}
+func (o overviewView) Blocked() int64 {
+	return o.Stats.Total.By[gq.StatusPending] + o.Stats.Total.By[gq.StatusDelayed]
+}
+func (o overviewView) Completed() int64 { return o.Stats.Total.By[gq.StatusCompleted] }
+func (o overviewView) Failed() int64    { return o.Stats.Total.By[gq.StatusFailed] }
+func (o overviewView) DeadLetters() int64 {
+	return o.Stats.Total.By[gq.StatusDeadLetter]
+}
+
+// recentJobs is the number of jobs in the short lists of the overview.
+const recentJobs = 8
+
+func (d *Dashboard) overview(v *visit) error {
+	stats, err := d.queue.Stats(v.ctx)
+	if err != nil {
+		return err
+	}
+	view := overviewView{Stats: stats}
+	counts := slices.Clone(stats.Queues)
+	slices.SortStableFunc(counts, func(a, b gq.Count) int {
+		return cmp.Or(cmp.Compare(b.Live(), a.Live()), cmp.Compare(a.Queue, b.Queue))
+	})
+	view.Rest = max(0, len(counts)-queuesPerPage)
+	counts = counts[:min(len(counts), queuesPerPage)]
+	for _, c := range counts {
+		q, err := d.queue.Queue(v.ctx, c.Queue)
+		if err != nil {
+			if errors.Is(err, gq.ErrNotFound) || errors.Is(err, gq.ErrDenied) {
+				continue // deleted meanwhile
+			}
+			return err
+		}
+		view.Busiest = append(view.Busiest, queueRow{Queue: q, Count: c})
+	}
+	if err := v.complete(view.Busiest); err != nil {
+		return err
+	}
+	dead, err := d.queue.List(v.ctx, gq.Query{Statuses: []gq.Status{gq.StatusDeadLetter}, Limit: recentJobs})
+	if err != nil {
+		return err
+	}
+	newest, err := d.queue.List(v.ctx, gq.Query{Limit: recentJobs})
+	if err != nil {
+		return err
+	}
+	view.Dead, view.Jobs = dead.Jobs, newest.Jobs
+	v.watch = "all"
+	return v.show("overview", "Overview", view)
+}
+
+// complete adds what only further calls know to the rows of a page.
+func (v *visit) complete(rows []queueRow) error {
+	workers, err := v.d.queue.Workers(v.ctx)
+	if err != nil {
+		return err
+	}
+	claiming := make(map[string]int)
+	for i := range workers {
+		for _, q := range workers[i].Queues {
+			claiming[q]++
+		}
+	}
+	for i := range rows {
+		r := &rows[i]
+		r.Workers = claiming[r.Queue.Name]
+		if r.By[gq.StatusScheduled] == 0 {
+			continue
+		}
+		page, err := v.d.queue.List(v.ctx, gq.Query{Queue: r.Queue.Name, Statuses: []gq.Status{gq.StatusScheduled}, OldestFirst: true, Limit: 1})
+		if err != nil {
+			return err
+		}
+		if len(page.Jobs) > 0 {
+			r.Oldest = page.Jobs[0].State.ScheduledAt
+		}
+	}
+	return nil
+}

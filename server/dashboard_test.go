@@ -1,0 +1,209 @@
+package server_test
+
+import (
+	"encoding/json"
+	"io"
+	"net/http"
+	"net/http/cookiejar"
+	"net/http/httptest"
+	"net/url"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/server"
+)
+
+const adminToken = "an-admin-token-of-the-test"
+
+// visitor is a browser that has signed in to the dashboard of a server.
+type visitor struct {
+	*testing.T
+	at   string
+	http *http.Client
+}
+
+func (v visitor) do(r *http.Request) (int, string) {
+	v.Helper()
+	response, err := v.http.Do(r)
+	if err != nil {
+		v.Fatal(err)
+	}
+	defer response.Body.Close()
+	body, err := io.ReadAll(response.Body)
+	if err != nil {
+		v.Fatal(err)
+	}
+	return response.StatusCode, string(body)
+}
+
+func (v visitor) get(path string) (int, string) {
+	v.Helper()
+	r, err := http.NewRequestWithContext(v.Context(), http.MethodGet, v.at+path, nil)
+	if err != nil {
+		v.Fatal(err)
+	}
+	r.Header.Set("Accept", "text/html")
+	return v.do(r)
+}
+
+var csrf = regexp.MustCompile(`name="csrf" value="([^"]+)"`)
+
+func (v visitor) post(path string, fields ...string) (int, string) {
+	v.Helper()
+	_, page := v.get("/signin")
+	form := url.Values{"csrf": {csrf.FindStringSubmatch(page)[1]}}
+	for i := 0; i < len(fields); i += 2 {
+		form.Set(fields[i], fields[i+1])
+	}
+	r, err := http.NewRequestWithContext(v.Context(), http.MethodPost, v.at+path, strings.NewReader(form.Encode()))
+	if err != nil {
+		v.Fatal(err)
+	}
+	r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	r.Header.Set("Origin", v.at)
+	return v.do(r)
+}
+
+// enter signs in with a token.
+func enter(t *testing.T, web *httptest.Server, token string) visitor {
+	t.Helper()
+	jar, err := cookiejar.New(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	v := visitor{t, web.URL, &http.Client{Jar: jar, Transport: web.Client().Transport}}
+	if status, page := v.post("/signin", "token", token); status != http.StatusOK || !strings.Contains(page, "Sign out") {
+		t.Fatalf("sign in: %d\n%s", status, page)
+	}
+	return v
+}
+
+// makeToken creates a token through the API.
+func makeToken(t *testing.T, web *httptest.Server, body string) string {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, web.URL+"/v1/tokens", strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header.Set("Content-Type", "application/json")
+	r.Header.Set("Authorization", "Bearer "+adminToken)
+	response, err := web.Client().Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	var made struct{ Token string }
+	if err := json.NewDecoder(response.Body).Decode(&made); err != nil || made.Token == "" {
+		t.Fatalf("no token: %d, %v", response.StatusCode, err)
+	}
+	return made.Token
+}
+
+func TestDashboardBesideTheAPIs(t *testing.T) {
+	s, _ := embedded(t, server.Options{})
+	web := httptest.NewServer(s.Handler())
+	defer web.Close()
+	v := visitor{t, web.URL, web.Client()}
+	for path, want := range map[string]struct {
+		status int
+		html   bool
+	}{
+		"/": {200, true}, "/jobs": {200, true}, "/nothing": {404, true}, "/v1/nothing": {404, false}, "/v1/queues": {200, false},
+		"/healthz": {200, false}, "/api/nothing": {404, false}, "/openapi.json": {200, false},
+	} {
+		if status, page := v.get(path); status != want.status || strings.Contains(page, "<!DOCTYPE html>") != want.html {
+			t.Errorf("%s: %d %.100s", path, status, page)
+		}
+	}
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, web.URL+"/nothing", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if status, page := v.do(r); status != 404 || !strings.Contains(page, "no_such_route") {
+		t.Errorf("a program gets %d %.100s", status, page)
+	}
+	r.Host = "evil.example"
+	if status, page := v.do(r); status != 403 || !strings.Contains(page, "foreign_host") {
+		t.Errorf("under a foreign name: %d %.100s", status, page)
+	}
+	r.URL.Path = "/jobs"
+	if status, _ := v.do(r); status != 403 {
+		t.Errorf("the dashboard under a foreign name: %d", status)
+	}
+}
+
+// A token sees exactly the queues of its scopes, and a token that only reads cannot act,
+// whatever it sends.
+func TestDashboardRoles(t *testing.T) {
+	s, e := embedded(t, server.Options{AdminToken: adminToken})
+	web := httptest.NewServer(s.Handler())
+	defer web.Close()
+	ids := make(map[string]string)
+	for _, queue := range []string{"mail", "secret"} {
+		out, err := e.Submit(t.Context(), gq.Spec{Queue: queue, Type: queue + ".type"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ids[queue] = out.ID().String()
+	}
+	if status, page := (visitor{t, web.URL, web.Client()}).get("/"); status != http.StatusUnauthorized || strings.Contains(page, "mail") {
+		t.Errorf("without a session: %d", status)
+	}
+	reader := enter(t, web, makeToken(t, web, `{"name":"reader","grants":[{"scopes":["read"],"queues":["mail"]}]}`))
+	for _, path := range []string{"/", "/queues", "/jobs", "/workers", "/dead", "/workflows", "/schedules", "/events", "/queue?name=mail", "/jobs/" + ids["mail"]} {
+		status, page := reader.get(path)
+		if status != http.StatusOK {
+			t.Errorf("%s: %d\n%s", path, status, page)
+		}
+		if strings.Contains(page, "secret") || strings.Contains(page, ids["secret"]) {
+			t.Errorf("%s shows a foreign queue\n%s", path, page)
+		}
+		if n := strings.Count(page, `method="post"`); n != 1 {
+			t.Errorf("%s offers %d actions", path, n-1)
+		}
+	}
+	for _, path := range []string{"/queue?name=secret", "/jobs/" + ids["secret"], "/jobs?queue=secret", "/queue/limits?name=secret"} {
+		if status, page := reader.get(path); status != http.StatusForbidden || strings.Contains(page, "secret.type") {
+			t.Errorf("%s: %d", path, status)
+		}
+	}
+	for path, fields := range map[string][]string{
+		"/queue/pause": {"name", "mail"}, "/queue/limits": {"name", "mail", "max_running", "1", "apply", "1"},
+		"/jobs/" + ids["mail"] + "/cancel": nil, "/jobs/" + ids["mail"] + "/priority": {"priority", "HIGH"}, "/jobs/" + ids["mail"] + "/purge": nil,
+		"/jobs/bulk": {"queue", "mail", "action", "cancel", "confirm", "1"},
+	} {
+		if status, _ := reader.post(path, fields...); status != http.StatusForbidden {
+			t.Errorf("%s of a reader: %d", path, status)
+		}
+	}
+	counts, err := e.Counts(t.Context(), "mail")
+	if err != nil || counts[0].By[gq.StatusScheduled] != 1 {
+		t.Errorf("there are %+v, %v", counts, err)
+	}
+
+	admin := enter(t, web, adminToken)
+	if status, page := admin.post("/jobs/"+ids["secret"]+"/cancel", "reason", "over"); status != http.StatusOK || !strings.Contains(page, "cancelled in the dashboard by bootstrap: over") {
+		t.Errorf("cancel by an administrator: %d\n%s", status, page)
+	}
+}
+
+// A session ends with its token.
+func TestDashboardSessionEndsWithItsToken(t *testing.T) {
+	s, _ := embedded(t, server.Options{AdminToken: adminToken})
+	web := httptest.NewServer(s.Handler())
+	defer web.Close()
+	v := enter(t, web, makeToken(t, web, `{"name":"gone","grants":[{"scopes":["read"],"queues":["*"]}]}`))
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodDelete, web.URL+"/v1/tokens/gone", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header.Set("Authorization", "Bearer "+adminToken)
+	if status, text := (visitor{t, web.URL, web.Client()}).do(r); status != http.StatusOK {
+		t.Fatalf("revoke: %d %s", status, text)
+	}
+	if status, page := v.get("/jobs"); status != http.StatusUnauthorized || !strings.Contains(page, `name="token"`) {
+		t.Errorf("after it was revoked: %d", status)
+	}
+}
