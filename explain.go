@@ -18,6 +18,7 @@ const (
 	CausePaused                       // its queue is paused
 	CauseConcurrency                  // its queue has reached MaxRunning
 	CauseKeyLimit                     // its limit key has reached Queue.KeyLimit
+	CauseKeyRate                      // its limit key has reached Queue.KeyRate
 	CauseRate                         // its queue has reached its rate limit
 	CausePool                         // the pool has too little free capacity
 	CauseNoWorker                     // no live worker claims its queue and type
@@ -34,7 +35,7 @@ const (
 )
 
 var causeNames = [...]string{
-	"", "dependency", "signal", "delay", "backoff", "paused", "concurrency", "key_limit", "rate", "pool",
+	"", "dependency", "signal", "delay", "backoff", "paused", "concurrency", "key_limit", "key_rate", "rate", "pool",
 	"no_worker", "constraint", "cost", "lifetime", "next", "held", "running", "cancelling", "lost", "finished",
 }
 

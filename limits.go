@@ -39,6 +39,8 @@ const (
 	MaxQueryTypes       = 100                     // types of one query
 	MaxRateCount        = 1_000_000_000           // Rate.Count
 	MaxRateBurst        = 1_000_000               // Rate.Burst
+	MaxWeight           = 1000                    // Spec.Weight
+	MaxQueueKeys        = 100_000                 // keys of one queue with limits of their own
 	MissedAfter         = time.Minute             // delay after which a firing counts as missed
 	MaxMissedFirings    = 1000                    // largest Schedule.MissedLimit
 	MaxBackfill         = 1000                    // jobs of one BackfillSchedule

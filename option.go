@@ -64,8 +64,14 @@ func depend[T JobID | Ref](kind DependencyKind, jobs []T) Option {
 	}
 }
 
-// LimitKey sets the key, such as a customer, to which the queue's limit per key applies.
+// LimitKey sets the key, such as a customer, to which the queue's limits per key apply.
 func LimitKey(key string) Option { return func(s *Spec) { s.LimitKey = key } }
+
+// Weight sets how much of the queue's rate per key each attempt of a job uses up: as much as n
+// jobs without a weight. It needs a [LimitKey]. A job starts as soon as one unit is free and may
+// use more than there is; the next job of the key waits for the rest too. So a job that is
+// heavier than the burst also runs. The rate of the queue itself counts jobs, not weights.
+func Weight(n int) Option { return func(s *Spec) { s.Weight = n } }
 
 // OrderKey sets the key, such as an account, whose jobs run strictly one after another in the order
 // of submission: the next one waits until this one has ended, however it ends and through all

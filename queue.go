@@ -12,9 +12,22 @@ type Queue struct {
 	MaxDepth   int       // maximum number of live jobs; further submissions fail; 0 is no limit
 	Rate       Rate      // of claims over all workers; zero is no limit
 	KeyLimit   int       // maximum number of leased jobs with the same Spec.LimitKey; 0 is no limit
+	KeyRate    Rate      // of claims of jobs with the same Spec.LimitKey; zero is no limit
 	Fair       bool      // within a priority, claims take turns between the values of Spec.FairKey
 	Pool       string    // pool whose capacity leased jobs occupy; empty is none
+	OwnKeys    int       // number of keys with limits of their own, see [QueueKey]; set by the store
 	UpdatedAt  time.Time // set by the store
+}
+
+// QueueKey gives one limit key of a queue, such as a customer, other limits than the rest. It
+// has at least one of them.
+type QueueKey struct {
+	Queue     string
+	Key       string    // Spec.LimitKey
+	Limit     int       // in place of Queue.KeyLimit; 0 is the queue's
+	Rate      Rate      // in place of Queue.KeyRate; zero is the queue's
+	FreeAt    time.Time // when the rate allows the next claim, if that is later than now; set by the store
+	UpdatedAt time.Time // when the limits were set; set by the store
 }
 
 // Pool is capacity that queues share. The total cost of the leased jobs of its queues never

@@ -49,7 +49,8 @@ type Spec struct {
 
 	CostUnits int64    // pool capacity that a lease of this job occupies
 	Requires  []string // capabilities that a worker must offer
-	LimitKey  string   // jobs of a queue with the same key share Queue.KeyLimit; empty is not limited
+	LimitKey  string   // jobs of a queue with the same key share Queue.KeyLimit and Queue.KeyRate; empty is not limited
+	Weight    int      // how much of Queue.KeyRate a claim uses up; 0 is 1; see [Weight]
 	OrderKey  string   // jobs of a queue with the same key run one after another, in the order of submission; see [OrderKey]
 	FairKey   string   // key, such as a tenant, by which a fair queue takes turns; jobs without one share a turn
 	Requester string

@@ -36,6 +36,7 @@ func ConfigureQueue(q gq.Queue, next gq.Queue, now time.Time) (gq.Queue, error) 
 	if !next.UpdatedAt.IsZero() && !next.UpdatedAt.Equal(q.UpdatedAt) {
 		return q, gq.ErrConflict
 	}
+	next.OwnKeys = q.OwnKeys
 	next.UpdatedAt = now
 	if !now.After(q.UpdatedAt) {
 		next.UpdatedAt = q.UpdatedAt.Add(1)

@@ -26,6 +26,7 @@ func CheckQueue(q gq.Queue) error {
 	if q.KeyLimit < 0 {
 		f.add("key_limit", "%d is negative; 0 is no limit", q.KeyLimit)
 	}
+	checkRate(q.KeyRate, "key_rate", &f)
 	if q.Pool != "" {
 		checkQueueName("pool", q.Pool, &f)
 	}

@@ -23,6 +23,7 @@ func CheckSpec(s *gq.Spec, l gq.Limits) error {
 	checkName("requester", s.Requester, false, &f)
 	checkName("tier", s.Tier, false, &f)
 	checkName("limit_key", s.LimitKey, false, &f)
+	checkWeight(s, &f)
 	checkName("fair_key", s.FairKey, false, &f)
 	checkOrder(s, &f)
 	checkName("content_type", s.Payload.ContentType, true, &f)

@@ -121,6 +121,37 @@ func QueueInUse(c gq.Count) error {
 // NoQueue is the error of a call about a queue that does not exist.
 func NoQueue(name string) error { return gq.ErrNotFound.Errorf("queue %.80q not found", name) }
 
+// CheckKeys reports everything that is wrong with a query of keys and fills in its limit.
+func CheckKeys(q *KeyQuery) error {
+	if q.Limit == 0 {
+		q.Limit = DefaultPage
+	}
+	faults := errs.FaultsOf(machine.CheckQueueName(q.Queue))
+	if q.Limit < 1 || q.Limit > MaxPage {
+		faults = append(faults, gq.Fault{Field: "limit", Problem: fmt.Sprintf("%d is not between 1 and %d", q.Limit, MaxPage)})
+	}
+	if len(q.Names) > MaxPage {
+		faults = append(faults, gq.Fault{Field: "keys", Problem: fmt.Sprintf("%d are more than %d", len(q.Names), MaxPage)})
+	}
+	for i, name := range q.Names {
+		faults = append(faults, errs.FaultsOf(machine.CheckName(fmt.Sprintf("keys[%d]", i), name))...)
+	}
+	if len(faults) > 0 {
+		return &gq.InvalidError{Faults: faults}
+	}
+	return nil
+}
+
+// TooManyKeys refuses limits of a key beyond [gq.MaxQueueKeys].
+func TooManyKeys(queue string) error {
+	return fmt.Errorf("queue %s has limits for %d keys already: %w", queue, gq.MaxQueueKeys, gq.ErrTooMany)
+}
+
+// NoKey is the error of a call that removes the limits of a key which has none.
+func NoKey(k gq.QueueKey) error {
+	return gq.ErrNotFound.Errorf("key %.80q of queue %.80q has no limits of its own", k.Key, k.Queue)
+}
+
 // CheckClaim reports everything that is wrong with a claim.
 func CheckClaim(c Claim) error {
 	faults := c.Filter.faults()

@@ -137,6 +137,10 @@ type Claimer interface {
 	//   - [gq.Queue.MaxRunning] limits the held jobs of the queue.
 	//   - KeyLimit limits those with the same [gq.Spec.LimitKey]. A key at its limit
 	//     does not block other keys.
+	//   - KeyRate limits claims of jobs with the same limit key over time, by their
+	//     weights ([machine.TakeKeyRate]). A key whose rate is used up does not block
+	//     other keys. Its use is durable with the claim, and forgotten once the key
+	//     owes nothing: keys that are idle cost nothing.
 	//   - Pool limits the total cost of the held jobs of all its queues. A job that
 	//     does not fit is skipped, and cheaper jobs may be served before it; jobs
 	//     without cost always fit. In a pool that is occupied AtStart, a claim with
@@ -200,7 +204,8 @@ type EventLog interface {
 type Settings interface {
 	// PutQueue configures a queue from the next claim or submission on. Changing
 	// whether a queue is fair assigns new turns to its live jobs, in the order of
-	// submission; this and a new KeyLimit take time in proportion to their number.
+	// submission; this and a new limit per key take time in proportion to their number.
+	// A new KeyRate changes what each key owes ([machine.ChangeKeyRate]).
 	// If UpdatedAt is set, it must be the time of the queue's last configuration.
 	// Errors: [gq.ErrInvalid] with every fault, such as an unknown pool,
 	// [gq.ErrConflict] for a queue that was configured since UpdatedAt, and
@@ -212,6 +217,19 @@ type Settings interface {
 	// again. Errors: [gq.ErrNotFound] for a queue that is not listed, and
 	// [gq.ErrQueueInUse] with the counts for one with live jobs, see [QueueInUse].
 	DeleteQueue(ctx context.Context, name string) error
+
+	// PutKey gives one limit key of a configured queue limits of its own, which replace
+	// those it had, or none if both are zero. They count from the next claim on; units
+	// that the key owes stay ([machine.ChangeKeyRate]). The first key of a queue takes
+	// time in proportion to its live jobs. [gq.Queue.OwnKeys] counts such keys.
+	// Errors: [gq.ErrInvalid] with every fault, [gq.ErrNotFound] for a queue that is not
+	// configured, and for a key without limits that is given none, and [gq.ErrTooMany]
+	// beyond [gq.MaxQueueKeys].
+	PutKey(ctx context.Context, k gq.QueueKey) error
+
+	// Keys lists the limit keys of a queue that have limits of their own, or the named
+	// keys, with or without limits. Its cost depends only on what it returns.
+	Keys(ctx context.Context, q KeyQuery) ([]gq.QueueKey, error)
 
 	// Queues lists queues that were configured or ever had a job, by name. Its cost
 	// depends only on what it returns.
@@ -361,6 +379,14 @@ type QueueQuery struct {
 	Limit  int       // the first so many of them; 0 is no limit
 }
 
+// KeyQuery picks limit keys of a queue.
+type KeyQuery struct {
+	Queue string
+	Names []string // these keys, in this order; nil is all that have limits of their own, by name
+	After string   // only those whose names come after this one
+	Limit int      // the first so many of them; 0 is [DefaultPage], the largest [MaxPage]
+}
+
 // Selects reports whether Unlike selects a queue.
 func (q *QueueQuery) Selects(queue gq.Queue) bool {
 	return q.Unlike == gq.Policy{} || !queue.UpdatedAt.IsZero() && queue.Policy != q.Unlike
@@ -398,7 +424,8 @@ type Claimed struct {
 
 	// RetryAt is set where the claim got fewer jobs than it asked for and only
 	// a rate kept it from another one: the earliest instant at which that lets
-	// one through. Where the transaction of an application has jobs locked that may
+	// one through. The rate of a key may set it for a job that the claim's filter
+	// excludes. Where the transaction of an application has jobs locked that may
 	// be claimable it is when to look again.
 	RetryAt time.Time
 

@@ -119,13 +119,18 @@ func (tx *txn) claim(c *store.Claim, out *store.Claimed, extras []jobExtras) []j
 		if q == nil || q.config.Paused {
 			continue
 		}
+		tx.t.free(q, tx.now.UnixNano())
 		for len(jobs) < c.N {
 			if limit := q.config.MaxRunning; limit > 0 && q.held() >= int64(limit) {
 				break
 			}
 			j := q.pick(&c.Filter, into)
 			if j == nil {
+				retry = q.freeAt(retry)
 				break
+			}
+			if j.limit != nil && !tx.allow(j.limit) {
+				continue
 			}
 			if rate := q.config.Rate; rate.Limited() {
 				due, ok := machine.TakeRate(rate, q.due, tx.now)
@@ -138,6 +143,11 @@ func (tx *txn) claim(c *store.Claim, out *store.Claimed, extras []jobExtras) []j
 			}
 			was := tx.look(j)
 			h, old := was.header, &was.state
+			if k := j.limit; k != nil {
+				if tx.use(k, h.keys); k.due != 0 {
+					tx.owe(k)
+				}
+			}
 			grant := machine.Grant{
 				Lease:  mintLease(j.seq, [2]uint64{tx.s.random.Uint64(), tx.s.random.Uint64()}),
 				Worker: c.Worker, Start: !c.Hold, TTL: c.TTL, DefaultTTL: c.DefaultTTL, CostUnits: j.cost, Events: tx.noted[:0],
@@ -179,6 +189,7 @@ func (tx *txn) catchUp() {
 		h, old := tx.load(next.job)
 		tx.advance(next.job, h, old)
 	}
+	tx.forgetKeys()
 	t.promote(now)
 }
 

@@ -99,6 +99,7 @@ func (tx *txn) peek(f *store.Filter, n int) (jobs []gq.Job, extras []jobExtras) 
 	var seen []*job
 	held := map[*queue]int64{}
 	due := map[*queue]time.Time{}
+	owed := map[*limitKey]int64{}
 	for _, name := range f.Queues {
 		q := t.queues[name]
 		if q == nil || q.config.Paused {
@@ -107,6 +108,7 @@ func (tx *txn) peek(f *store.Filter, n int) (jobs []gq.Job, extras []jobExtras) 
 		if _, again := due[q]; !again {
 			held[q], due[q] = q.held(), q.due
 		}
+		t.free(q, tx.now.UnixNano())
 		for len(jobs) < n {
 			if limit := q.config.MaxRunning; limit > 0 && held[q] >= int64(limit) {
 				break
@@ -115,6 +117,9 @@ func (tx *txn) peek(f *store.Filter, n int) (jobs []gq.Job, extras []jobExtras) 
 			if j == nil {
 				break
 			}
+			if j.limit != nil && !tx.allow(j.limit) {
+				continue
+			}
 			next, ok := machine.TakeRate(q.config.Rate, due[q], tx.now)
 			if !ok {
 				break
@@ -122,11 +127,24 @@ func (tx *txn) peek(f *store.Filter, n int) (jobs []gq.Job, extras []jobExtras) 
 			due[q] = next
 			held[q]++
 			h, state := tx.load(j)
+			if k := j.limit; k != nil {
+				if _, known := owed[k]; !known {
+					owed[k] = k.due
+				}
+				tx.use(k, h.keys)
+			}
 			jobs = append(jobs, gq.Job{State: state.At(tx.now)})
 			extras = append(extras, jobExtras{flags: h.flags})
 			t.leave(j)
 			t.occupy(j, gq.StatusRunning)
 			seen = append(seen, j)
+		}
+	}
+	for k, due := range owed {
+		if k.due != due { // what the peek used up
+			k.due = due
+			k.queue.aside.set(k, 0)
+			t.judge(k)
 		}
 	}
 	for _, j := range seen {

@@ -8,11 +8,12 @@ import (
 	"github.com/gopherqueue/gq/machine"
 )
 
-// A queue with a KeyLimit keeps the claimable jobs of each limit key in an index of
+// A queue with limits for keys keeps the claimable jobs of each limit key in an index of
 // their own. The buckets hold only the jobs that a claim could pick next: for each key
 // and bucket the first job, the first cheaper one, and so on. Any filter finds the same
-// job among these as among all. A key that is at its limit puts none into the buckets.
-// So a claim never skips a job, however many there are.
+// job among these as among all. A key that is at its limit puts none into the buckets,
+// nor does one whose rate is used up: see keyrate.go. So a claim never skips a job,
+// however many there are.
 //
 // Filling or freeing a key costs as much as it puts into the buckets: one job for each
 // of its buckets if all its jobs cost the same. A job without a key, or in a queue
@@ -21,10 +22,16 @@ import (
 // limitKey is one limit key of a queue.
 type limitKey struct {
 	name    string
-	held    int         // jobs that occupy a place
-	jobs    int         // live jobs; the key is removed with the last
-	buckets []keyBucket // those with claimable jobs, by number
-	full    bool        // at the limit: none of its jobs is in a bucket
+	queue   *queue
+	own     *gq.QueueKey // limits of its own, nil for none
+	held    int          // jobs that occupy a place
+	jobs    int          // live jobs; the key is removed with the last unless it owes something
+	buckets []keyBucket  // those with claimable jobs, by number
+	hidden  bool         // none of its jobs is in a bucket
+	due     int64        // until when it owes units of its rate, in nanoseconds since 1970; 0 for nothing
+	aside   int32        // place in queue.aside
+	owing   int32        // place in table.owing
+	moved   bool         // due changed in this commit
 }
 
 // keyBucket is the claimable jobs of one key in one bucket.
@@ -33,21 +40,38 @@ type keyBucket struct {
 	ready  *index
 }
 
-// attach assigns a job to its limit key, if the queue has a KeyLimit.
+// attach assigns a job to its limit key, if the queue has limits for keys.
 func (q *queue) attach(j *job, keys *jobKeys) {
-	if q.config.KeyLimit == 0 || keys == nil || keys.limit == "" {
+	if keys == nil || keys.limit == "" || !q.limitsKeys() {
 		return
 	}
-	k := q.keys[keys.limit]
+	k := q.limitKey(keys.limit)
+	k.jobs++
+	j.limit = k
+}
+
+// limitKey returns a limit key, a new one if need be.
+func (q *queue) limitKey(name string) *limitKey {
+	k := q.keys[name]
 	if k == nil {
 		if q.keys == nil {
 			q.keys = map[string]*limitKey{}
 		}
-		k = &limitKey{name: strings.Clone(keys.limit)}
+		k = &limitKey{name: strings.Clone(name), queue: q, own: q.ownKey(name), aside: noTimer, owing: noTimer}
 		q.keys[k.name] = k
 	}
-	k.jobs++
-	j.limit = k
+	return k
+}
+
+// limitsKeys reports whether any key of the queue has a limit.
+func (q *queue) limitsKeys() bool {
+	return q.config.KeyLimit > 0 || q.config.KeyRate.Limited() || len(q.own) > 0
+}
+
+// limits returns the limits of a key.
+func (k *limitKey) limits() (limit int, rate gq.Rate) {
+	config := gq.Queue{KeyLimit: k.queue.config.KeyLimit, KeyRate: k.queue.config.KeyRate}
+	return machine.KeyLimits(&config, k.own)
 }
 
 // detach removes a job that is neither claimable nor held from its key.
@@ -58,7 +82,10 @@ func (q *queue) detach(j *job) {
 	}
 	j.limit = nil
 	if k.jobs--; k.jobs == 0 {
-		delete(q.keys, k.name)
+		q.aside.set(k, 0)
+		if k.hidden = false; k.due == 0 {
+			delete(q.keys, k.name)
+		}
 	}
 }
 
@@ -70,7 +97,7 @@ func (t *table) occupy(j *job, s gq.Status) {
 	}
 	if k := j.limit; k != nil {
 		k.held++
-		t.judge(k, q.config.KeyLimit)
+		t.judge(k)
 	}
 }
 
@@ -82,29 +109,30 @@ func (t *table) vacate(j *job, s gq.Status) {
 	}
 	if k := j.limit; k != nil {
 		k.held--
-		t.judge(k, q.config.KeyLimit)
+		t.judge(k)
 	}
 }
 
-// judge shows or hides the jobs of a key after its number of held jobs changed.
-func (t *table) judge(k *limitKey, limit int) {
-	full := k.held >= limit
-	if full == k.full {
+// judge shows or hides the jobs of a key after something changed that limits it.
+func (t *table) judge(k *limitKey) {
+	limit, _ := k.limits()
+	hidden := limit > 0 && k.held >= limit || k.aside != noTimer
+	if hidden == k.hidden {
 		return
 	}
 	for _, l := range k.buckets {
 		for j := range l.front {
-			if full {
+			if hidden {
 				t.hide(j)
 			} else {
 				t.show(j)
 			}
 		}
 	}
-	k.full = full
+	k.hidden = hidden
 }
 
-// front visits the jobs that are in the bucket while the key is below its limit.
+// front visits the jobs that are in the bucket unless the key is hidden.
 func (l keyBucket) front(visit func(*job) bool) {
 	for j := l.ready.first(); j != nil && visit(j) && j.cost > 0; {
 		j = l.ready.cheap(j.cost - 1)
@@ -124,7 +152,7 @@ func (k *limitKey) enter(t *table, j *job) {
 		k.buckets = slices.Insert(k.buckets, i, keyBucket{j.bucket, &index{}})
 	}
 	l := k.buckets[i]
-	if !k.full {
+	if !k.hidden {
 		if first := l.ready.cheap(j.cost); first == nil || j.precedes(first) {
 			for o := range l.front { // the jobs that it replaces in the bucket
 				if o.cost < j.cost {
@@ -167,14 +195,14 @@ func (tx *txn) reconfigure(q *queue, config gq.Queue) {
 	t := tx.t
 	was := q.config
 	pool := t.pools[config.Pool]
-	if (was.KeyLimit == 0) == (config.KeyLimit == 0) && q.pool == pool {
+	limited := q.limitsKeys()
+	rates := q.keyRates()
+	if limited == machine.LimitsKeys(&config) && q.pool == pool {
 		q.config = t.settings(config)
-		for _, k := range q.keys {
-			t.judge(k, config.KeyLimit)
-		}
 	} else {
 		tx.regroup(q, config, pool)
 	}
+	tx.rerate(q, rates)
 	if was.Fair != config.Fair {
 		tx.rearrange(q)
 	}

@@ -142,7 +142,7 @@ func (l *limitedTable) leave() {
 func (l *limitedTable) limit() {
 	l.q.config.KeyLimit = rapid.IntRange(1, 4).Draw(l.T, "limit")
 	for _, k := range l.q.keys {
-		l.t.judge(k, l.q.config.KeyLimit)
+		l.t.judge(k)
 	}
 }
 

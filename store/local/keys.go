@@ -35,6 +35,8 @@ const (
 	prefixPool       = 's' // s name              → configuration of a pool
 	prefixPace       = 't' // t queue             → state of its rate limit and its turns
 	prefixTold       = 'u' // u id                → during an import: the newest event record of a job
+	prefixOwed       = 'v' // v queue key         → until when a limit key owes units of its rate
+	prefixOwnKey     = 'w' // w queue key         → limits of one limit key
 )
 
 func numberKey(prefix byte, n uint64) []byte {

@@ -26,7 +26,7 @@ func (s *Store) PutQueue(ctx context.Context, config gq.Queue) error {
 		}
 		var was gq.Queue
 		if known := tx.t.queues[config.Name]; known != nil {
-			was = known.config.queue()
+			was = known.configuration()
 		} else if len(tx.t.queues) >= gq.MaxQueues {
 			refused = store.TooManyQueues(config.Name)
 			return
@@ -63,6 +63,7 @@ func (s *Store) DeleteQueue(ctx context.Context, name string) error {
 			return
 		}
 		tx.changePool(q)
+		tx.dropKeys(q)
 		tx.reconfigure(q, machine.NewQueue(name))
 		q.deleted, q.due = true, time.Time{}
 		tx.set(smallKey(prefixQueue, q.number), encodeDeleted(q.config.queue()))
@@ -87,7 +88,7 @@ func (s *Store) Queues(ctx context.Context, asked store.QueueQuery) ([]gq.Queue,
 				asked.Pool != "" && q.config.Pool != asked.Pool || !asked.Selects(q.config.queue()) {
 				continue
 			}
-			if out = append(out, q.config.queue()); len(out) == asked.Limit {
+			if out = append(out, q.configuration()); len(out) == asked.Limit {
 				break
 			}
 		}

@@ -19,6 +19,7 @@ import (
 //	string   limit key, if the flags say so
 //	string   fair key, if the flags say so
 //	string   order key, if the flags say so
+//	uvarint  weight, if the flags say so
 //	         gq.State
 //
 // A string is its length, a uvarint, and its bytes.
@@ -30,6 +31,7 @@ const (
 	flagLimitKey               // has a limit key
 	flagFairKey                // has a fair key
 	flagOrderKey               // has an order key
+	flagWeight                 // has a weight above 1
 )
 
 type header struct {
@@ -41,13 +43,20 @@ type header struct {
 }
 
 // jobKeys are the keys by which a job is limited, takes its turn and follows others.
-type jobKeys struct{ limit, fair, order string }
+type jobKeys struct {
+	limit, fair, order string
+	weight             int // for the rate of the limit key; 0 is 1
+}
 
 // hasKeys reports whether a job needs jobKeys.
 func hasKeys(s *gq.Spec) bool { return s.LimitKey != "" || s.FairKey != "" || s.OrderKey != "" }
 
 func (h *header) setKeys(s *gq.Spec) {
 	h.keys = &jobKeys{limit: s.LimitKey, fair: s.FairKey, order: s.OrderKey}
+	if s.Weight > 1 {
+		h.keys.weight = s.Weight
+		h.flags |= flagWeight
+	}
 	if s.LimitKey != "" {
 		h.flags |= flagLimitKey
 	}
@@ -80,6 +89,9 @@ func encodeRecord(b []byte, h header, s *gq.State) []byte {
 	if h.flags&flagOrderKey != 0 {
 		b = append(binary.AppendUvarint(b, uint64(len(h.keys.order))), h.keys.order...)
 	}
+	if h.flags&flagWeight != 0 {
+		b = binary.AppendUvarint(b, uint64(h.keys.weight))
+	}
 	b, _ = codec.AppendState(s, b) // never fails
 	return b
 }
@@ -108,7 +120,7 @@ func decodeHeader(b []byte) (h header, rest []byte, err error) {
 	}
 	h = header{lastEvent: fields[0], bucket: uint32(fields[1]), cost: int64(fields[2]), flags: b[0]}
 	b = b[1:]
-	if h.flags&(flagLimitKey|flagFairKey|flagOrderKey) == 0 {
+	if h.flags&(flagLimitKey|flagFairKey|flagOrderKey|flagWeight) == 0 {
 		return h, b, nil
 	}
 	h.keys = &jobKeys{}
@@ -124,6 +136,13 @@ func decodeHeader(b []byte) (h header, rest []byte, err error) {
 			return h, nil, fmt.Errorf("keys of a job record: %w", gq.ErrCorrupt)
 		}
 		*k.key, b = string(b[n:n+int(size)]), b[n+int(size):]
+	}
+	if h.flags&flagWeight != 0 {
+		weight, n := uvarint(b)
+		if n == 0 || weight < 2 || weight > gq.MaxWeight || h.keys.limit == "" {
+			return h, nil, fmt.Errorf("weight of a job record: %w", gq.ErrCorrupt)
+		}
+		h.keys.weight, b = int(weight), b[n:]
 	}
 	return h, b, nil
 }

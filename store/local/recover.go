@@ -22,7 +22,7 @@ func (s *Store) recover() (err error) {
 		}
 	}()
 	for _, step := range []func() error{
-		s.recoverImport, s.recoverMarks, s.recoverPools, s.recoverQueues, s.recoverPaces, s.recoverBuckets, s.recoverJobs, s.recoverEdges, s.recoverEnded, s.recoverNumbers,
+		s.recoverImport, s.recoverMarks, s.recoverPools, s.recoverQueues, s.recoverPaces, s.recoverOwnKeys, s.recoverOwed, s.recoverBuckets, s.recoverJobs, s.recoverEdges, s.recoverEnded, s.recoverNumbers,
 	} {
 		if err := step(); err != nil {
 			return err
@@ -254,6 +254,7 @@ func decodeBucket(b []byte) (queue uint32, typ string, requires []string, err er
 }
 
 func encodeQueue(q gq.Queue) []byte {
+	q.OwnKeys = 0 // follows from their records
 	b, err := json.Marshal(q)
 	must(err)
 	return b

@@ -25,9 +25,10 @@ type table struct {
 	names    atomic.Pointer[[]string] // queue names by number, for readers without the lock
 	buckets  map[uint32]*bucket
 	pools    map[string]*pool
-	toRun    timers  // delayed and retrying jobs, by when they may run
-	toDue    timers  // jobs that time changes in another way, by when
-	promoted []timer // claimable since that instant, but not yet recorded
+	toRun    timers    // delayed and retrying jobs, by when they may run
+	toDue    timers    // jobs that time changes in another way, by when
+	promoted []timer   // claimable since that instant, but not yet recorded
+	owing    keyTimers // limit keys that owe units of their rate, by until when
 
 	kids     map[uint64][]edge // waiting dependents of live or ended parents, by parent
 	ahead    map[uint64]uint64 // by job that waits because of its order key: the job that it waits for
@@ -143,7 +144,9 @@ type queue struct {
 	number  uint32
 	config  settings
 	pool    *pool                // nil is none
-	keys    map[string]*limitKey // of live jobs, if there is a KeyLimit
+	keys    map[string]*limitKey // of live jobs, and those that owe something, if there are limits for keys
+	own     []*gq.QueueKey       // limits of single keys, by name
+	aside   keyTimers            // keys with jobs whose rate is used up, by when it allows the next claim
 	tails   map[string]*job      // of live jobs: the last one of each order key
 	due     time.Time            // when the next claim is due under the rate
 	turns   *turns               // nil unless the queue is fair
@@ -162,7 +165,7 @@ type settings struct {
 	policy                         *gq.Policy
 	Paused, Fair                   bool
 	MaxRunning, MaxDepth, KeyLimit int
-	Rate                           gq.Rate
+	Rate, KeyRate                  gq.Rate
 	Pool                           string
 	UpdatedAt                      time.Time
 }
@@ -171,14 +174,21 @@ type settings struct {
 func (t *table) settings(q gq.Queue) settings {
 	return settings{
 		Name: q.Name, policy: t.intern(q.Policy), Paused: q.Paused, Fair: q.Fair, MaxRunning: q.MaxRunning,
-		MaxDepth: q.MaxDepth, KeyLimit: q.KeyLimit, Rate: q.Rate, Pool: q.Pool, UpdatedAt: q.UpdatedAt,
+		MaxDepth: q.MaxDepth, KeyLimit: q.KeyLimit, Rate: q.Rate, KeyRate: q.KeyRate, Pool: q.Pool, UpdatedAt: q.UpdatedAt,
 	}
+}
+
+// configuration returns the queue's configuration.
+func (q *queue) configuration() gq.Queue {
+	config := q.config.queue()
+	config.OwnKeys = len(q.own)
+	return config
 }
 
 func (s *settings) queue() gq.Queue {
 	return gq.Queue{
 		Name: s.Name, Policy: *s.policy, Paused: s.Paused, Fair: s.Fair, MaxRunning: s.MaxRunning,
-		MaxDepth: s.MaxDepth, KeyLimit: s.KeyLimit, Rate: s.Rate, Pool: s.Pool, UpdatedAt: s.UpdatedAt,
+		MaxDepth: s.MaxDepth, KeyLimit: s.KeyLimit, Rate: s.Rate, KeyRate: s.KeyRate, Pool: s.Pool, UpdatedAt: s.UpdatedAt,
 	}
 }
 
@@ -239,6 +249,7 @@ func newTable() *table {
 		pools:    map[string]*pool{},
 		toRun:    timers{place: placeToRun},
 		toDue:    timers{place: placeToDue},
+		owing:    keyTimers{place: placeOwing},
 		kids:     map[uint64][]edge{},
 		policies: map[gq.Policy]*gq.Policy{},
 		presets:  make([]gq.Policy, len(enum.All[gq.Preset]())+1),
@@ -272,7 +283,7 @@ func (t *table) intern(p gq.Policy) *gq.Policy {
 }
 
 func (t *table) addQueue(number uint32, config gq.Queue) *queue {
-	q := &queue{number: number, config: t.settings(config)}
+	q := &queue{number: number, config: t.settings(config), aside: keyTimers{place: placeAside}}
 	q.join(t.pools[config.Pool])
 	if config.Fair {
 		q.turns = newTurns()

@@ -29,6 +29,7 @@ type txn struct {
 	ids     []idEntry // of the jobs that ended in this commit
 	touched []*queue
 	paces   []*queue          // those whose pace changed
+	owers   []*limitKey       // those that owe more or less than before
 	changed []*queue          // those in the news
 	gone    map[gq.JobID]bool // finished jobs that this commit removes: the disk still has them
 	noted   []gq.Event        // scratch for the current job's events
@@ -150,6 +151,7 @@ func (tx *txn) sealIDs() {
 func (tx *txn) seal() {
 	tx.noteRecords()
 	tx.sealIDs()
+	tx.sealKeys()
 	told := tx.events.count > 0
 	tx.sealEvents()
 	if !told && !tx.empty() {

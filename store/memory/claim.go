@@ -32,7 +32,8 @@ func (s *Store) Claim(ctx context.Context, claims []store.Claim) ([]store.Claime
 		if len(chosen) < c.N {
 			answers[i].RetryAt = l.retryAt
 		}
-		s.rates = l.rates
+		s.rates, s.owed = l.rates, l.owed
+		s.forgetKeys(now)
 		for _, j := range chosen {
 			answers[i].Jobs = append(answers[i].Jobs, s.grant(j, &c, now))
 		}

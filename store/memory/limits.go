@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/internal/wake"
 	"github.com/gopherqueue/gq/machine"
 )
 
@@ -17,7 +18,8 @@ type limits struct {
 	keys    map[limitKey]int     // held jobs by queue and limit key
 	used    map[string]int64     // capacity by pool
 	rates   map[string]time.Time // as in Store, with the jobs chosen so far
-	retryAt time.Time            // when a rate allows another claim
+	owed    map[limitKey]time.Time
+	retryAt time.Time // when a rate allows another claim
 }
 
 type limitKey struct{ queue, key string }
@@ -26,7 +28,7 @@ type limitKey struct{ queue, key string }
 func (s *Store) limits(into gq.Status, now time.Time) *limits {
 	l := &limits{
 		store: s, now: now, into: into, running: make(map[string]int), keys: make(map[limitKey]int),
-		used: make(map[string]int64), rates: maps.Clone(s.rates),
+		used: make(map[string]int64), rates: maps.Clone(s.rates), owed: maps.Clone(s.owed),
 	}
 	for j := range s.held {
 		if !j.state.Lease.Expired(now) {
@@ -60,7 +62,9 @@ func (l *limits) ask(j *job) verdict {
 	if q.MaxRunning > 0 && l.running[q.Name] >= q.MaxRunning {
 		return stop
 	}
-	if q.KeyLimit > 0 && j.spec.LimitKey != "" && l.keys[limitKey{q.Name, j.spec.LimitKey}] >= q.KeyLimit {
+	key := limitKey{q.Name, j.spec.LimitKey}
+	limit, rate := l.store.keyLimits(key)
+	if limit > 0 && l.keys[key] >= limit {
 		return pass
 	}
 	if pool, ok := l.store.pools[q.Pool]; ok && machine.CountsInPool(pool, l.into) {
@@ -68,15 +72,21 @@ func (l *limits) ask(j *job) verdict {
 			return pass
 		}
 	}
+	owed, ok := machine.TakeKeyRate(rate, machine.Weight(&j.spec), l.owed[key], l.now)
+	if !ok {
+		l.retryAt = wake.Earlier(l.retryAt, machine.KeyRateAt(rate, l.owed[key], l.now))
+		return pass
+	}
 	if q.Rate.Limited() {
 		next, ok := machine.TakeRate(q.Rate, l.rates[q.Name], l.now)
 		if !ok {
-			if at := machine.RateAt(q.Rate, l.rates[q.Name], l.now); l.retryAt.IsZero() || at.Before(l.retryAt) {
-				l.retryAt = at
-			}
+			l.retryAt = wake.Earlier(l.retryAt, machine.RateAt(q.Rate, l.rates[q.Name], l.now))
 			return stop
 		}
 		l.rates[q.Name] = next
+	}
+	if owed.After(l.now) {
+		l.owed[key] = owed
 	}
 	l.occupy(j, l.into)
 	return take

@@ -49,8 +49,10 @@ type Store struct {
 	deleted map[string]bool // queues that are listed only while they have jobs
 	pools   map[string]gq.Pool
 	rates   map[string]time.Time // when the next claim is due under a queue's rate
-	served  map[turnKey]uint64   // turn being served, by queue and priority
-	newest  map[turnKey]uint64   // newest turn, by queue, priority and fair key
+	ownKeys map[limitKey]gq.QueueKey
+	owed    map[limitKey]time.Time // when the next claim is due under a key's rate
+	served  map[turnKey]uint64     // turn being served, by queue and priority
+	newest  map[turnKey]uint64     // newest turn, by queue, priority and fair key
 
 	docs    map[docKey]store.Doc
 	version uint64 // of the newest document
@@ -137,6 +139,7 @@ func Open(c store.Config) (*Store, error) {
 		timers: ordered[timer]{compare: timer.compare}, ended: ordered[timer]{compare: timer.compare},
 		counts: make(map[string]*gq.Count), leases: make(map[gq.LeaseID]*job), keys: make(map[gq.IdempotencyKey]keyUse), tails: make(map[gq.IdempotencyKey]*job),
 		queues: make(map[string]gq.Queue), deleted: make(map[string]bool), pools: make(map[string]gq.Pool), rates: make(map[string]time.Time),
+		ownKeys: make(map[limitKey]gq.QueueKey), owed: make(map[limitKey]time.Time),
 		served: make(map[turnKey]uint64), newest: make(map[turnKey]uint64), docs: make(map[docKey]store.Doc),
 		listeners: make(map[*listener]bool),
 	}, nil

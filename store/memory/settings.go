@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/machine"
@@ -32,7 +33,7 @@ func (s *Store) PutQueue(ctx context.Context, q gq.Queue) error {
 		return err
 	}
 	s.changed(q.Name) // with the pool that it may leave
-	s.queues[q.Name] = q
+	s.changeKeys(q.Name, now, func() { s.queues[q.Name] = q })
 	delete(s.deleted, q.Name)
 	s.changed(q.Name)
 	if old.Fair != q.Fair {
@@ -57,6 +58,8 @@ func (s *Store) DeleteQueue(ctx context.Context, name string) error {
 	}
 	s.queues[name], s.deleted[name] = machine.NewQueue(name), true
 	delete(s.rates, name)
+	maps.DeleteFunc(s.ownKeys, func(k limitKey, _ gq.QueueKey) bool { return k.queue == name })
+	maps.DeleteFunc(s.owed, func(k limitKey, _ time.Time) bool { return k.queue == name })
 	for k := range s.served {
 		if k.queue == name {
 			delete(s.served, k)
