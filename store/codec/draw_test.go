@@ -166,6 +166,7 @@ var specs = rapid.Custom(func(r *rapid.T) gq.Spec {
 		Ref: maybe(texts).Draw(r, "ref"), Gate: maybe(gates).Draw(r, "gate"), Metadata: metadata.Draw(r, "metadata"),
 	}
 	s.Replaces, s.OrderKey = maybe(jobIDs).Draw(r, "replaces"), maybe(texts).Draw(r, "order key")
+	s.Weight = maybe(rapid.IntRange(1, gq.MaxWeight)).Draw(r, "weight")
 	if rapid.Bool().Draw(r, "unique") {
 		s.Unique = gq.UniqueRule{
 			While: rapid.SampledFrom(enum.All[gq.While]()).Draw(r, "while"), OnCollision: rapid.SampledFrom(enum.All[gq.OnCollision]()).Draw(r, "on collision"),

@@ -23,6 +23,7 @@ const (
 	hasReplaces
 	hasWorkflow
 	hasOrderKey
+	hasWeight
 	specBits
 )
 
@@ -99,6 +100,9 @@ func AppendSpec(s *gq.Spec, b []byte) ([]byte, error) {
 	if has&hasOrderKey != 0 {
 		e.string(s.OrderKey)
 	}
+	if has&hasWeight != 0 {
+		e.uvarint(uint64(s.Weight))
+	}
 	if has&hasMetadata != 0 {
 		e.metadata(s.Metadata)
 	}
@@ -127,6 +131,7 @@ func specHas(s *gq.Spec) (bits uint64) {
 	set(hasUnique, !s.Unique.IsZero())
 	set(hasReplaces, !s.Replaces.IsZero())
 	set(hasOrderKey, s.OrderKey != "")
+	set(hasWeight, s.Weight != 0)
 	set(hasMetadata, len(m.Tags) > 0 || m.CorrelationID != "" || m.CallbackURL != "")
 	return bits
 }
@@ -209,6 +214,11 @@ func Decode(s *gq.Spec, b []byte) error {
 	}
 	if has&hasOrderKey != 0 {
 		s.OrderKey = d.string()
+	}
+	if has&hasWeight != 0 {
+		weight := d.amount()
+		d.require(weight <= gq.MaxWeight, "unknown weight")
+		s.Weight = int(weight)
 	}
 	if has&hasMetadata != 0 {
 		s.Metadata = d.metadata(s.Metadata.Priority)

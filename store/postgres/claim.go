@@ -18,7 +18,8 @@ import (
 
 // candidatesOf selects the jobs of bands that a claim may get, as far as the columns can
 // tell. It reads one band after the other along the index ready_claim, each from its
-// floor. The gaps are for the outer and inner columns, the time, and the locking clause.
+// floor. The gaps are for the outer and inner columns, the time, another condition, and the
+// locking clause.
 //
 // It must be executed exactly once, so it is a statement of its own or an ARRAY subquery.
 // As part of a join it could be executed again and lock more rows than its limit.
@@ -33,7 +34,7 @@ const candidatesOf = `
 			AND (cardinality($4::text[]) = 0 OR s.type = ANY ($4))
 			AND (s.requires IS NULL OR s.requires <@ $5::text[])
 			AND ($6::bigint < 0 OR s.cost <= $6)
-			AND (s.limited IS NULL OR s.limited <> ALL ($7::text[]))
+			AND (s.limited IS NULL OR s.limited <> ALL ($7::text[]))%s
 		ORDER BY s.order_hi, s.order_lo
 		LIMIT $8
 		%s
@@ -57,11 +58,21 @@ const overdueOf = `
 // skipping locks the rows that a query finds and skips those that others have locked.
 const skipping = "FOR UPDATE SKIP LOCKED"
 
+// notAside excludes jobs whose key has used up its rate. It is a subquery that reads one row
+// for each job of a key.
+const notAside = `
+			AND (s.limited IS NULL OR (
+				SELECT k.aside AND k.free > $3 FROM gq.limit_key AS k WHERE k.queue = s.queue AND k.key = s.limited
+			) IS NOT TRUE)`
+
 var (
-	candidates     = fmt.Sprintf(candidatesOf, columns, readyColumns, "$3", "")
-	lockCandidates = fmt.Sprintf(candidatesOf, columns, readyColumns, "$3", skipping)
-	overdue        = fmt.Sprintf(overdueOf, "$2", "")
-	lockOverdue    = fmt.Sprintf(overdueOf, "$2", skipping)
+	candidates     = fmt.Sprintf(candidatesOf, columns, readyColumns, "$3", "", "")
+	lockCandidates = fmt.Sprintf(candidatesOf, columns, readyColumns, "$3", "", skipping)
+
+	ratedCandidates     = fmt.Sprintf(candidatesOf, columns, readyColumns, "$3", notAside, "")
+	lockRatedCandidates = fmt.Sprintf(candidatesOf, columns, readyColumns, "$3", notAside, skipping)
+	overdue             = fmt.Sprintf(overdueOf, "$2", "")
+	lockOverdue         = fmt.Sprintf(overdueOf, "$2", skipping)
 )
 
 // levels lists the bands of queues in the order in which claims serve them.
@@ -476,6 +487,10 @@ func (tx *txn) serve(ctx context.Context, w *want, q gq.Queue, limits *limits) (
 	if err != nil {
 		return nil, err
 	}
+	lock, look := lockCandidates, candidates
+	if ratesKeys(&q) {
+		lock, look = lockRatedCandidates, ratedCandidates
+	}
 	for {
 		room, err := tx.room(ctx, q, w.missing())
 		if err != nil || room <= 0 {
@@ -483,7 +498,7 @@ func (tx *txn) serve(ctx context.Context, w *want, q gq.Queue, limits *limits) (
 		}
 		queues, bands := levels(q.Name)
 		args := []any{queues, bands, nanoseconds(tx.now), types, offers, l.afford(w.MaxCost, w.into()), l.full(), room}
-		rows, err := tx.scanRows(tx.Query(ctx, lockCandidates, args...))
+		rows, err := tx.scanRows(tx.Query(ctx, lock, args...))
 		if err != nil {
 			return nil, err
 		}
@@ -493,8 +508,13 @@ func (tx *txn) serve(ctx context.Context, w *want, q gq.Queue, limits *limits) (
 			}
 		}
 		if len(rows) < room && w.missing() > 0 { // others have locked the rest, if there is any
+			if ratesKeys(&q) {
+				if err := tx.retryKeys(ctx, w, l); err != nil {
+					return nil, err
+				}
+			}
 			args[5], args[6], args[7] = l.afford(w.MaxCost, w.into()), l.full(), 1
-			return numbersOf(tx.scanRows(tx.Query(ctx, candidates, args...)))
+			return numbersOf(tx.scanRows(tx.Query(ctx, look, args...)))
 		}
 	}
 }
@@ -507,6 +527,13 @@ func (tx *txn) grant(ctx context.Context, w *want, rows []*row, l *queueLimits) 
 	var blobs found
 	var batch pgx.Batch
 	queueBlobs(&batch, sequencesOf(rows), w.Parts, &blobs)
+	if ratesKeys(&l.config) {
+		names, err := limitKeys(rows)
+		if err != nil {
+			return false, err
+		}
+		l.queueKeys(&batch, names)
+	}
 	batch.Queue(stamps, 0).QueryRow(func(row pgx.Row) error {
 		_, err := tx.stampFrom(row)
 		return err
@@ -528,7 +555,7 @@ func (tx *txn) grant(ctx context.Context, w *want, rows []*row, l *queueLimits) 
 		if err != nil {
 			return false, err
 		}
-		if !l.fits(spec, w.into()) {
+		if !l.fits(spec, w.into()) || !l.allows(spec, tx.now) {
 			continue
 		}
 		if at, ok := l.pace(tx.now); !ok {
@@ -538,6 +565,7 @@ func (tx *txn) grant(ctx context.Context, w *want, rows []*row, l *queueLimits) 
 			more = false
 			break
 		}
+		l.useKey(spec, tx.now)
 		l.take(spec, &r.state, w.into())
 		if err := tx.lease(w, r, spec.CostUnits, len(granted)); err != nil {
 			return false, err

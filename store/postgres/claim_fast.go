@@ -28,7 +28,7 @@ const presently = "(SELECT greatest($%d::bigint, h.time, CASE WHEN $%d::boolean 
 var (
 	fastCandidates = `
 	DELETE FROM gq.ready AS s
-	WHERE s.ctid = ANY (ARRAY (` + fmt.Sprintf(candidatesOf, "s.row", "s.ctid AS row", fmt.Sprintf(presently, 3, 9), skipping) + `))
+	WHERE s.ctid = ANY (ARRAY (` + fmt.Sprintf(candidatesOf, "s.row", "s.ctid AS row", fmt.Sprintf(presently, 3, 9), "", skipping) + `))
 	RETURNING ` + returned
 	// fastStamp is stamps for $11 new jobs, plus the configurations of the queues $10 (NULL if
 	// there are none), whether one of their leases has expired, and a job that may be claimable
@@ -37,7 +37,7 @@ var (
 	SELECT time, ` + clock + `, ARRAY (SELECT nextval('gq.submission') FROM generate_series(1, $11::integer)), nextval('gq.segment_id'),
 		(SELECT jsonb_object_agg(name, config) FROM gq.queue WHERE name = ANY ($10) AND config IS NOT NULL),
 		EXISTS (` + fmt.Sprintf(strings.NewReplacer("$1", "$10", "$3", "$8").Replace(overdueOf), fmt.Sprintf(presently, 3, 9), "") + `),
-		(` + fmt.Sprintf(candidatesOf, "s.seq", "s.seq", fmt.Sprintf(presently, 3, 9), "") + `)
+		(` + fmt.Sprintf(candidatesOf, "s.seq", "s.seq", fmt.Sprintf(presently, 3, 9), "", "") + `)
 	FROM gq.head`
 )
 

@@ -85,7 +85,11 @@ func (tx *txn) peek(ctx context.Context, f store.Filter, q gq.Queue, n int, limi
 		return nil, err
 	}
 	queues, bands := levels(q.Name)
-	rows, err := tx.scanRows(tx.Query(ctx, candidates, queues, bands, now, types, offers, l.afford(f.MaxCost, gq.StatusRunning), l.full(), math.MaxInt32))
+	look := candidates
+	if ratesKeys(&q) {
+		look = ratedCandidates
+	}
+	rows, err := tx.scanRows(tx.Query(ctx, look, queues, bands, now, types, offers, l.afford(f.MaxCost, gq.StatusRunning), l.full(), math.MaxInt32))
 	if err != nil {
 		return nil, err
 	}
@@ -113,13 +117,22 @@ func (tx *txn) peek(ctx context.Context, f store.Filter, q gq.Queue, n int, limi
 			return bytes.Compare(a.state.ID[:], b.state.ID[:])
 		}
 	})
+	if ratesKeys(&q) {
+		names, err := limitKeys(rows)
+		if err != nil {
+			return nil, err
+		}
+		if err := tx.readKeys(ctx, l, names); err != nil {
+			return nil, err
+		}
+	}
 	var seen []*row
 	for _, r := range rows {
 		spec, err := r.specOf()
 		if err != nil {
 			return nil, err
 		}
-		if !l.fits(spec, gq.StatusRunning) {
+		if !l.fits(spec, gq.StatusRunning) || !l.allows(spec, tx.now) {
 			continue
 		}
 		if len(seen) >= n {
@@ -128,6 +141,7 @@ func (tx *txn) peek(ctx context.Context, f store.Filter, q gq.Queue, n int, limi
 		if _, ok := l.pace(tx.now); !ok {
 			break
 		}
+		l.useKey(spec, tx.now)
 		l.take(spec, &r.state, gq.StatusRunning)
 		r.state = r.state.At(tx.now)
 		seen = append(seen, r)

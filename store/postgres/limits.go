@@ -27,17 +27,20 @@ type limits struct {
 
 // queueLimits are the limits of one queue, except MaxRunning.
 type queueLimits struct {
-	config gq.Queue
-	held   map[string]int // by limit key
-	pool   *gq.Pool       // nil for none
-	due    time.Time      // when the rate allows the next claim
-	turns  turns
-	moved  bool // due or turns have changed
+	config    gq.Queue
+	held      map[string]int       // by limit key
+	keys      map[string]*keyState // limit keys that were read
+	exhausted []string             // keys that this transaction set aside
+	free      time.Time            // when the first of them is free
+	pool      *gq.Pool             // nil for none
+	due       time.Time            // when the rate allows the next claim
+	turns     turns
+	moved     bool // due or turns have changed
 }
 
 // limited reports whether a queue has a limit that claims must keep.
 func limited(q gq.Queue) bool {
-	return q.MaxRunning > 0 || q.KeyLimit > 0 || q.Rate.Limited() || q.Fair || q.Pool != ""
+	return q.MaxRunning > 0 || machine.LimitsKeys(&q) || q.Rate.Limited() || q.Fair || q.Pool != ""
 }
 
 // of reads how much of the limits of a queue is used.
@@ -51,9 +54,14 @@ func (l *limits) of(ctx context.Context, q gq.Queue) (*queueLimits, error) {
 	limits := &queueLimits{config: q}
 	l.queues[q.Name] = limits
 	var err error
-	if q.KeyLimit > 0 {
+	if q.KeyLimit > 0 || q.OwnKeys > 0 {
 		if limits.held, err = l.tx.heldByKey(ctx, q.Name, l.since()); err != nil {
 			return nil, err
+		}
+		if q.OwnKeys > 0 {
+			if err := l.tx.readKeys(ctx, limits, slices.Collect(maps.Keys(limits.held))); err != nil {
+				return nil, err
+			}
 		}
 	}
 	if q.Fair && l.locked {
@@ -120,11 +128,12 @@ func (tx *txn) heldByKey(ctx context.Context, queue string, since int64) (map[st
 	return held, err
 }
 
-// full lists the limit keys that have reached their limit.
+// full lists the limit keys that have reached their limit, or whose rate this transaction
+// found used up.
 func (l *queueLimits) full() []string {
-	full := []string{}
+	full := slices.Clip(append([]string{}, l.exhausted...))
 	for key, n := range l.held {
-		if n >= l.config.KeyLimit {
+		if limit, _ := l.keyLimits(key); limit > 0 && n >= limit {
 			full = append(full, key)
 		}
 	}
@@ -148,8 +157,10 @@ func (l *queueLimits) afford(most int64, into gq.Status) int64 {
 
 // fits reports whether the limit key and the pool have room for a job in a status.
 func (l *queueLimits) fits(s *gq.Spec, into gq.Status) bool {
-	if l.config.KeyLimit > 0 && s.LimitKey != "" && l.held[s.LimitKey] >= l.config.KeyLimit {
-		return false
+	if s.LimitKey != "" {
+		if limit, _ := l.keyLimits(s.LimitKey); limit > 0 && l.held[s.LimitKey] >= limit {
+			return false
+		}
 	}
 	return l.pool == nil || !machine.CountsInPool(*l.pool, into) || machine.AdmitToPool(*l.pool, s.CostUnits) == nil
 }
@@ -183,6 +194,7 @@ func (l *queueLimits) take(s *gq.Spec, state *gq.State, into gq.Status) {
 // write stores what the transaction used up.
 func (l *limits) write() {
 	for name, q := range l.queues {
+		q.writeKeys(l.tx)
 		if !q.moved {
 			continue
 		}

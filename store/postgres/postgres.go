@@ -54,6 +54,7 @@ type Store struct {
 	notifier  notifier
 	appended  atomic.Int64 // counts appended to gq.delta since notifier.fold
 	floors    floors
+	keyWrites keyWrites
 	limited   queueHints // queues whose configuration claims must read first
 	uncounted queueHints // those of them that limit only jobs that run: see txn.uncounted
 	guarded   queueHints // queues whose configuration inserts must read first

@@ -96,6 +96,9 @@ func (s *Store) putQueue(ctx context.Context, q gq.Queue, moves bool) error {
 		if err != nil {
 			return err
 		}
+		if err := tx.rerateKeys(ctx, was[q.Name], next); err != nil {
+			return err
+		}
 		tx.more.Queue("UPDATE gq.queue SET config = $2 WHERE name = $1", q.Name, config)
 		if reporting {
 			if err := tx.reportQueue(ctx, q.Name, unreported); err != nil {
@@ -158,6 +161,7 @@ func (s *Store) DeleteQueue(ctx context.Context, name string) error {
 		}
 		tx.more.Queue("INSERT INTO gq.queue (name) VALUES ($1) ON CONFLICT (name) DO UPDATE SET config = NULL, due = DEFAULT, turns = DEFAULT", name)
 		tx.more.Queue("DELETE FROM gq.turn WHERE queue = $1", name)
+		tx.more.Queue("DELETE FROM gq.limit_key WHERE queue = $1", name)
 		return tx.flush(ctx)
 	})
 }

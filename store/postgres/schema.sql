@@ -338,6 +338,22 @@ CREATE TABLE gq.turn (
     PRIMARY KEY (queue, level, key)
 );
 
+-- Limit keys that owe units of their rate or have limits of their own; all others have no row. The
+-- row of the queue is locked by whoever writes one.
+CREATE TABLE gq.limit_key (
+    queue  text    NOT NULL COLLATE "C",
+    key    text    NOT NULL COLLATE "C",
+    due    bigint  NOT NULL DEFAULT 0,     -- until when it owes something; 0 for nothing
+    free   bigint  NOT NULL DEFAULT 0,     -- when the rate allows the next claim
+    aside  boolean NOT NULL DEFAULT false, -- claims do not see its jobs until then
+    config jsonb,                          -- limits of its own; NULL for none
+    PRIMARY KEY (queue, key)
+) WITH (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_cost_delay = 1);
+
+CREATE INDEX limit_key_free ON gq.limit_key (queue, free) WHERE aside;
+
+CREATE INDEX limit_key_own ON gq.limit_key (queue, key) WHERE config IS NOT NULL;
+
 -- Capacity that queues share. A transaction locks this row to grant capacity.
 CREATE TABLE gq.pool (
     name     text    COLLATE "C" PRIMARY KEY,
