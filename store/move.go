@@ -78,6 +78,8 @@ type Head struct {
 type Items struct {
 	Pools  []gq.Pool // without what is in use, which follows from the jobs
 	Queues []QueueItem
+	Keys   []gq.QueueKey // limit keys with limits of their own, without FreeAt
+	Owed   []OwedItem
 	Docs   []Doc
 	Events []gq.Event // of jobs that are kept
 	Jobs   []JobItem
@@ -91,6 +93,12 @@ type QueueItem struct {
 	gq.Queue
 	Due   time.Time               // when the next claim is due under the rate; zero for none
 	Turns [gq.PriorityBulk]uint64 // being served in a fair queue, from the most urgent level on
+}
+
+// OwedItem is what a limit key owes of its rate.
+type OwedItem struct {
+	Queue, Key string
+	Due        time.Time // until when it owes something
 }
 
 // JobItem is a job with all its parts.
@@ -121,7 +129,7 @@ type EndedItem struct {
 
 // Len is the number of items.
 func (i *Items) Len() int {
-	return len(i.Pools) + len(i.Queues) + len(i.Docs) + len(i.Events) + len(i.Jobs) + len(i.Leases) + len(i.Edges) + len(i.Ended)
+	return len(i.Pools) + len(i.Queues) + len(i.Keys) + len(i.Owed) + len(i.Docs) + len(i.Events) + len(i.Jobs) + len(i.Leases) + len(i.Edges) + len(i.Ended)
 }
 
 // ItemBytes is about how much one [Export.Read] returns where items are large.

@@ -19,6 +19,8 @@ type kind byte
 const (
 	kindPool kind = iota + 1
 	kindQueue
+	kindKey
+	kindOwed
 	kindDoc
 	kindEvent
 	kindJob
@@ -29,7 +31,7 @@ const (
 	kinds = int(kindEnded)
 )
 
-var kindNames = [...]string{"", "pools", "queues", "documents", "events", "jobs", "leases", "dependencies", "endings"}
+var kindNames = [...]string{"", "pools", "queues", "limit keys", "used rates", "documents", "events", "jobs", "leases", "dependencies", "endings"}
 
 func (k kind) String() string { return kindNames[k] }
 
@@ -38,6 +40,8 @@ func (k kind) String() string { return kindNames[k] }
 //
 //	pool   gq.Pool as JSON
 //	queue  gq.Queue as JSON, instant, uvarint for each level
+//	key    gq.QueueKey as JSON
+//	owed   queue, key, instant
 //	doc    kind, name, uvarint version, data
 //	event  uvarint number, instant, job id, queue, gq.Event
 //	job    uvarint number, gq.Spec, gq.State, gq.Metadata, result, checkpoint, instant
@@ -54,6 +58,12 @@ func visit(items *store.Items, f func(k kind, appendTo func([]byte) []byte)) {
 	}
 	for i := range items.Queues {
 		f(kindQueue, func(b []byte) []byte { return appendQueue(b, &items.Queues[i]) })
+	}
+	for i := range items.Keys {
+		f(kindKey, func(b []byte) []byte { return appendKey(b, items.Keys[i]) })
+	}
+	for _, o := range items.Owed {
+		f(kindOwed, func(b []byte) []byte { return appendInstant(appendText(appendText(b, o.Queue), o.Key), o.Due) })
 	}
 	for i := range items.Docs {
 		f(kindDoc, func(b []byte) []byte { return appendDoc(b, &items.Docs[i]) })
@@ -106,6 +116,11 @@ func appendPool(b []byte, p *gq.Pool) []byte {
 	lean := *p
 	lean.Used, lean.UpdatedAt = 0, p.UpdatedAt.UTC()
 	return appendSized(b, func([]byte) ([]byte, error) { return json.Marshal(lean) })
+}
+
+func appendKey(b []byte, k gq.QueueKey) []byte {
+	k.FreeAt, k.UpdatedAt = time.Time{}, k.UpdatedAt.UTC()
+	return appendSized(b, func([]byte) ([]byte, error) { return json.Marshal(k) })
 }
 
 func appendQueue(b []byte, q *store.QueueItem) []byte {
@@ -198,6 +213,13 @@ func (d *decoder) item(k kind, items *store.Items) {
 		items.Pools = append(items.Pools, p)
 	case kindQueue:
 		items.Queues = append(items.Queues, d.queue())
+	case kindKey:
+		var k gq.QueueKey
+		d.check("limit key", json.Unmarshal(d.Bytes(), &k))
+		d.check("limit key", machine.CheckQueueKey(k))
+		items.Keys = append(items.Keys, k)
+	case kindOwed:
+		items.Owed = append(items.Owed, store.OwedItem{Queue: d.text(), Key: d.text(), Due: d.Instant()})
 	case kindDoc:
 		doc := store.Doc{Kind: d.text(), Name: d.text(), Version: d.Uvarint(), Data: append([]byte{}, d.Bytes()...)}
 		d.check("document", store.CheckDocs([]store.Doc{doc}))

@@ -25,12 +25,13 @@ type export struct {
 	head  store.Head
 	names map[uint32]string // of queues
 	empty map[uint32]bool   // deleted queues without jobs
+	own   map[uint32]int    // limit keys with limits of their own, by queue
 }
 
 // exported are the kinds of records that are items of their own, in the order of
 // [store.Items]. A job's other records are read with its spec.
 var exported = []byte{
-	prefixPool, prefixQueue, prefixDoc, prefixHistory, prefixEvents, prefixSpec, prefixLease, prefixEdge, prefixEnded,
+	prefixPool, prefixQueue, prefixOwnKey, prefixOwed, prefixDoc, prefixHistory, prefixEvents, prefixSpec, prefixLease, prefixEdge, prefixEnded,
 }
 
 // Export implements [store.Exporter].
@@ -38,7 +39,7 @@ func (s *Store) Export(ctx context.Context) (store.Export, error) {
 	if err := s.told(ctx); err != nil {
 		return nil, fmt.Errorf("export: %w", err)
 	}
-	x := &export{s: s, names: map[uint32]string{}, empty: map[uint32]bool{}}
+	x := &export{s: s, names: map[uint32]string{}, empty: map[uint32]bool{}, own: map[uint32]int{}}
 	err := s.view(ctx, oneByOne, func(time.Time) (then, error) {
 		s.awaitDisk()
 		x.snap = s.db.NewSnapshot()
@@ -52,6 +53,9 @@ func (s *Store) Export(ctx context.Context) (store.Export, error) {
 			x.names[q.number] = q.config.Name
 			if q.hidden() {
 				x.empty[q.number] = true
+			}
+			if len(q.own) > 0 {
+				x.own[q.number] = len(q.own)
 			}
 			for _, n := range q.counts {
 				x.head.Jobs += n
@@ -204,6 +208,8 @@ func (x *export) item(items *store.Items, key, value []byte, size *int) error {
 		q, err := x.queue(key, value)
 		items.Queues = append(items.Queues, q)
 		return err
+	case prefixOwnKey, prefixOwed:
+		return x.key(items, key, value)
 	case prefixDoc:
 		kind, name, ok := strings.Cut(string(key[1:]), "\x00")
 		if !ok {
@@ -250,6 +256,7 @@ func (x *export) queue(key, value []byte) (item store.QueueItem, err error) {
 	if item.Queue, err = decodeQueue(value); err != nil {
 		return item, err
 	}
+	item.OwnKeys = x.own[binary.BigEndian.Uint32(key[1:])]
 	raw, err := x.get(append([]byte{prefixPace}, key[1:]...))
 	if errors.Is(err, gq.ErrNotFound) {
 		return item, nil
@@ -269,6 +276,24 @@ func (x *export) queue(key, value []byte) (item store.QueueItem, err error) {
 		copy(item.Turns[:], q.turns.now[gq.PriorityCritical:])
 	}
 	return item, nil
+}
+
+// key reads the limits of a limit key, or what it owes.
+func (x *export) key(items *store.Items, key, value []byte) error {
+	if len(key) < 6 {
+		return gq.ErrCorrupt
+	}
+	queue, name := x.names[binary.BigEndian.Uint32(key[1:])], string(key[5:])
+	if key[0] == prefixOwnKey {
+		own, err := decodeOwn(queue, name, value)
+		items.Keys = append(items.Keys, own)
+		return err
+	}
+	if len(value) != 8 {
+		return gq.ErrCorrupt
+	}
+	items.Owed = append(items.Owed, store.OwedItem{Queue: queue, Key: name, Due: time.Unix(0, int64(binary.BigEndian.Uint64(value))).UTC()})
+	return nil
 }
 
 // events reads a record of the log without the events of removed jobs.

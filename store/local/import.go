@@ -149,6 +149,9 @@ func (tx *txn) importItems(items *store.Items) error {
 			return err
 		}
 	}
+	if err := tx.importKeys(items); err != nil {
+		return err
+	}
 	for _, d := range items.Docs {
 		tx.set(docKey(d.Kind, d.Name), encodeDoc(d.Version, d.Data))
 	}

@@ -181,3 +181,29 @@ func (s *Store) Keys(ctx context.Context, asked store.KeyQuery) ([]gq.QueueKey, 
 	})
 	return out, err
 }
+
+// importKeys adds the limits of keys and what keys owe.
+func (tx *txn) importKeys(items *store.Items) error {
+	for _, own := range items.Keys {
+		q := tx.t.queues[own.Queue]
+		if q == nil {
+			return fmt.Errorf("key %.80q: queue %s is missing: %w", own.Key, own.Queue, gq.ErrCorrupt)
+		}
+		i, found := q.findOwn(own.Key)
+		if found {
+			return fmt.Errorf("key %.80q of queue %s is there twice: %w", own.Key, own.Queue, gq.ErrCorrupt)
+		}
+		q.own = slices.Insert(q.own, i, &own)
+		tx.writeOwn(q, own.Key, &own)
+	}
+	for _, o := range items.Owed {
+		q := tx.t.queues[o.Queue]
+		if q == nil {
+			return fmt.Errorf("key %.80q: queue %s is missing: %w", o.Key, o.Queue, gq.ErrCorrupt)
+		}
+		k := q.limitKey(o.Key)
+		k.due = o.Due.UnixNano()
+		tx.owe(k)
+	}
+	return nil
+}

@@ -53,6 +53,8 @@ func (s *Store) Export(ctx context.Context) (store.Export, error) {
 	x.stages = []stage{
 		{"pools", x.pools},
 		{"queues", x.queues},
+		{"keys", x.ownKeys},
+		{"owed", x.owed},
 		{"documents", x.docs},
 		{"events", x.events},
 		{"fresh", x.fresh},
@@ -91,6 +93,7 @@ func (x *export) begin(ctx context.Context) error {
 		SELECT count(*), coalesce(sum(('x' || substr(md5(data || int8send(seq)), 1, 15))::bit(60)::bigint), 0)::text,
 			(SELECT coalesce(md5(string_agg(q::text, ' ' ORDER BY name)), '') FROM gq.queue AS q),
 			(SELECT coalesce(md5(string_agg(p::text, ' ' ORDER BY name)), '') FROM gq.pool AS p)
+				|| (SELECT coalesce(md5(string_agg(k::text, ' ' ORDER BY queue, key)), '') FROM gq.limit_key AS k)
 		FROM gq.live`).Scan(&live, &states, &queues, &pools)
 	if err != nil {
 		return err

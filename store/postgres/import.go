@@ -175,6 +175,9 @@ func (tx *txn) importItems(ctx context.Context, items *store.Items) error {
 		}
 		tx.more.Queue("INSERT INTO gq.queue (name, config, due, turns) VALUES ($1, $2, $3, $4)", q.Name, config, nanoseconds(q.Due), turns)
 	}
+	if err := tx.importKeys(items); err != nil {
+		return err
+	}
 	for _, d := range items.Docs {
 		tx.more.Queue("INSERT INTO gq.doc (kind, name, version, data) VALUES ($1, $2, $3, $4)", d.Kind, d.Name, int64(d.Version), d.Data)
 	}

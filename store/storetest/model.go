@@ -99,11 +99,13 @@ type model struct {
 	docs     map[[2]string]store.Doc // by kind and name
 	version  uint64                  // of the newest document
 
-	pools      map[string]int64     // capacities
-	owed       map[string]time.Time // of rates, by queue
-	turns      map[levelOf]uint64   // being served
-	newest     map[keyAt]uint64     // the last turn assigned
-	rearranged map[string]bool      // queues that became fair or unfair in this step
+	pools      map[string]int64        // capacities
+	owed       map[string]time.Time    // of rates, by queue
+	owedKeys   map[[2]string]time.Time // of rates of limit keys, by queue and key
+	ownKeys    map[[2]string]gq.QueueKey
+	turns      map[levelOf]uint64 // being served
+	newest     map[keyAt]uint64   // the last turn assigned
+	rearranged map[string]bool    // queues that became fair or unfair in this step
 
 	claiming bool              // a claim is running: it may record what is due
 	certain  bool              // do not guess what the claim may have recorded
@@ -127,7 +129,7 @@ func tell(t testing.TB, r *rapid.T, b Backend, tally *tally) {
 		jobs: make(map[gq.JobID]*modelJob), leases: make(map[gq.LeaseID]*modelJob), issued: make(map[gq.LeaseID]bool),
 		keys: make(map[[2]string]*modelJob), tails: make(map[[2]string]*modelJob), queues: make(map[string]gq.Queue), seen: make(map[gq.JobID][]gq.Event),
 		settling: make(map[gq.JobID]verb), docs: make(map[[2]string]store.Doc),
-		pools: make(map[string]int64), owed: make(map[string]time.Time), turns: make(map[levelOf]uint64),
+		pools: make(map[string]int64), owed: make(map[string]time.Time), owedKeys: make(map[[2]string]time.Time), ownKeys: make(map[[2]string]gq.QueueKey), turns: make(map[levelOf]uint64),
 		newest: make(map[keyAt]uint64), rearranged: make(map[string]bool),
 	}
 	m.s = b.Open(scope, m.cfg)
@@ -294,7 +296,10 @@ func (m *model) configure(r *rapid.T) {
 	q.MaxDepth = rapid.SampledFrom([]int{0, 0, 0, 3, 8}).Draw(r, "max depth")
 	m.limit(r, &q)
 	m.ok("PutQueue", m.s.PutQueue(m.Context(), q))
-	m.configured(q)
+	m.rerated(q.Name, func() { m.configured(q) })
+	if rapid.Bool().Draw(r, "limits of a key") {
+		m.putKey(r)
+	}
 }
 
 // tally counts events over all stories of a run.
@@ -321,7 +326,7 @@ var interesting = []string{
 	"unique key free again", "unique, existing", "unique, refused", "unique, replaced", "unique, debounced", "unique, throttled", "unique, throttled and waiting",
 	"dependent of a replaced job", "order key, behind another",
 	"rescheduled SCHEDULED", "rescheduled DELAYED", "dependent scheduled", "dependent FAILED", "dependent DEAD_LETTER", "dependent CANCELLED", "two generations",
-	"collected", "reopen", "clock set back", "pages", "swept", "claim beside a limit", "claim at a rate", "claim told to come back", "turn", "rearranged", "document written", "document deleted", "document conflict",
+	"collected", "reopen", "clock set back", "pages", "swept", "claim beside a limit", "claim at a rate", "claim at the rate of a key", "own limits of a key", "another rate for a key that owes", "claim told to come back", "turn", "rearranged", "document written", "document deleted", "document conflict",
 }
 
 // proves reports whether a run was long enough for everything to occur.

@@ -85,6 +85,9 @@ func (m *model) spec(r *rapid.T, members []gq.JobID, earlier int) gq.Spec {
 		CostUnits: pick[int64](r, "cost", 0, 1, 2, 3),
 	}
 	s.LimitKey, s.FairKey = pick(r, "limit key", "", "", "k", "l"), pick(r, "fair key", "", "f", "g")
+	if s.LimitKey != "" {
+		s.Weight = pick(r, "weight", 0, 0, 1, 2, 4)
+	}
 	s.Metadata.Priority = pick(r, "priority", gq.PriorityNormal, gq.PriorityCritical, gq.PriorityHigh, gq.PriorityLow, gq.PriorityBulk)
 	switch rapid.IntRange(0, 5).Draw(r, "when") {
 	case 0:

@@ -2,6 +2,7 @@ package storetest
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"time"
 
@@ -20,11 +21,12 @@ type tallied struct {
 	running map[string]int
 	key     map[[2]string]int // by queue and limit key
 	pool    map[string]int64
-	due     map[string]time.Time // state of the rates, by queue
+	due     map[string]time.Time    // state of the rates, by queue
+	owed    map[[2]string]time.Time // state of the rates of limit keys
 }
 
 func newTallied() tallied {
-	return tallied{make(map[string]int), make(map[[2]string]int), make(map[string]int64), make(map[string]time.Time)}
+	return tallied{make(map[string]int), make(map[[2]string]int), make(map[string]int64), make(map[string]time.Time), make(map[[2]string]time.Time)}
 }
 
 func (t tallied) add(q gq.Queue, s *gq.Spec) {
@@ -40,6 +42,8 @@ func (m *model) usage() usage {
 	for name, due := range m.owed {
 		u.surely.due[name], u.possibly.due[name] = due, due
 	}
+	maps.Copy(u.surely.owed, m.owedKeys)
+	maps.Copy(u.possibly.owed, m.owedKeys)
 	for _, j := range m.jobs {
 		if j.held() && !j.expired(m.now) {
 			u.possibly.add(m.queues[j.spec.Queue], &j.spec)
@@ -54,7 +58,8 @@ func (m *model) usage() usage {
 // fits reports whether the limit key and the pool of a job have room for it.
 func (m *model) fits(t tallied, s *gq.Spec) bool {
 	q := m.queues[s.Queue]
-	if q.KeyLimit > 0 && s.LimitKey != "" && t.key[[2]string{s.Queue, s.LimitKey}] >= q.KeyLimit {
+	key := [2]string{s.Queue, s.LimitKey}
+	if limit, _ := m.keyLimits(key); limit > 0 && t.key[key] >= limit {
 		return false
 	}
 	return q.Pool == "" || s.CostUnits == 0 || t.pool[q.Pool]+s.CostUnits <= m.pools[q.Pool]
@@ -103,7 +108,7 @@ func (m *model) chosen(call string, f store.Filter, n int, got []gq.Job) (sure t
 		}
 		m.sound(call, queue, f, mine)
 		left := n - (len(got) - len(rest) - len(mine))
-		at, blocked := m.chosenIn(call, queue, f, left, mine, u)
+		at, blocked := m.chosenIn(call, queue, f, left, mine, u, &possible)
 		if !at.IsZero() {
 			possible = append(possible, at)
 			if blocked {
@@ -137,7 +142,7 @@ func (m *model) sound(call, queue string, f store.Filter, got []gq.Job) {
 // chosenIn fails unless the jobs found in one queue are within its limits and a limit
 // explains every job not found. It returns when the rate allows another job, if the rate
 // excluded one, and whether only the rate did.
-func (m *model) chosenIn(call, queue string, f store.Filter, n int, got []gq.Job, u usage) (retry time.Time, blocked bool) {
+func (m *model) chosenIn(call, queue string, f store.Filter, n int, got []gq.Job, u usage, possible *[]time.Time) (retry time.Time, blocked bool) {
 	q := m.queues[queue]
 	var must []*modelJob
 	for _, j := range m.jobs {
@@ -174,7 +179,12 @@ func (m *model) chosenIn(call, queue string, f store.Filter, n int, got []gq.Job
 			if _, ok := m.rate(u.surely, queue); !ok {
 				m.Fatalf("%s found job %s in queue %s, whose rate is used up", call, g.spec.ID, queue)
 			}
+			key := [2]string{queue, g.spec.LimitKey}
+			if _, ok := m.keyRate(u.surely, key, weightOf(&g.spec)); !ok {
+				m.Fatalf("%s found job %s, whose limit key %q has used up its rate", call, g.spec.ID, g.spec.LimitKey)
+			}
 			m.rate(u.possibly, queue)
+			m.keyRate(u.possibly, key, weightOf(&g.spec))
 			u.surely.add(q, &g.spec)
 			u.possibly.add(q, &g.spec)
 			next++
@@ -196,9 +206,18 @@ func (m *model) chosenIn(call, queue string, f store.Filter, n int, got []gq.Job
 			}
 			continue
 		}
-		if at, ok := m.rate(u.possibly.copyRate(queue), queue); !ok {
+		at, ok := m.rate(u.possibly.copyRate(queue), queue)
+		if !ok {
 			m.happened("claim at a rate")
 			retry, blocked = at, true
+		}
+		if free, allowed := m.keyRate(u.possibly, [2]string{queue, j.spec.LimitKey}, 0); !allowed {
+			m.happened("claim at the rate of a key")
+			if ok {
+				retry, blocked, ok = earliest(retry, free), true, false
+			}
+		}
+		if !ok {
 			continue
 		}
 		m.Fatalf("%s for %d found %d jobs in queue %s, but not %s (%s), which was claimable and within all limits",
@@ -206,6 +225,14 @@ func (m *model) chosenIn(call, queue string, f store.Filter, n int, got []gq.Job
 	}
 	if at, ok := m.rate(u.possibly.copyRate(queue), queue); !ok {
 		retry = at // for a job that the store may see and the model does not
+	}
+	for key := range u.possibly.owed {
+		if key[0] != queue {
+			continue
+		}
+		if at, ok := m.keyRate(u.possibly, key, 0); !ok { // whichever of its jobs the claim may have
+			*possible = append(*possible, at)
+		}
 	}
 	return retry, blocked
 }
@@ -233,8 +260,9 @@ func (m *model) comeback(c store.Claim, answer store.Claimed, sure time.Time, po
 
 // used counts a claimed job in the rate and the turns of its queue.
 func (m *model) used(j *modelJob) {
-	t := tallied{due: m.owed}
+	t := tallied{due: m.owed, owed: m.owedKeys}
 	m.rate(t, j.spec.Queue)
+	m.keyRate(t, [2]string{j.spec.Queue, j.spec.LimitKey}, weightOf(&j.spec))
 	if at := (levelOf{j.spec.Queue, j.priority()}); j.s.Turn > m.turns[at] {
 		m.turns[at] = j.s.Turn
 	}
@@ -304,6 +332,9 @@ func (m *model) limit(r *rapid.T, q *gq.Queue) {
 	q.Fair = rapid.Bool().Draw(r, "fair")
 	if rapid.Bool().Draw(r, "rated") {
 		q.Rate = gq.Rate{Count: 1, Per: seconds(r, "per", 1, 4), Burst: pick(r, "burst", 0, 2)}
+	}
+	if chance(r, "rated keys", 2) {
+		q.KeyRate = gq.Rate{Count: 1, Per: seconds(r, "per key", 1, 4), Burst: pick(r, "burst of a key", 0, 2, 3)}
 	}
 	if chance(r, "pooled", 3) {
 		q.Pool = pick(r, "pool", "p", "r")

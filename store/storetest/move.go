@@ -89,9 +89,14 @@ func (e *env) export(limit int) (all store.Items, head store.Head) {
 	defer func() { e.check("Close of an export", x.Close()) }()
 	e.parts(x, "", limit, func(items store.Items, _ string) bool {
 		all.Pools, all.Queues, all.Docs = append(all.Pools, items.Pools...), append(all.Queues, items.Queues...), append(all.Docs, items.Docs...)
+		all.Keys, all.Owed = append(all.Keys, items.Keys...), append(all.Owed, items.Owed...)
 		all.Events, all.Jobs = append(all.Events, items.Events...), append(all.Jobs, items.Jobs...)
 		all.Leases, all.Edges, all.Ended = append(all.Leases, items.Leases...), append(all.Edges, items.Edges...), append(all.Ended, items.Ended...)
 		return true
+	})
+	slices.SortFunc(all.Keys, func(a, b gq.QueueKey) int { return bytes.Compare([]byte(a.Queue+" "+a.Key), []byte(b.Queue+" "+b.Key)) })
+	slices.SortFunc(all.Owed, func(a, b store.OwedItem) int {
+		return bytes.Compare([]byte(a.Queue+" "+a.Key), []byte(b.Queue+" "+b.Key))
 	})
 	slices.SortFunc(all.Events, func(a, b gq.Event) int { return int(int64(a.Seq) - int64(b.Seq)) })
 	slices.SortFunc(all.Jobs, func(a, b store.JobItem) int { return int(int64(a.State.Sequence) - int64(b.State.Sequence)) })
@@ -208,7 +213,16 @@ func moveEverything(e *env) {
 		return
 	}
 	e.rich()
+	e.put("keyed", func(q *gq.Queue) { q.KeyRate = gq.Rate{Count: 1, Per: time.Hour} })
+	e.putKey(gq.QueueKey{Queue: "keyed", Key: "a", Limit: 2})
+	e.putKey(gq.QueueKey{Queue: "keyed", Key: "b", Rate: gq.Rate{Count: 1, Per: time.Minute}})
+	e.each(e.specs(1, inQueue("keyed"), limitedBy("a"))...)
+	e.each(e.specs(1, inQueue("keyed"), limitedBy("c"), weighing(3))...)
+	e.limited("two keys", 5, 2, time.Time{}, from("keyed"))
 	before := e.shows()
+	if items, _ := e.export(1000); len(items.Keys) != 2 || len(items.Owed) != 2 {
+		e.Errorf("exported limits of keys %+v and what keys owe %+v, want two of each", items.Keys, items.Owed)
+	}
 	for _, limit := range []int{7, 1000} {
 		to := e.another()
 		to.fill(e, limit)
@@ -245,6 +259,11 @@ func moveGoesOn(e *env) {
 	e.one(from("fair"))
 	e.each(e.specs(2, inQueue("rated"))...)
 	e.one(from("rated"))
+	e.put("customers", func(q *gq.Queue) { q.KeyRate = gq.Rate{Count: 1, Per: time.Hour} })
+	e.putKey(gq.QueueKey{Queue: "customers", Key: "b", Limit: 1})
+	e.each(e.specs(2, inQueue("customers"), limitedBy("a"))...)
+	e.one(from("customers"))
+	e.each(e.specs(2, inQueue("customers"), limitedBy("b"))...)
 	foreign := e.add(inQueue("foreign"))
 	e.update(foreign.ID, func(s gq.State, now time.Time) (gq.State, []gq.Event, error) {
 		return machine.Claim(s, machine.Grant{Lease: "a lease of its own", Worker: "w"}, now)
@@ -256,6 +275,7 @@ func moveGoesOn(e *env) {
 	to := e.another()
 	to.fill(e, 2)
 	to.stale("the lease that ran out before the move", parent.ID, first.State.Lease.Ref())
+	to.limited("of keys after the move", 5, 1, e.now().Add(time.Hour), from("customers"))
 	if s := to.complete(held); s.Status != gq.StatusCompleted {
 		e.Errorf("the holder of a lease left its job %s", s.Status)
 	}

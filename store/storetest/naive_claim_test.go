@@ -37,7 +37,7 @@ func (n *naive) Claim(ctx context.Context, claims []store.Claim) ([]store.Claime
 		if len(chosen) < c.N && n.bug != rateSaysNothing {
 			answers[i].RetryAt = l.retry
 		}
-		n.data.due = l.due
+		n.data.due, n.data.owed = l.due, l.owed
 		if n.bug == claimsRace { // decides before it takes the lock for the write
 			for _, j := range chosen {
 				s := j.state

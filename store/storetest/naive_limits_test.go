@@ -21,6 +21,7 @@ type limits struct {
 	running map[string]int       // held, by queue
 	pool    map[string]int64     // occupied
 	due     map[string]time.Time // state of the rates, by queue
+	owed    map[[2]string]time.Time
 	retry   time.Time
 	into    gq.Status // status of the claimed jobs
 	peeking bool
@@ -30,7 +31,7 @@ type limits struct {
 func (n *naive) limits(now time.Time) *limits {
 	l := &limits{
 		n: n, now: now, into: gq.StatusRunning, key: make(map[[2]string]int), running: make(map[string]int),
-		pool: make(map[string]int64), due: make(map[string]time.Time),
+		pool: make(map[string]int64), due: make(map[string]time.Time), owed: maps.Clone(n.data.owed),
 	}
 	maps.Copy(l.due, n.data.due)
 	for _, j := range n.data.jobs {
@@ -99,7 +100,7 @@ func (l *limits) ask(j *naiveJob) verdict {
 		return stop
 	}
 	keyed := j.spec.LimitKey != "" || n.bug == keylessIsKey
-	if q.KeyLimit > 0 && keyed && l.key[l.keyOf(j)] >= q.KeyLimit && n.bug != ignoresKeyLimit {
+	if limit, _ := n.keyLimits([2]string{q.Name, j.spec.LimitKey}); limit > 0 && keyed && l.key[l.keyOf(j)] >= limit && n.bug != ignoresKeyLimit {
 		if n.bug == keyHidesOthers {
 			return stop
 		}
@@ -118,6 +119,12 @@ func (l *limits) ask(j *naiveJob) verdict {
 			return pass
 		}
 	}
+	if !l.useKey(j, 0) {
+		if n.bug == rateHidesOthers {
+			return stop
+		}
+		return pass
+	}
 	if q.Rate.Limited() && n.bug != ignoresRate {
 		next, ok := machine.TakeRate(q.Rate, l.due[q.Name], l.now)
 		if !ok {
@@ -128,6 +135,7 @@ func (l *limits) ask(j *naiveJob) verdict {
 		}
 		l.due[q.Name] = next
 	}
+	l.useKey(j, machine.Weight(&j.spec))
 	if n.bug != limitsSeeBefore {
 		l.occupy(j, l.into)
 	}
@@ -208,7 +216,7 @@ func (n *naive) PutQueue(ctx context.Context, q gq.Queue) error {
 		n.announce(q.Name) // the pool it may leave
 		defer n.announce(q.Name)
 	}
-	n.data.queues[q.Name] = q
+	n.changeKeys(q.Name, now, func() { n.data.queues[q.Name] = q })
 	delete(n.data.deleted, q.Name)
 	if changed && n.bug != fairLater {
 		n.rearrange(q.Name)

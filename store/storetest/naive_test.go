@@ -46,6 +46,8 @@ type naiveData struct {
 	deleted  map[string]bool // queues that are listed only while they have jobs
 	pools    map[string]gq.Pool
 	due      map[string]time.Time    // state of the rates, by queue
+	owed     map[[2]string]time.Time // state of the rates of limit keys, by queue and key
+	ownKeys  map[[2]string]gq.QueueKey
 	turn     map[naiveTurn]uint64    // being served, by queue and level
 	newest   map[naiveTurn]uint64    // newest turn of each key
 	docs     map[[2]string]store.Doc // by kind and name
@@ -92,6 +94,7 @@ func naiveBackend(b bug, h habit) Backend {
 				jobs: make(map[gq.JobID]*naiveJob), leases: make(map[gq.LeaseID]gq.JobID),
 				keys: make(map[gq.IdempotencyKey]naiveKey), queues: make(map[string]gq.Queue), deleted: map[string]bool{},
 				docs: make(map[[2]string]store.Doc), pools: make(map[string]gq.Pool), due: make(map[string]time.Time),
+				owed: make(map[[2]string]time.Time), ownKeys: make(map[[2]string]gq.QueueKey),
 				turn: make(map[naiveTurn]uint64), newest: make(map[naiveTurn]uint64),
 			}}
 		},
@@ -125,6 +128,8 @@ func (d *naiveData) reopened(b bug) *naiveData {
 		}
 	case forgetsRates:
 		clear(d.due)
+	case forgetsOwed:
+		clear(d.owed)
 	case forgetsTurns:
 		clear(d.turn)
 	case forgetsTelling:

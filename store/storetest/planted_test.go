@@ -102,6 +102,13 @@ const (
 	ignoresRate      bug = "claims come as they like"
 	rateSaysNothing  bug = "a claim that a rate refused does not say until when"
 	rateNamesLast    bug = "of two rates the last is named"
+	ignoresKeyRate   bug = "claims of a key come as they like"
+	ignoresWeight    bug = "every job takes one unit of its key's rate"
+	rateHidesOthers  bug = "a key whose rate is used up holds up its queue"
+	owesTheSame      bug = "a new rate leaves what keys owe"
+	forgetsOwed      bug = "a restart forgets what keys owe"
+	ignoresOwnKeys   bug = "all keys have the queue's limits"
+	acceptsAnyKey    bug = "any limits of a key are accepted"
 	ignoresFair      bug = "fair queues are served by submission"
 	keysComeFirst    bug = "a key that comes back is served at once"
 	turnsByTime      bug = "a retried job takes a later turn"
@@ -276,6 +283,13 @@ var planted = map[bug][]string{
 	ignoresRate:      {"Rate/Claims"},
 	rateSaysNothing:  {"Rate/RetryAt"},
 	rateNamesLast:    {"Rate/Queues"},
+	ignoresKeyRate:   {"KeyRate/Claims"},
+	ignoresWeight:    {"KeyRate/Weight"},
+	rateHidesOthers:  {"KeyRate/Claims", "KeyRate/Filter"},
+	owesTheSame:      {"KeyRate/Changed"},
+	forgetsOwed:      {"KeyRate/Reopen"},
+	ignoresOwnKeys:   {"OwnKey/Limits", "OwnKey/Alone"},
+	acceptsAnyKey:    {"OwnKey/Faults"},
 	ignoresFair:      {"Fair/Turns"},
 	keysComeFirst:    {"Fair/Returns"},
 	turnsByTime:      {"Fair/Retried"},

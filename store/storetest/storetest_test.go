@@ -189,6 +189,16 @@ func (r recordingStore) Queues(ctx context.Context, q store.QueueQuery) ([]gq.Qu
 	return r.Store.Queues(ctx, q)
 }
 
+func (r recordingStore) PutKey(ctx context.Context, k gq.QueueKey) error {
+	r.calls.add("PutKey")
+	return r.Store.PutKey(ctx, k)
+}
+
+func (r recordingStore) Keys(ctx context.Context, q store.KeyQuery) ([]gq.QueueKey, error) {
+	r.calls.add("Keys")
+	return r.Store.Keys(ctx, q)
+}
+
 func (r recordingStore) PutPool(ctx context.Context, p gq.Pool) error {
 	r.calls.add("PutPool")
 	return r.Store.PutPool(ctx, p)
