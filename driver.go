@@ -119,6 +119,18 @@ type Driver interface {
 	// stay until their retention is over.
 	//gq:needs admin on the queue
 	DeleteQueue(ctx context.Context, name string) error
+	// SetQueueKey gives one limit key of a queue other limits than the rest, from the next
+	// claim on. It replaces the limits that the key had. A queue that does not exist yet is
+	// created.
+	SetQueueKey(ctx context.Context, k QueueKey) (QueueKey, error)
+	// UnsetQueueKey gives a limit key the limits of its queue again. The error is
+	// [ErrNotFound] if it has none of its own.
+	//gq:needs admin on the queue
+	UnsetQueueKey(ctx context.Context, queue, key string) error
+	// QueueKeys lists up to limit keys of a queue that have limits of their own and names
+	// greater than after, sorted by name. A limit of 0 is 1000, which is also the most.
+	//gq:needs read on the queue
+	QueueKeys(ctx context.Context, queue, after string, limit int) ([]QueueKey, error)
 	// Counts returns the number of jobs by queue and status. Without names it returns all
 	// queues.
 	Counts(ctx context.Context, queues ...string) ([]Count, error)

@@ -67,6 +67,30 @@ func (c *Client) DeleteQueue(ctx context.Context, name string) error {
 	return err
 }
 
+// SetQueueKey gives one limit key of a queue other limits than the rest.
+func (c *Client) SetQueueKey(ctx context.Context, k gq.QueueKey) (gq.QueueKey, error) {
+	m, err := invoke(ctx, c, once, c.queues.SetQueueKey, wire.ProtoSetQueueKey(&k))
+	if err != nil {
+		return gq.QueueKey{}, err
+	}
+	return read("limit key", m, wire.QueueKeyFromProto)
+}
+
+// UnsetQueueKey gives a limit key the limits of its queue again.
+func (c *Client) UnsetQueueKey(ctx context.Context, queue, key string) error {
+	_, err := invoke(ctx, c, once, c.queues.UnsetQueueKey, &pb.UnsetQueueKeyRequest{Queue: queue, Key: key})
+	return err
+}
+
+// QueueKeys lists up to limit keys of a queue that have limits of their own, sorted by name.
+func (c *Client) QueueKeys(ctx context.Context, queue, after string, limit int) ([]gq.QueueKey, error) {
+	m, err := invoke(ctx, c, repeat, c.queues.ListQueueKeys, &pb.ListQueueKeysRequest{Queue: queue, Cursor: after, Limit: int64(limit)})
+	if err != nil {
+		return nil, err
+	}
+	return readAll("list limit keys", m.GetKeys(), wire.QueueKeyFromProto)
+}
+
 // PutQueue replaces the configuration of a queue. It takes effect with the next claim or
 // submission. A zero policy is the default one.
 func (c *Client) PutQueue(ctx context.Context, q gq.Queue) (gq.Queue, error) {

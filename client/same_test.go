@@ -89,7 +89,7 @@ func TestReadsAreTheSame(t *testing.T) {
 	must(f.PutQueue(ctx, gq.Queue{Name: "q", Policy: policy, MaxRunning: 5, Rate: gq.Rate{Count: 100, Per: time.Second, Burst: 3}, Fair: true}))(t)
 	spec := gq.Spec{
 		Type: "work", Queue: "q", Payload: gq.Payload{Data: []byte{0, 255}, ContentType: "application/octet-stream"},
-		Key: gq.IdempotencyKey{Name: "k"}, CostUnits: 3, Requires: []string{"gpu"}, LimitKey: "l", FairKey: "f", Requester: "r", Tier: "t", MaxFee: 5,
+		Key: gq.IdempotencyKey{Name: "k"}, CostUnits: 3, Requires: []string{"gpu"}, LimitKey: "l", Weight: 2, FairKey: "f", Requester: "r", Tier: "t", MaxFee: 5,
 		Attributes: map[string]string{"a": "b"},
 		Metadata:   gq.Metadata{Priority: gq.PriorityHigh, Tags: map[string]string{"c": "d"}, CorrelationID: "e", CallbackURL: "https://example.com/"},
 	}
@@ -174,6 +174,13 @@ func TestReadsAreTheSame(t *testing.T) {
 	} {
 		far := must(change())(t)
 		same(t, "changed queue", must(e.Queue(ctx, "q"))(t), far)
+	}
+	set := must(f.SetQueueKey(ctx, gq.QueueKey{Queue: "q", Key: "k", Limit: 3, Rate: gq.Rate{Count: 1, Per: time.Second, Burst: 2}}))(t)
+	keys := must(e.QueueKeys(ctx, "q", "", 0))(t)
+	same(t, "keys", keys, must(f.QueueKeys(ctx, "q", "", 0))(t))
+	same(t, "limits of a key", keys[0], set)
+	if err := f.UnsetQueueKey(ctx, "q", "k"); err != nil {
+		t.Fatal(err)
 	}
 	for _, s := range []gq.Schedule{
 		{Name: "s", Cron: "0 3 * * *", TimeZone: "Europe/Berlin", Missed: gq.MissedAll, MissedLimit: 5, Template: gq.Spec{Type: "nightly", Queue: "q"}},

@@ -84,6 +84,7 @@ func declared(now, before, next gq.Queue) gq.Queue {
 	declare(&now.MaxDepth, before.MaxDepth, next.MaxDepth)
 	declare(&now.Rate, before.Rate, next.Rate)
 	declare(&now.KeyLimit, before.KeyLimit, next.KeyLimit)
+	declare(&now.KeyRate, before.KeyRate, next.KeyRate)
 	declare(&now.Fair, before.Fair, next.Fair)
 	declare(&now.Pool, before.Pool, next.Pool)
 	return now

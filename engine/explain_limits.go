@@ -13,7 +13,7 @@ import (
 // limits adds a reason for each limit of the queue that blocks the job now.
 func (x *inquiry) limits(ctx context.Context) error {
 	q := &x.queue
-	if q.MaxRunning == 0 && q.KeyLimit == 0 && q.Pool == "" && !q.Rate.Limited() {
+	if q.MaxRunning == 0 && !machine.LimitsKeys(q) && q.Pool == "" && !q.Rate.Limited() {
 		return nil
 	}
 	held, err := x.heldIn(ctx, q.Name)
@@ -28,7 +28,9 @@ func (x *inquiry) limits(ctx context.Context) error {
 		}
 		x.add(holders(r, held))
 	}
-	x.keyLimit(held)
+	if err := x.key(ctx, held); err != nil {
+		return err
+	}
 	if err := x.pool(ctx, held); err != nil {
 		return err
 	}
@@ -69,9 +71,32 @@ func related(j *gq.Job) gq.Related {
 	return gq.Related{Job: j.State.ID, Status: j.State.Status, Worker: l.Worker, Since: l.GrantedAt, Cost: l.CostUnits}
 }
 
-func (x *inquiry) keyLimit(held []gq.Job) {
-	key, limit := x.job.Spec.LimitKey, x.queue.KeyLimit
-	if key == "" || limit == 0 {
+// key adds a reason for each limit of the job's limit key that blocks it.
+func (x *inquiry) key(ctx context.Context, held []gq.Job) error {
+	name := x.job.Spec.LimitKey
+	if name == "" || !machine.LimitsKeys(&x.queue) {
+		return nil
+	}
+	keys, err := x.engine.store.Keys(ctx, store.KeyQuery{Queue: x.queue.Name, Names: []string{name}})
+	if err != nil {
+		return err
+	}
+	limit, rate := machine.KeyLimits(&x.queue, &keys[0])
+	x.keyLimit(held, limit)
+	if until := keys[0].FreeAt; until.After(x.now) {
+		x.add(gq.Reason{
+			Cause: gq.CauseKeyRate, Until: until,
+			Summary: fmt.Sprintf("key %s of queue %s has reached its rate of %d per %v; its next job starts at %s",
+				name, x.queue.Name, rate.Count, rate.Per, until.UTC().Format(time.RFC3339Nano)),
+			Remedy: fmt.Sprintf("wait, raise key_rate of queue %s, or give the key a higher one: gq queue key set", x.queue.Name),
+		})
+	}
+	return nil
+}
+
+func (x *inquiry) keyLimit(held []gq.Job, limit int) {
+	key := x.job.Spec.LimitKey
+	if limit == 0 {
 		return
 	}
 	var same []gq.Job

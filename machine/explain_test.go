@@ -11,7 +11,7 @@ import (
 
 func TestCauseNames(t *testing.T) {
 	checkNames(t, enum.All[gq.Cause](), enum.Parse[gq.Cause],
-		"dependency", "signal", "delay", "backoff", "paused", "concurrency", "key_limit", "rate", "pool",
+		"dependency", "signal", "delay", "backoff", "paused", "concurrency", "key_limit", "key_rate", "rate", "pool",
 		"no_worker", "constraint", "cost", "lifetime", "next", "held", "running", "cancelling", "lost", "finished")
 	for _, c := range enum.All[gq.Cause]() {
 		if !c.Valid() {

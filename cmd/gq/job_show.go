@@ -67,6 +67,8 @@ func (s screen) job(j *gq.Job) {
 		[2]string{"key", clean(j.Spec.Key.Name)},
 		[2]string{"unique", uniqueText(&j.Spec.Unique)},
 		[2]string{"replay of", idText(j.Spec.ReplayOf)},
+		[2]string{"limit key", clean(j.Spec.LimitKey)},
+		[2]string{"weight", weightText(j.Spec.Weight)},
 		[2]string{"order key", clean(j.Spec.OrderKey)},
 		[2]string{"ordered after", idText(st.OrderedAfter)},
 		[2]string{"replaces", idText(j.Spec.Replaces)},

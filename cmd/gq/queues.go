@@ -28,7 +28,7 @@ func newQueue(p process) *cobra.Command {
   gq queue set mail --max-running 20 --rate 100/1m
   gq queue pause mail`,
 	}
-	c.AddCommand(newQueueList(p), newQueueShow(p), newQueueSet(p), newQueueDelete(p),
+	c.AddCommand(newQueueList(p), newQueueShow(p), newQueueSet(p), newQueueDelete(p), newQueueKey(p),
 		newQueuePause(p, "pause", "Let nothing be claimed from a queue; submissions go on", `What runs goes on. A queue can be paused before it has its first job: one that does
 not exist is made, and the command says so.`, queue.Pause),
 		newQueuePause(p, "resume", "End the pause of a queue", "A queue that does not exist is not found.", queue.Resume))
@@ -108,6 +108,8 @@ func limitsText(q *gq.Queue) string {
 	add(q.MaxRunning > 0, "%d held", q.MaxRunning)
 	add(q.MaxDepth > 0, "%d live", q.MaxDepth)
 	add(q.KeyLimit > 0, "%d per key", q.KeyLimit)
+	add(q.KeyRate.Limited(), "%s per key", rateText(q.KeyRate))
+	add(q.OwnKeys > 0, "%d keys with their own", q.OwnKeys)
 	add(q.Rate.Limited(), "%s", rateText(q.Rate))
 	add(q.Pool != "", "pool %s", q.Pool)
 	add(q.Fair, "fair")
@@ -230,6 +232,7 @@ else changes them at the same time; a new queue starts with the defaults. Change
 apply from the next claim or submission on. Existing jobs keep their policy.`,
 		Example: `  gq queue set mail --max-running 20
   gq queue set mail --rate 100/1m --burst 10
+  gq queue set mail --key-limit 2 --key-rate 10/s      for each limit key
   gq queue set render --pool gpu --fair
   gq queue set mail --rate 0                  remove the limit`,
 		Args: oneArgument("the name of a queue"),
@@ -258,10 +261,10 @@ apply from the next claim or submission on. Existing jobs keep their policy.`,
 
 // queueFlags are the settings of a queue.
 type queueFlags struct {
-	maxRunning, maxDepth, keyLimit, burst, maxAttempts int
-	rate, pool, preset                                 string
-	fair                                               bool
-	ttl, timeout, lifetime                             time.Duration
+	maxRunning, maxDepth, keyLimit, burst, keyBurst, maxAttempts int
+	rate, keyRate, pool, preset                                  string
+	fair                                                         bool
+	ttl, timeout, lifetime                                       time.Duration
 }
 
 func (f *queueFlags) add(c *cobra.Command) {
@@ -269,6 +272,8 @@ func (f *queueFlags) add(c *cobra.Command) {
 	flags.IntVar(&f.maxRunning, "max-running", 0, "jobs held at once; 0 is no limit")
 	flags.IntVar(&f.maxDepth, "max-depth", 0, "live jobs; 0 is no limit")
 	flags.IntVar(&f.keyLimit, "key-limit", 0, "jobs held at once with the same limit key; 0 is no limit")
+	flags.StringVar(&f.keyRate, "key-rate", "", "claims of jobs with the same limit key, as COUNT/DURATION; 0 is no limit")
+	flags.IntVar(&f.keyBurst, "key-burst", 0, "with --key-rate: claims at once after a pause")
 	flags.StringVar(&f.rate, "rate", "", "claims, as COUNT/DURATION such as 100/1m; 0 is no limit")
 	flags.IntVar(&f.burst, "burst", 0, "with --rate: claims at once after a pause")
 	flags.BoolVar(&f.fair, "fair", false, "serve each fair key in turn")
@@ -311,6 +316,15 @@ func (f *queueFlags) change(c *cobra.Command) (*wire.QueueChange, error) {
 		out.Rate = rate
 	} else if has("burst") {
 		return nil, cli.Invalid("burst", "goes together with --rate")
+	}
+	if has("key-rate") {
+		rate, err := readRate(f.keyRate, f.keyBurst)
+		if err != nil {
+			return nil, err
+		}
+		out.KeyRate = rate
+	} else if has("key-burst") {
+		return nil, cli.Invalid("key-burst", "goes together with --key-rate")
 	}
 	if has("preset") {
 		preset, err := enum.Parse[gq.Preset](f.preset)

@@ -42,6 +42,9 @@ type queue interface {
 	ReplayWhere(ctx context.Context, q gq.Query) (gq.ReplayReport, error)
 	CountWhere(ctx context.Context, q gq.Query) (gq.CountReport, error)
 	DeleteQueue(ctx context.Context, name string) error
+	SetQueueKey(ctx context.Context, k gq.QueueKey) (gq.QueueKey, error)
+	UnsetQueueKey(ctx context.Context, queue, key string) error
+	QueueKeys(ctx context.Context, queue, after string, limit int) ([]gq.QueueKey, error)
 	Purge(ctx context.Context, id gq.JobID) error
 	PurgeWhere(ctx context.Context, q gq.Query) (int, error)
 	Wait(ctx context.Context, id gq.JobID) (gq.Job, error)

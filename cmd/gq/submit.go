@@ -37,7 +37,7 @@ type specFlags struct {
 	limitKey, fairKey    string
 	orderKey             string
 	preset               string
-	maxAttempts          int
+	maxAttempts, weight  int
 	timeout, ttl         time.Duration
 	unique               uniqueFlags
 }
@@ -60,7 +60,8 @@ func (f *specFlags) add(flags *pflag.FlagSet, single bool) {
 	flags.StringVar(&f.correlation, "correlation-id", "", "for traces and logs")
 	flags.Int64Var(&f.cost, "cost", 0, "capacity that the job occupies while it is held")
 	flags.StringSliceVar(&f.requires, "requires", nil, "capabilities that a worker must offer")
-	flags.StringVar(&f.limitKey, "limit-key", "", "jobs with the same key share the queue's key limit")
+	flags.StringVar(&f.limitKey, "limit-key", "", "jobs with the same key share the queue's limits per key")
+	flags.IntVar(&f.weight, "weight", 0, "how much of the rate of its limit key the job uses up (default 1)")
 	flags.StringVar(&f.fairKey, "fair-key", "", "key that takes turns in a fair queue, such as a tenant")
 	flags.StringVar(&f.orderKey, "order-key", "", "jobs with the same key run one after another, in the order of submission")
 	flags.StringVar(&f.preset, "preset", "", "policy preset (default the queue's policy)")
@@ -77,7 +78,7 @@ func (f *specFlags) spec(p process, typ string) (s gq.Spec, err error) {
 	}
 	s = gq.Spec{
 		Type: typ, Queue: f.queue, Key: gq.IdempotencyKey{Name: f.key}, Delay: f.delay,
-		CostUnits: f.cost, Requires: f.requires, LimitKey: f.limitKey, FairKey: f.fairKey, OrderKey: f.orderKey,
+		CostUnits: f.cost, Requires: f.requires, LimitKey: f.limitKey, FairKey: f.fairKey, OrderKey: f.orderKey, Weight: f.weight,
 		Metadata: gq.Metadata{CorrelationID: f.correlation, CallbackURL: f.callback},
 	}
 	if s.Payload, err = f.read(p.stdin); err != nil {

@@ -205,6 +205,14 @@ func (g *Guard) Queue(ctx context.Context, name string) (gq.Queue, error) {
 	return g.engine.Queue(ctx, name)
 }
 
+// QueueKeys needs read on the queue.
+func (g *Guard) QueueKeys(ctx context.Context, queue, after string, limit int) ([]gq.QueueKey, error) {
+	if err := g.onQueue(ctx, Read, queue); err != nil {
+		return nil, err
+	}
+	return g.engine.QueueKeys(ctx, queue, after, limit)
+}
+
 // Release needs work on the job.
 func (g *Guard) Release(ctx context.Context, lease gq.LeaseRef, delay time.Duration, reason string) (gq.State, error) {
 	ctx, err := g.asking(ctx, Work)
@@ -298,6 +306,14 @@ func (g *Guard) Start(ctx context.Context, lease gq.LeaseRef, ttl time.Duration)
 		return gq.State{}, err
 	}
 	return g.engine.Start(ctx, lease, ttl)
+}
+
+// UnsetQueueKey needs admin on the queue.
+func (g *Guard) UnsetQueueKey(ctx context.Context, queue, key string) error {
+	if err := g.onQueue(ctx, Admin, queue); err != nil {
+		return err
+	}
+	return g.engine.UnsetQueueKey(ctx, queue, key)
 }
 
 // UpdateMetadata needs submit on the job.

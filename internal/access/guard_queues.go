@@ -78,6 +78,14 @@ func (g *Guard) PutQueue(ctx context.Context, q gq.Queue) (gq.Queue, error) {
 	})
 }
 
+// SetQueueKey needs admin on the queue.
+func (g *Guard) SetQueueKey(ctx context.Context, k gq.QueueKey) (gq.QueueKey, error) {
+	if _, err := g.administers(ctx, k.Queue); err != nil {
+		return gq.QueueKey{}, err
+	}
+	return g.engine.SetQueueKey(ctx, k)
+}
+
 // ChangeQueue needs admin on the queue. Putting it into a pool, which other queues share,
 // needs admin on all queues.
 func (g *Guard) ChangeQueue(ctx context.Context, name string, change func(*gq.Queue)) (gq.Queue, error) {

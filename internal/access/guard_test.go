@@ -115,6 +115,21 @@ var calls = map[string]call{
 	"DeleteQueue": {needs: Admin, do: func(ctx context.Context, g *Guard, at *target) error {
 		return g.DeleteQueue(ctx, at.queue)
 	}},
+	"SetQueueKey": {needs: Admin, do: func(ctx context.Context, g *Guard, at *target) error {
+		_, err := g.SetQueueKey(ctx, gq.QueueKey{Queue: at.queue, Key: "k", Limit: 1})
+		return err
+	}},
+	"UnsetQueueKey": {needs: Admin, do: func(ctx context.Context, g *Guard, at *target) error {
+		err := g.UnsetQueueKey(ctx, at.queue, "k")
+		if errors.Is(err, gq.ErrNotFound) { // it has none
+			return nil
+		}
+		return err
+	}},
+	"QueueKeys": {needs: Read, do: func(ctx context.Context, g *Guard, at *target) error {
+		_, err := g.QueueKeys(ctx, at.queue, "", 10)
+		return err
+	}},
 	"Edit": {needs: Submit, do: func(ctx context.Context, g *Guard, at *target) error {
 		_, err := g.Edit(ctx, at.job.Spec.ID, gq.JobEdit{Queue: at.queue})
 		return err

@@ -58,6 +58,7 @@ type Job struct {
 	CostUnits        int64             `json:"cost_units,omitzero"`
 	Requires         []string          `json:"requires,omitempty"`
 	LimitKey         string            `json:"limit_key,omitzero"`
+	Weight           int               `json:"weight,omitzero"`
 	FairKey          string            `json:"fair_key,omitzero"`
 	OrderKey         string            `json:"order_key,omitzero"`
 	OrderedAfter     gq.JobID          `json:"ordered_after,omitzero" doc:"The job with the same order key that it was put behind."`
@@ -144,7 +145,7 @@ func JobOf(j *gq.Job) Job {
 	out.CostUnits, out.Requires, out.LimitKey, out.FairKey = s.CostUnits, s.Requires, s.LimitKey, s.FairKey
 	out.Requester, out.Tier, out.MaxFee = s.Requester, s.Tier, s.MaxFee
 	out.Attributes, out.ReplayOf = s.Attributes, s.ReplayOf
-	out.OrderKey = s.OrderKey
+	out.OrderKey, out.Weight = s.OrderKey, s.Weight
 	out.Unique, out.Replaces = uniqueOf(&s.Unique), s.Replaces
 	out.Workflow, out.Ref, out.Gate, out.Inputs = s.Workflow, s.Ref, s.Gate, inputsOf(j.Inputs)
 

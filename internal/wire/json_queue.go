@@ -17,6 +17,8 @@ type Queue struct {
 	MaxDepth   int              `json:"max_depth" doc:"Live jobs; 0 is no limit."`
 	Rate       *Rate            `json:"rate,omitempty" doc:"Claims; absent is no limit."`
 	KeyLimit   int              `json:"key_limit" doc:"Jobs held at once with the same limit_key; 0 is no limit."`
+	KeyRate    *Rate            `json:"key_rate,omitempty" doc:"Claims of jobs with the same limit_key, by weight; absent is no limit."`
+	OwnKeys    int              `json:"own_keys,omitzero" doc:"Limit keys with limits of their own."`
 	Fair       bool             `json:"fair" doc:"Each fair_key is served in turn."`
 	Pool       string           `json:"pool,omitzero" doc:"Whose capacity its held jobs occupy."`
 	Policy     *Policy          `json:"policy,omitempty" doc:"What its jobs start from."`
@@ -31,6 +33,21 @@ type Rate struct {
 	Burst int      `json:"burst,omitzero" doc:"At once after a pause; 0 is 1."`
 }
 
+func rateOf(r gq.Rate) *Rate {
+	if !r.Limited() {
+		return nil
+	}
+	return &Rate{Count: r.Count, Per: Duration(r.Per), Burst: r.Burst}
+}
+
+// Domain converts the rate. Nil and a count of 0 are no limit.
+func (r *Rate) Domain() gq.Rate {
+	if r == nil || r.Count == 0 && r.Burst == 0 {
+		return gq.Rate{}
+	}
+	return gq.Rate{Count: r.Count, Per: time.Duration(r.Per), Burst: r.Burst}
+}
+
 // Queues is a page of queues.
 type Queues struct {
 	Queues     []Queue `json:"queues"`
@@ -41,10 +58,7 @@ type Queues struct {
 func QueueOf(q *gq.Queue, c *gq.Count) Queue {
 	out := Queue{
 		Name: q.Name, Paused: q.Paused, MaxRunning: q.MaxRunning, MaxDepth: q.MaxDepth, KeyLimit: q.KeyLimit,
-		Fair: q.Fair, Pool: q.Pool, UpdatedAt: utc(q.UpdatedAt),
-	}
-	if q.Rate.Limited() {
-		out.Rate = &Rate{Count: q.Rate.Count, Per: Duration(q.Rate.Per), Burst: q.Rate.Burst}
+		Fair: q.Fair, Pool: q.Pool, UpdatedAt: utc(q.UpdatedAt), Rate: rateOf(q.Rate), KeyRate: rateOf(q.KeyRate), OwnKeys: q.OwnKeys,
 	}
 	if q.Policy != (gq.Policy{}) {
 		out.Policy = PolicyOf(&q.Policy)
@@ -88,6 +102,7 @@ type QueueChange struct {
 	MaxDepth   *int    `json:"max_depth,omitempty"`
 	Rate       *Rate   `json:"rate,omitempty" doc:"With a count of 0 there is no limit any more."`
 	KeyLimit   *int    `json:"key_limit,omitempty"`
+	KeyRate    *Rate   `json:"key_rate,omitempty" doc:"With a count of 0 there is no limit any more."`
 	Fair       *bool   `json:"fair,omitempty"`
 	Pool       *string `json:"pool,omitempty"`
 	Policy     *Policy `json:"policy,omitempty" doc:"Changes what it names; a preset replaces all of it."`
@@ -102,10 +117,10 @@ func (c *QueueChange) Apply(q *gq.Queue) {
 	set(&q.Fair, c.Fair)
 	set(&q.Pool, c.Pool)
 	if c.Rate != nil {
-		q.Rate = gq.Rate{Count: c.Rate.Count, Per: time.Duration(c.Rate.Per), Burst: c.Rate.Burst}
-		if c.Rate.Count == 0 && c.Rate.Burst == 0 {
-			q.Rate = gq.Rate{}
-		}
+		q.Rate = c.Rate.Domain()
+	}
+	if c.KeyRate != nil {
+		q.KeyRate = c.KeyRate.Domain()
 	}
 	q.Policy = c.Policy.Over(q.Policy)
 }
@@ -243,7 +258,7 @@ func ScheduleOf(s *gq.Schedule) Schedule {
 func specOf(s *gq.Spec) Spec {
 	out := Spec{
 		Type: s.Type, Queue: s.Queue, ContentType: s.Payload.ContentType, Priority: Priority(s.Metadata.Priority),
-		CostUnits: s.CostUnits, Requires: s.Requires, LimitKey: s.LimitKey, FairKey: s.FairKey, OrderKey: s.OrderKey,
+		CostUnits: s.CostUnits, Requires: s.Requires, LimitKey: s.LimitKey, FairKey: s.FairKey, OrderKey: s.OrderKey, Weight: s.Weight,
 		Requester: s.Requester, Tier: s.Tier, MaxFee: s.MaxFee, Attributes: s.Attributes,
 		Tags: s.Metadata.Tags, CorrelationID: s.Metadata.CorrelationID, CallbackURL: s.Metadata.CallbackURL,
 	}

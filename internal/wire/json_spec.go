@@ -31,7 +31,8 @@ type Spec struct {
 	DependsOn        []Dependency      `json:"depends_on,omitempty" doc:"Jobs that must end first."`
 	CostUnits        int64             `json:"cost_units,omitzero" doc:"Capacity that it occupies while it is held."`
 	Requires         []string          `json:"requires,omitempty" doc:"Capabilities that a worker must offer."`
-	LimitKey         string            `json:"limit_key,omitzero" doc:"Jobs of a queue with the same one share its key limit."`
+	LimitKey         string            `json:"limit_key,omitzero" doc:"Jobs of a queue with the same one share its limits per key."`
+	Weight           int               `json:"weight,omitzero" doc:"How much of the rate of its limit_key a claim uses up; 1."`
 	FairKey          string            `json:"fair_key,omitzero" doc:"Whose turn it takes in a fair queue."`
 	OrderKey         string            `json:"order_key,omitzero" doc:"Jobs of a queue with the same one run one after another, in the order of submission."`
 	Requester        string            `json:"requester,omitzero"`
@@ -67,7 +68,7 @@ func (s *Spec) Domain(queuePolicy func(queue string) (gq.Policy, error)) (gq.Spe
 		Queue: s.Queue, Type: s.Type,
 		Key:   gq.IdempotencyKey{Name: s.IdempotencyKey, Scope: s.IdempotencyScope},
 		RunAt: utc(s.RunAt), Delay: durationOf(s.Delay),
-		CostUnits: s.CostUnits, Requires: s.Requires, LimitKey: s.LimitKey, FairKey: s.FairKey, OrderKey: s.OrderKey,
+		CostUnits: s.CostUnits, Requires: s.Requires, LimitKey: s.LimitKey, FairKey: s.FairKey, OrderKey: s.OrderKey, Weight: s.Weight,
 		Requester: s.Requester, Tier: s.Tier, MaxFee: s.MaxFee,
 		Attributes: s.Attributes,
 		Metadata: gq.Metadata{

@@ -142,7 +142,7 @@ var drawSpec = rapid.Custom(func(r *rapid.T) gq.Spec {
 		},
 		RunAt: maybeOf(drawTime).Draw(r, "run at"), Delay: maybeOf(drawDuration).Draw(r, "delay"),
 		CostUnits: maybeOf(rapid.Int64()).Draw(r, "cost"), Requires: maybeOf(drawTexts).Draw(r, "requires"),
-		LimitKey: maybeOf(drawText).Draw(r, "limit key"), FairKey: maybeOf(drawText).Draw(r, "fair key"),
+		LimitKey: maybeOf(drawText).Draw(r, "limit key"), FairKey: maybeOf(drawText).Draw(r, "fair key"), Weight: maybeOf(drawInt).Draw(r, "weight"),
 		Requester: maybeOf(drawText).Draw(r, "requester"), Tier: maybeOf(drawText).Draw(r, "tier"), MaxFee: maybeOf(rapid.Int64()).Draw(r, "fee"),
 		Attributes: maybeOf(drawLabels).Draw(r, "attributes"), ReplayOf: maybeOf(drawJobID).Draw(r, "replay of"),
 		Metadata: drawMetadata.Draw(r, "metadata"),

@@ -46,6 +46,7 @@ func fillSpec(out *pb.Spec, metadata *pb.Metadata, s *gq.Spec) *pb.Spec {
 	out.LimitKey = s.LimitKey
 	out.FairKey = s.FairKey
 	out.OrderKey = s.OrderKey
+	out.Weight = int64(s.Weight)
 	out.Requester = s.Requester
 	out.Tier = s.Tier
 	out.MaxFee = s.MaxFee
@@ -90,6 +91,7 @@ func (r *protoReader) spec(at string, m *pb.Spec, base gq.Policy) gq.Spec {
 		LimitKey:   m.GetLimitKey(),
 		FairKey:    m.GetFairKey(),
 		OrderKey:   m.GetOrderKey(),
+		Weight:     r.int(at, "weight", m.GetWeight()),
 		Requester:  m.GetRequester(),
 		Tier:       m.GetTier(),
 		MaxFee:     m.GetMaxFee(),

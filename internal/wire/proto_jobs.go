@@ -210,6 +210,7 @@ func appendSpec(b []byte, field protowire.Number, s *gq.Spec) []byte {
 	b = appendString(b, 18, s.Tier)
 	b = appendUint(b, 19, uint64(s.MaxFee))
 	b = appendID(b, 21, s.ReplayOf)
+	b = appendUint(b, 120, uint64(s.Weight))
 	return closeMessage(b, spec)
 }
 
@@ -416,6 +417,8 @@ func (d *jobDecoder) spec(s *gq.Spec, data []byte) bool {
 			s.MaxFee = int64(r.uint())
 		case 21:
 			s.ReplayOf = r.id()
+		case 120:
+			s.Weight = int(r.uint())
 		default:
 			return false
 		}

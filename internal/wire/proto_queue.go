@@ -13,6 +13,7 @@ func ProtoQueue(q *gq.Queue) *pb.Queue {
 	return &pb.Queue{
 		Name: q.Name, Policy: ProtoPolicy(&q.Policy), Paused: q.Paused, MaxRunning: int64(q.MaxRunning), MaxDepth: int64(q.MaxDepth),
 		Rate: protoRate(q.Rate), KeyLimit: int64(q.KeyLimit), Fair: q.Fair, Pool: q.Pool, UpdatedAt: protoTime(q.UpdatedAt),
+		KeyRate: protoRate(q.KeyRate), OwnKeys: int64(q.OwnKeys),
 	}
 }
 
@@ -23,6 +24,7 @@ func QueueFromProto(m *pb.Queue) (gq.Queue, error) {
 		Name: m.GetName(), Paused: m.GetPaused(),
 		MaxRunning: r.int("", "max_running", m.GetMaxRunning()), MaxDepth: r.int("", "max_depth", m.GetMaxDepth()),
 		Rate: r.rate("rate.", m.GetRate()), KeyLimit: r.int("", "key_limit", m.GetKeyLimit()),
+		KeyRate: r.rate("key_rate.", m.GetKeyRate()), OwnKeys: r.int("", "own_keys", m.GetOwnKeys()),
 		Fair: m.GetFair(), Pool: m.GetPool(), UpdatedAt: r.time("", "updated_at", m.GetUpdatedAt()),
 	}
 	if m.GetPolicy() != nil {
@@ -54,10 +56,13 @@ func ProtoSetQueue(q *gq.Queue) *pb.SetQueueRequest {
 	running, depth, keys := int64(q.MaxRunning), int64(q.MaxDepth), int64(q.KeyLimit)
 	m := &pb.SetQueueRequest{
 		Name: q.Name, Policy: ProtoPolicy(&policy), Paused: &q.Paused, MaxRunning: &running, MaxDepth: &depth,
-		Rate: protoRate(q.Rate), KeyLimit: &keys, Fair: &q.Fair, Pool: &q.Pool,
+		Rate: protoRate(q.Rate), KeyRate: protoRate(q.KeyRate), KeyLimit: &keys, Fair: &q.Fair, Pool: &q.Pool,
 	}
 	if m.Rate == nil {
 		m.Rate = &pb.Rate{}
+	}
+	if m.KeyRate == nil {
+		m.KeyRate = &pb.Rate{}
 	}
 	return m
 }
@@ -69,11 +74,7 @@ func ProtoChangeQueue(before, after *gq.Queue) *pb.SetQueueRequest {
 		MaxRunning: changedInt(after.MaxRunning, before.MaxRunning), MaxDepth: changedInt(after.MaxDepth, before.MaxDepth),
 		KeyLimit: changedInt(after.KeyLimit, before.KeyLimit), Fair: changed(after.Fair, before.Fair), Pool: changed(after.Pool, before.Pool),
 	}
-	if after.Rate != before.Rate {
-		if m.Rate = protoRate(after.Rate); m.Rate == nil {
-			m.Rate = &pb.Rate{Count: int64(after.Rate.Count), Burst: int64(after.Rate.Burst)}
-		}
-	}
+	m.Rate, m.KeyRate = changedRate(after.Rate, before.Rate), changedRate(after.KeyRate, before.KeyRate)
 	switch {
 	case after.Policy == before.Policy:
 	case after.Policy.Preset != before.Policy.Preset:
@@ -82,6 +83,16 @@ func ProtoChangeQueue(before, after *gq.Queue) *pb.SetQueueRequest {
 		m.Policy = protoPolicyOver(&after.Policy, &before.Policy)
 	}
 	return m
+}
+
+func changedRate(after, before gq.Rate) *pb.Rate {
+	if after == before {
+		return nil
+	}
+	if m := protoRate(after); m != nil {
+		return m
+	}
+	return &pb.Rate{}
 }
 
 // QueueChangeFromProto decodes a change of a queue into a function that applies it.
@@ -96,6 +107,9 @@ func QueueChangeFromProto(m *pb.SetQueueRequest) (func(*gq.Queue), error) {
 		r.setInt("", "max_depth", m.MaxDepth, &q.MaxDepth)
 		if m.GetRate() != nil {
 			q.Rate = r.rate("rate.", m.GetRate())
+		}
+		if m.GetKeyRate() != nil {
+			q.KeyRate = r.rate("key_rate.", m.GetKeyRate())
 		}
 		r.setInt("", "key_limit", m.KeyLimit, &q.KeyLimit)
 		setProto(m.Fair, &q.Fair)
@@ -249,4 +263,27 @@ func ReplayReportFromProto(m *pb.ReplayReport) (gq.ReplayReport, error) {
 // CancelReportFromProto decodes the result of cancelling many jobs.
 func CancelReportFromProto(m *pb.CancelReport) gq.CancelReport {
 	return gq.CancelReport{Cancelled: int(m.GetCancelled()), Requested: int(m.GetRequested()), Finished: int(m.GetFinished())}
+}
+
+// ProtoQueueKey encodes the limits of a key.
+func ProtoQueueKey(k *gq.QueueKey) *pb.QueueKey {
+	return &pb.QueueKey{
+		Queue: k.Queue, Key: k.Key, Limit: int64(k.Limit), Rate: protoRate(k.Rate),
+		FreeAt: protoTime(k.FreeAt), UpdatedAt: protoTime(k.UpdatedAt),
+	}
+}
+
+// QueueKeyFromProto decodes the limits of a key.
+func QueueKeyFromProto(m *pb.QueueKey) (gq.QueueKey, error) {
+	var r protoReader
+	k := gq.QueueKey{
+		Queue: m.GetQueue(), Key: m.GetKey(), Limit: r.int("", "limit", m.GetLimit()), Rate: r.rate("rate.", m.GetRate()),
+		FreeAt: r.time("", "free_at", m.GetFreeAt()), UpdatedAt: r.time("", "updated_at", m.GetUpdatedAt()),
+	}
+	return k, r.err()
+}
+
+// ProtoSetQueueKey encodes a request to set the limits of a key.
+func ProtoSetQueueKey(k *gq.QueueKey) *pb.SetQueueKeyRequest {
+	return &pb.SetQueueKeyRequest{Queue: k.Queue, Key: k.Key, Limit: int64(k.Limit), Rate: protoRate(k.Rate)}
 }

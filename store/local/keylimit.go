@@ -34,6 +34,33 @@ type limitKey struct {
 	moved   bool         // due changed in this commit
 }
 
+// limitKeys are the limit keys of a queue.
+type limitKeys struct {
+	keys  map[string]*limitKey // of live jobs, and those that owe something, if there are limits for keys
+	own   []*gq.QueueKey       // limits of single keys, by name
+	aside keyTimers            // keys with jobs whose rate is used up, by when it allows the next claim
+}
+
+// noLimitKeys is empty and never changes: there may be very many queues, most without limit
+// keys.
+var noLimitKeys = &limitKeys{}
+
+// ownLimitKeys returns the limit keys of the queue for a change.
+func (q *queue) ownLimitKeys() *limitKeys {
+	if q.limitKeys == noLimitKeys {
+		q.limitKeys = &limitKeys{keys: map[string]*limitKey{}, aside: keyTimers{place: placeAside}}
+	}
+	return q.limitKeys
+}
+
+// forget removes a limit key.
+func (q *queue) forget(k *limitKey) {
+	delete(q.keys, k.name)
+	if len(q.keys) == 0 && len(q.own) == 0 {
+		q.limitKeys = noLimitKeys
+	}
+}
+
 // keyBucket is the claimable jobs of one key in one bucket.
 type keyBucket struct {
 	bucket *bucket
@@ -45,20 +72,17 @@ func (q *queue) attach(j *job, keys *jobKeys) {
 	if keys == nil || keys.limit == "" || !q.limitsKeys() {
 		return
 	}
-	k := q.limitKey(keys.limit)
+	k := q.keyNamed(keys.limit)
 	k.jobs++
 	j.limit = k
 }
 
-// limitKey returns a limit key, a new one if need be.
-func (q *queue) limitKey(name string) *limitKey {
+// keyNamed returns a limit key, a new one if need be.
+func (q *queue) keyNamed(name string) *limitKey {
 	k := q.keys[name]
 	if k == nil {
-		if q.keys == nil {
-			q.keys = map[string]*limitKey{}
-		}
 		k = &limitKey{name: strings.Clone(name), queue: q, own: q.ownKey(name), aside: noTimer, owing: noTimer}
-		q.keys[k.name] = k
+		q.ownLimitKeys().keys[k.name] = k
 	}
 	return k
 }
@@ -84,7 +108,7 @@ func (q *queue) detach(j *job) {
 	if k.jobs--; k.jobs == 0 {
 		q.aside.set(k, 0)
 		if k.hidden = false; k.due == 0 {
-			delete(q.keys, k.name)
+			q.forget(k)
 		}
 	}
 }

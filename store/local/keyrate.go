@@ -178,7 +178,7 @@ func (tx *txn) settle(k *limitKey) {
 	k.queue.aside.set(k, 0)
 	tx.t.judge(k)
 	if k.jobs == 0 {
-		delete(k.queue.keys, k.name)
+		k.queue.forget(k)
 	}
 }
 
@@ -232,7 +232,7 @@ func (s *Store) recoverOwed() error {
 		if err != nil || len(value) != 8 {
 			return gq.ErrCorrupt
 		}
-		k := q.limitKey(name)
+		k := q.keyNamed(name)
 		if k.due = int64(binary.BigEndian.Uint64(value)); k.due <= 0 {
 			return fmt.Errorf("key %.80q of queue %s owes nothing: %w", name, q.config.Name, gq.ErrCorrupt)
 		}

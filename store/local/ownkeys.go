@@ -71,7 +71,7 @@ func (tx *txn) putKey(k gq.QueueKey) error {
 	case found:
 		q.own[i] = own
 	default:
-		q.own = slices.Insert(q.own, i, own)
+		q.ownLimitKeys().own = slices.Insert(q.own, i, own)
 	}
 	tx.writeOwn(q, k.Key, own)
 	if known != nil {
@@ -126,7 +126,7 @@ func (s *Store) recoverOwnKeys() error {
 			return err
 		}
 		k, err := decodeOwn(q.config.Name, name, value)
-		q.own = append(q.own, &k)
+		q.ownLimitKeys().own = append(q.own, &k)
 		return err
 	})
 }
@@ -151,7 +151,7 @@ func (s *Store) Keys(ctx context.Context, asked store.KeyQuery) ([]gq.QueueKey, 
 	err := s.view(ctx, memoryOnly, func(now time.Time) (then, error) {
 		q := s.table.queues[asked.Queue]
 		if q == nil {
-			q = &queue{}
+			q = &queue{limitKeys: noLimitKeys}
 		}
 		for _, name := range asked.Names {
 			k := gq.QueueKey{Queue: asked.Queue, Key: name}
@@ -193,7 +193,7 @@ func (tx *txn) importKeys(items *store.Items) error {
 		if found {
 			return fmt.Errorf("key %.80q of queue %s is there twice: %w", own.Key, own.Queue, gq.ErrCorrupt)
 		}
-		q.own = slices.Insert(q.own, i, &own)
+		q.ownLimitKeys().own = slices.Insert(q.own, i, &own)
 		tx.writeOwn(q, own.Key, &own)
 	}
 	for _, o := range items.Owed {
@@ -201,7 +201,7 @@ func (tx *txn) importKeys(items *store.Items) error {
 		if q == nil {
 			return fmt.Errorf("key %.80q: queue %s is missing: %w", o.Key, o.Queue, gq.ErrCorrupt)
 		}
-		k := q.limitKey(o.Key)
+		k := q.keyNamed(o.Key)
 		k.due = o.Due.UnixNano()
 		tx.owe(k)
 	}

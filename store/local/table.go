@@ -141,21 +141,19 @@ type ending struct {
 
 // queue is a queue with its claimable jobs by class.
 type queue struct {
-	number  uint32
-	config  settings
-	pool    *pool                // nil is none
-	keys    map[string]*limitKey // of live jobs, and those that owe something, if there are limits for keys
-	own     []*gq.QueueKey       // limits of single keys, by name
-	aside   keyTimers            // keys with jobs whose rate is used up, by when it allows the next claim
-	tails   map[string]*job      // of live jobs: the last one of each order key
-	due     time.Time            // when the next claim is due under the rate
-	turns   *turns               // nil unless the queue is fair
-	classes []*class
-	lists   *[gq.StatusCompleted]numbers // live jobs by status and sequence; nil until there is one
-	counts  [gq.StatusCancelled + 1]int64
-	deleted bool // listed only while it has jobs
-	touched bool // the counts of finished jobs changed in this commit
-	changed bool // a job changed in this commit
+	number     uint32
+	config     settings
+	pool       *pool           // nil is none
+	*limitKeys                 // shared by all queues that have none
+	tails      map[string]*job // of live jobs: the last one of each order key
+	due        time.Time       // when the next claim is due under the rate
+	turns      *turns          // nil unless the queue is fair
+	classes    []*class
+	lists      *[gq.StatusCompleted]numbers // live jobs by status and sequence; nil until there is one
+	counts     [gq.StatusCancelled + 1]int64
+	deleted    bool // listed only while it has jobs
+	touched    bool // the counts of finished jobs changed in this commit
+	changed    bool // a job changed in this commit
 }
 
 // settings is a [gq.Queue] that shares its policy with others: there may be very many
@@ -283,7 +281,7 @@ func (t *table) intern(p gq.Policy) *gq.Policy {
 }
 
 func (t *table) addQueue(number uint32, config gq.Queue) *queue {
-	q := &queue{number: number, config: t.settings(config), aside: keyTimers{place: placeAside}}
+	q := &queue{number: number, config: t.settings(config), limitKeys: noLimitKeys}
 	q.join(t.pools[config.Pool])
 	if config.Fair {
 		q.turns = newTurns()

@@ -298,7 +298,7 @@ func (m *model) configure(r *rapid.T) {
 	m.ok("PutQueue", m.s.PutQueue(m.Context(), q))
 	m.rerated(q.Name, func() { m.configured(q) })
 	if rapid.Bool().Draw(r, "limits of a key") {
-		m.putKey(r)
+		m.putKey(r, q.Name)
 	}
 }
 

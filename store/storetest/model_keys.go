@@ -72,16 +72,15 @@ func (m *model) rerated(queue string, change func()) {
 }
 
 // putKey gives a key limits of its own, or takes them away.
-func (m *model) putKey(r *rapid.T) {
-	q := m.queues[rapid.SampledFrom(queueNames).Draw(r, "queue")]
-	k := gq.QueueKey{Queue: q.Name, Key: pick(r, "key", "k", "l"), Limit: pick(r, "own limit", 0, 1, 3)}
+func (m *model) putKey(r *rapid.T, queue string) {
+	k := gq.QueueKey{Queue: queue, Key: pick(r, "key", "k", "l"), Limit: pick(r, "own limit", 0, 1, 3)}
 	if rapid.Bool().Draw(r, "own rate") {
 		k.Rate = gq.Rate{Count: 1, Per: seconds(r, "per", 1, 4), Burst: pick(r, "burst", 0, 2)}
 	}
 	key := [2]string{k.Queue, k.Key}
 	_, known := m.ownKeys[key]
 	remove := k.Limit == 0 && !k.Rate.Limited()
-	if q.Name == "" || remove && !known {
+	if remove && !known {
 		return
 	}
 	m.ok("PutKey", m.s.PutKey(m.Context(), k))

@@ -1409,6 +1409,7 @@ type Spec struct {
 	WorkflowId             string                 `protobuf:"bytes,70,opt,name=workflow_id,json=workflowId,proto3" json:"workflow_id,omitempty"` // the workflow it is a part of; assigned by the server
 	Ref                    string                 `protobuf:"bytes,71,opt,name=ref,proto3" json:"ref,omitempty"`                                 // its name there
 	Gate                   Gate                   `protobuf:"varint,72,opt,name=gate,proto3,enum=gopherqueue.v1.Gate" json:"gate,omitempty"`     // in a request only in a draft of a workflow
+	Weight                 int64                  `protobuf:"varint,120,opt,name=weight,proto3" json:"weight,omitempty"`                         // how much of the rate of its limit_key a claim uses up; 0 is 1
 	OrderKey               string                 `protobuf:"bytes,90,opt,name=order_key,json=orderKey,proto3" json:"order_key,omitempty"`       // jobs of a queue with the same one run one after another, in the order of submission
 	unknownFields          protoimpl.UnknownFields
 	sizeCache              protoimpl.SizeCache
@@ -1631,6 +1632,13 @@ func (x *Spec) GetGate() Gate {
 		return x.Gate
 	}
 	return Gate_GATE_UNSPECIFIED
+}
+
+func (x *Spec) GetWeight() int64 {
+	if x != nil {
+		return x.Weight
+	}
+	return 0
 }
 
 func (x *Spec) GetOrderKey() string {
@@ -2658,7 +2666,7 @@ const file_gopherqueue_v1_job_proto_rawDesc = "" +
 	"replacedBy\x12(\n" +
 	"\x04gate\x18F \x01(\x0e2\x14.gopherqueue.v1.GateR\x04gate\x12#\n" +
 	"\rordered_after\x18Z \x01(\tR\forderedAfter\x12!\n" +
-	"\vtraceparent\x18\x8c\x01 \x01(\tR\vtraceparent\"\xbb\b\n" +
+	"\vtraceparent\x18\x8c\x01 \x01(\tR\vtraceparent\"\xd3\b\n" +
 	"\x04Spec\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x14\n" +
 	"\x05queue\x18\x02 \x01(\tR\x05queue\x12\x12\n" +
@@ -2692,7 +2700,8 @@ const file_gopherqueue_v1_job_proto_rawDesc = "" +
 	"\vworkflow_id\x18F \x01(\tR\n" +
 	"workflowId\x12\x10\n" +
 	"\x03ref\x18G \x01(\tR\x03ref\x12(\n" +
-	"\x04gate\x18H \x01(\x0e2\x14.gopherqueue.v1.GateR\x04gate\x12\x1b\n" +
+	"\x04gate\x18H \x01(\x0e2\x14.gopherqueue.v1.GateR\x04gate\x12\x16\n" +
+	"\x06weight\x18x \x01(\x03R\x06weight\x12\x1b\n" +
 	"\torder_key\x18Z \x01(\tR\borderKey\x1a=\n" +
 	"\x0fAttributesEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +

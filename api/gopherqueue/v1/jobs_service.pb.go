@@ -35,18 +35,19 @@ const (
 	Cause_CAUSE_PAUSED      Cause = 5  // its queue is paused
 	Cause_CAUSE_CONCURRENCY Cause = 6  // as many jobs of its queue are held as may be
 	Cause_CAUSE_KEY_LIMIT   Cause = 7  // as many jobs of its key are held as may be
-	Cause_CAUSE_RATE        Cause = 8  // its queue starts no more jobs at the moment
-	Cause_CAUSE_POOL        Cause = 9  // the capacity pool has no room for its cost
-	Cause_CAUSE_NO_WORKER   Cause = 10 // no live worker asks for its queue and type
-	Cause_CAUSE_CONSTRAINT  Cause = 11 // no such worker offers what it requires
-	Cause_CAUSE_COST        Cause = 12 // no such worker takes a job as dear
-	Cause_CAUSE_LIFETIME    Cause = 13 // its lifetime is about to end
-	Cause_CAUSE_NEXT        Cause = 14 // nothing holds it up: it is in line
-	Cause_CAUSE_HELD        Cause = 15 // a worker has it and has not started
-	Cause_CAUSE_RUNNING     Cause = 16
-	Cause_CAUSE_CANCELLING  Cause = 17 // a worker runs it and was asked to stop
-	Cause_CAUSE_LOST        Cause = 18 // its worker is silent: the lease has run out
-	Cause_CAUSE_FINISHED    Cause = 19
+	Cause_CAUSE_KEY_RATE    Cause = 8  // its limit key starts no more jobs at the moment
+	Cause_CAUSE_RATE        Cause = 9  // its queue starts no more jobs at the moment
+	Cause_CAUSE_POOL        Cause = 10 // the capacity pool has no room for its cost
+	Cause_CAUSE_NO_WORKER   Cause = 11 // no live worker asks for its queue and type
+	Cause_CAUSE_CONSTRAINT  Cause = 12 // no such worker offers what it requires
+	Cause_CAUSE_COST        Cause = 13 // no such worker takes a job as dear
+	Cause_CAUSE_LIFETIME    Cause = 14 // its lifetime is about to end
+	Cause_CAUSE_NEXT        Cause = 15 // nothing holds it up: it is in line
+	Cause_CAUSE_HELD        Cause = 16 // a worker has it and has not started
+	Cause_CAUSE_RUNNING     Cause = 17
+	Cause_CAUSE_CANCELLING  Cause = 18 // a worker runs it and was asked to stop
+	Cause_CAUSE_LOST        Cause = 19 // its worker is silent: the lease has run out
+	Cause_CAUSE_FINISHED    Cause = 20
 )
 
 // Enum value maps for Cause.
@@ -60,18 +61,19 @@ var (
 		5:  "CAUSE_PAUSED",
 		6:  "CAUSE_CONCURRENCY",
 		7:  "CAUSE_KEY_LIMIT",
-		8:  "CAUSE_RATE",
-		9:  "CAUSE_POOL",
-		10: "CAUSE_NO_WORKER",
-		11: "CAUSE_CONSTRAINT",
-		12: "CAUSE_COST",
-		13: "CAUSE_LIFETIME",
-		14: "CAUSE_NEXT",
-		15: "CAUSE_HELD",
-		16: "CAUSE_RUNNING",
-		17: "CAUSE_CANCELLING",
-		18: "CAUSE_LOST",
-		19: "CAUSE_FINISHED",
+		8:  "CAUSE_KEY_RATE",
+		9:  "CAUSE_RATE",
+		10: "CAUSE_POOL",
+		11: "CAUSE_NO_WORKER",
+		12: "CAUSE_CONSTRAINT",
+		13: "CAUSE_COST",
+		14: "CAUSE_LIFETIME",
+		15: "CAUSE_NEXT",
+		16: "CAUSE_HELD",
+		17: "CAUSE_RUNNING",
+		18: "CAUSE_CANCELLING",
+		19: "CAUSE_LOST",
+		20: "CAUSE_FINISHED",
 	}
 	Cause_value = map[string]int32{
 		"CAUSE_UNSPECIFIED": 0,
@@ -82,18 +84,19 @@ var (
 		"CAUSE_PAUSED":      5,
 		"CAUSE_CONCURRENCY": 6,
 		"CAUSE_KEY_LIMIT":   7,
-		"CAUSE_RATE":        8,
-		"CAUSE_POOL":        9,
-		"CAUSE_NO_WORKER":   10,
-		"CAUSE_CONSTRAINT":  11,
-		"CAUSE_COST":        12,
-		"CAUSE_LIFETIME":    13,
-		"CAUSE_NEXT":        14,
-		"CAUSE_HELD":        15,
-		"CAUSE_RUNNING":     16,
-		"CAUSE_CANCELLING":  17,
-		"CAUSE_LOST":        18,
-		"CAUSE_FINISHED":    19,
+		"CAUSE_KEY_RATE":    8,
+		"CAUSE_RATE":        9,
+		"CAUSE_POOL":        10,
+		"CAUSE_NO_WORKER":   11,
+		"CAUSE_CONSTRAINT":  12,
+		"CAUSE_COST":        13,
+		"CAUSE_LIFETIME":    14,
+		"CAUSE_NEXT":        15,
+		"CAUSE_HELD":        16,
+		"CAUSE_RUNNING":     17,
+		"CAUSE_CANCELLING":  18,
+		"CAUSE_LOST":        19,
+		"CAUSE_FINISHED":    20,
 	}
 )
 
@@ -2917,7 +2920,7 @@ const file_gopherqueue_v1_jobs_service_proto_rawDesc = "" +
 	"\x11PurgeWhereRequest\x12+\n" +
 	"\x05query\x18\x01 \x01(\v2\x15.gopherqueue.v1.QueryR\x05query\"%\n" +
 	"\vPurgeReport\x12\x16\n" +
-	"\x06purged\x18\x01 \x01(\x03R\x06purged*\x84\x03\n" +
+	"\x06purged\x18\x01 \x01(\x03R\x06purged*\x98\x03\n" +
 	"\x05Cause\x12\x15\n" +
 	"\x11CAUSE_UNSPECIFIED\x10\x00\x12\x14\n" +
 	"\x10CAUSE_DEPENDENCY\x10\x01\x12\x10\n" +
@@ -2926,26 +2929,27 @@ const file_gopherqueue_v1_jobs_service_proto_rawDesc = "" +
 	"\rCAUSE_BACKOFF\x10\x04\x12\x10\n" +
 	"\fCAUSE_PAUSED\x10\x05\x12\x15\n" +
 	"\x11CAUSE_CONCURRENCY\x10\x06\x12\x13\n" +
-	"\x0fCAUSE_KEY_LIMIT\x10\a\x12\x0e\n" +
+	"\x0fCAUSE_KEY_LIMIT\x10\a\x12\x12\n" +
+	"\x0eCAUSE_KEY_RATE\x10\b\x12\x0e\n" +
 	"\n" +
-	"CAUSE_RATE\x10\b\x12\x0e\n" +
+	"CAUSE_RATE\x10\t\x12\x0e\n" +
 	"\n" +
-	"CAUSE_POOL\x10\t\x12\x13\n" +
-	"\x0fCAUSE_NO_WORKER\x10\n" +
-	"\x12\x14\n" +
-	"\x10CAUSE_CONSTRAINT\x10\v\x12\x0e\n" +
+	"CAUSE_POOL\x10\n" +
+	"\x12\x13\n" +
+	"\x0fCAUSE_NO_WORKER\x10\v\x12\x14\n" +
+	"\x10CAUSE_CONSTRAINT\x10\f\x12\x0e\n" +
 	"\n" +
-	"CAUSE_COST\x10\f\x12\x12\n" +
-	"\x0eCAUSE_LIFETIME\x10\r\x12\x0e\n" +
+	"CAUSE_COST\x10\r\x12\x12\n" +
+	"\x0eCAUSE_LIFETIME\x10\x0e\x12\x0e\n" +
 	"\n" +
-	"CAUSE_NEXT\x10\x0e\x12\x0e\n" +
+	"CAUSE_NEXT\x10\x0f\x12\x0e\n" +
 	"\n" +
-	"CAUSE_HELD\x10\x0f\x12\x11\n" +
-	"\rCAUSE_RUNNING\x10\x10\x12\x14\n" +
-	"\x10CAUSE_CANCELLING\x10\x11\x12\x0e\n" +
+	"CAUSE_HELD\x10\x10\x12\x11\n" +
+	"\rCAUSE_RUNNING\x10\x11\x12\x14\n" +
+	"\x10CAUSE_CANCELLING\x10\x12\x12\x0e\n" +
 	"\n" +
-	"CAUSE_LOST\x10\x12\x12\x12\n" +
-	"\x0eCAUSE_FINISHED\x10\x13*\xef\x03\n" +
+	"CAUSE_LOST\x10\x13\x12\x12\n" +
+	"\x0eCAUSE_FINISHED\x10\x14*\xef\x03\n" +
 	"\tEventType\x12\x1a\n" +
 	"\x16EVENT_TYPE_UNSPECIFIED\x10\x00\x12\x1c\n" +
 	"\x18EVENT_TYPE_JOB_SUBMITTED\x10\x01\x12\x1c\n" +

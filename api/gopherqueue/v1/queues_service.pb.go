@@ -35,6 +35,8 @@ type Queue struct {
 	Fair          bool                   `protobuf:"varint,8,opt,name=fair,proto3" json:"fair,omitempty"`                               // each fair_key is served in turn
 	Pool          string                 `protobuf:"bytes,9,opt,name=pool,proto3" json:"pool,omitempty"`                                // whose capacity held jobs occupy; empty is none
 	UpdatedAt     *timestamppb.Timestamp `protobuf:"bytes,10,opt,name=updated_at,json=updatedAt,proto3" json:"updated_at,omitempty"`
+	KeyRate       *Rate                  `protobuf:"bytes,120,opt,name=key_rate,json=keyRate,proto3" json:"key_rate,omitempty"`  // of claims of jobs with the same limit_key; absent is no limit
+	OwnKeys       int64                  `protobuf:"varint,121,opt,name=own_keys,json=ownKeys,proto3" json:"own_keys,omitempty"` // limit keys with limits of their own
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -139,6 +141,373 @@ func (x *Queue) GetUpdatedAt() *timestamppb.Timestamp {
 	return nil
 }
 
+func (x *Queue) GetKeyRate() *Rate {
+	if x != nil {
+		return x.KeyRate
+	}
+	return nil
+}
+
+func (x *Queue) GetOwnKeys() int64 {
+	if x != nil {
+		return x.OwnKeys
+	}
+	return 0
+}
+
+// QueueKey is a limit key with limits of its own.
+type QueueKey struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Queue         string                 `protobuf:"bytes,1,opt,name=queue,proto3" json:"queue,omitempty"`
+	Key           string                 `protobuf:"bytes,2,opt,name=key,proto3" json:"key,omitempty"`
+	Limit         int64                  `protobuf:"varint,3,opt,name=limit,proto3" json:"limit,omitempty"`                // in place of the queue's key_limit; 0 is that
+	Rate          *Rate                  `protobuf:"bytes,4,opt,name=rate,proto3" json:"rate,omitempty"`                   // in place of the queue's key_rate; absent is that
+	FreeAt        *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=free_at,json=freeAt,proto3" json:"free_at,omitempty"` // when the rate allows the next claim, if not now
+	UpdatedAt     *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=updated_at,json=updatedAt,proto3" json:"updated_at,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *QueueKey) Reset() {
+	*x = QueueKey{}
+	mi := &file_gopherqueue_v1_queues_service_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *QueueKey) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*QueueKey) ProtoMessage() {}
+
+func (x *QueueKey) ProtoReflect() protoreflect.Message {
+	mi := &file_gopherqueue_v1_queues_service_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use QueueKey.ProtoReflect.Descriptor instead.
+func (*QueueKey) Descriptor() ([]byte, []int) {
+	return file_gopherqueue_v1_queues_service_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *QueueKey) GetQueue() string {
+	if x != nil {
+		return x.Queue
+	}
+	return ""
+}
+
+func (x *QueueKey) GetKey() string {
+	if x != nil {
+		return x.Key
+	}
+	return ""
+}
+
+func (x *QueueKey) GetLimit() int64 {
+	if x != nil {
+		return x.Limit
+	}
+	return 0
+}
+
+func (x *QueueKey) GetRate() *Rate {
+	if x != nil {
+		return x.Rate
+	}
+	return nil
+}
+
+func (x *QueueKey) GetFreeAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.FreeAt
+	}
+	return nil
+}
+
+func (x *QueueKey) GetUpdatedAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.UpdatedAt
+	}
+	return nil
+}
+
+type ListQueueKeysRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Queue         string                 `protobuf:"bytes,1,opt,name=queue,proto3" json:"queue,omitempty"`
+	Cursor        string                 `protobuf:"bytes,2,opt,name=cursor,proto3" json:"cursor,omitempty"` // next_cursor of the page before
+	Limit         int64                  `protobuf:"varint,3,opt,name=limit,proto3" json:"limit,omitempty"`  // keys on the page, at most 1000; 0 is 1000
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListQueueKeysRequest) Reset() {
+	*x = ListQueueKeysRequest{}
+	mi := &file_gopherqueue_v1_queues_service_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListQueueKeysRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListQueueKeysRequest) ProtoMessage() {}
+
+func (x *ListQueueKeysRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_gopherqueue_v1_queues_service_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListQueueKeysRequest.ProtoReflect.Descriptor instead.
+func (*ListQueueKeysRequest) Descriptor() ([]byte, []int) {
+	return file_gopherqueue_v1_queues_service_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *ListQueueKeysRequest) GetQueue() string {
+	if x != nil {
+		return x.Queue
+	}
+	return ""
+}
+
+func (x *ListQueueKeysRequest) GetCursor() string {
+	if x != nil {
+		return x.Cursor
+	}
+	return ""
+}
+
+func (x *ListQueueKeysRequest) GetLimit() int64 {
+	if x != nil {
+		return x.Limit
+	}
+	return 0
+}
+
+type ListQueueKeysResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Keys          []*QueueKey            `protobuf:"bytes,1,rep,name=keys,proto3" json:"keys,omitempty"`                               // by name
+	NextCursor    string                 `protobuf:"bytes,2,opt,name=next_cursor,json=nextCursor,proto3" json:"next_cursor,omitempty"` // of the next page; empty on the last
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListQueueKeysResponse) Reset() {
+	*x = ListQueueKeysResponse{}
+	mi := &file_gopherqueue_v1_queues_service_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListQueueKeysResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListQueueKeysResponse) ProtoMessage() {}
+
+func (x *ListQueueKeysResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_gopherqueue_v1_queues_service_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListQueueKeysResponse.ProtoReflect.Descriptor instead.
+func (*ListQueueKeysResponse) Descriptor() ([]byte, []int) {
+	return file_gopherqueue_v1_queues_service_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *ListQueueKeysResponse) GetKeys() []*QueueKey {
+	if x != nil {
+		return x.Keys
+	}
+	return nil
+}
+
+func (x *ListQueueKeysResponse) GetNextCursor() string {
+	if x != nil {
+		return x.NextCursor
+	}
+	return ""
+}
+
+type SetQueueKeyRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Queue         string                 `protobuf:"bytes,1,opt,name=queue,proto3" json:"queue,omitempty"`
+	Key           string                 `protobuf:"bytes,2,opt,name=key,proto3" json:"key,omitempty"`
+	Limit         int64                  `protobuf:"varint,3,opt,name=limit,proto3" json:"limit,omitempty"` // 0 is the queue's
+	Rate          *Rate                  `protobuf:"bytes,4,opt,name=rate,proto3" json:"rate,omitempty"`    // absent is the queue's
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SetQueueKeyRequest) Reset() {
+	*x = SetQueueKeyRequest{}
+	mi := &file_gopherqueue_v1_queues_service_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SetQueueKeyRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SetQueueKeyRequest) ProtoMessage() {}
+
+func (x *SetQueueKeyRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_gopherqueue_v1_queues_service_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SetQueueKeyRequest.ProtoReflect.Descriptor instead.
+func (*SetQueueKeyRequest) Descriptor() ([]byte, []int) {
+	return file_gopherqueue_v1_queues_service_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *SetQueueKeyRequest) GetQueue() string {
+	if x != nil {
+		return x.Queue
+	}
+	return ""
+}
+
+func (x *SetQueueKeyRequest) GetKey() string {
+	if x != nil {
+		return x.Key
+	}
+	return ""
+}
+
+func (x *SetQueueKeyRequest) GetLimit() int64 {
+	if x != nil {
+		return x.Limit
+	}
+	return 0
+}
+
+func (x *SetQueueKeyRequest) GetRate() *Rate {
+	if x != nil {
+		return x.Rate
+	}
+	return nil
+}
+
+type UnsetQueueKeyRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Queue         string                 `protobuf:"bytes,1,opt,name=queue,proto3" json:"queue,omitempty"`
+	Key           string                 `protobuf:"bytes,2,opt,name=key,proto3" json:"key,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *UnsetQueueKeyRequest) Reset() {
+	*x = UnsetQueueKeyRequest{}
+	mi := &file_gopherqueue_v1_queues_service_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *UnsetQueueKeyRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*UnsetQueueKeyRequest) ProtoMessage() {}
+
+func (x *UnsetQueueKeyRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_gopherqueue_v1_queues_service_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use UnsetQueueKeyRequest.ProtoReflect.Descriptor instead.
+func (*UnsetQueueKeyRequest) Descriptor() ([]byte, []int) {
+	return file_gopherqueue_v1_queues_service_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *UnsetQueueKeyRequest) GetQueue() string {
+	if x != nil {
+		return x.Queue
+	}
+	return ""
+}
+
+func (x *UnsetQueueKeyRequest) GetKey() string {
+	if x != nil {
+		return x.Key
+	}
+	return ""
+}
+
+type UnsetQueueKeyResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *UnsetQueueKeyResponse) Reset() {
+	*x = UnsetQueueKeyResponse{}
+	mi := &file_gopherqueue_v1_queues_service_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *UnsetQueueKeyResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*UnsetQueueKeyResponse) ProtoMessage() {}
+
+func (x *UnsetQueueKeyResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_gopherqueue_v1_queues_service_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use UnsetQueueKeyResponse.ProtoReflect.Descriptor instead.
+func (*UnsetQueueKeyResponse) Descriptor() ([]byte, []int) {
+	return file_gopherqueue_v1_queues_service_proto_rawDescGZIP(), []int{6}
+}
+
 // Rate is how often something may happen.
 type Rate struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -151,7 +520,7 @@ type Rate struct {
 
 func (x *Rate) Reset() {
 	*x = Rate{}
-	mi := &file_gopherqueue_v1_queues_service_proto_msgTypes[1]
+	mi := &file_gopherqueue_v1_queues_service_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -163,7 +532,7 @@ func (x *Rate) String() string {
 func (*Rate) ProtoMessage() {}
 
 func (x *Rate) ProtoReflect() protoreflect.Message {
-	mi := &file_gopherqueue_v1_queues_service_proto_msgTypes[1]
+	mi := &file_gopherqueue_v1_queues_service_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -176,7 +545,7 @@ func (x *Rate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Rate.ProtoReflect.Descriptor instead.
 func (*Rate) Descriptor() ([]byte, []int) {
-	return file_gopherqueue_v1_queues_service_proto_rawDescGZIP(), []int{1}
+	return file_gopherqueue_v1_queues_service_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Rate) GetCount() int64 {
@@ -212,7 +581,7 @@ type Pool struct {
 
 func (x *Pool) Reset() {
 	*x = Pool{}
-	mi := &file_gopherqueue_v1_queues_service_proto_msgTypes[2]
+	mi := &file_gopherqueue_v1_queues_service_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -224,7 +593,7 @@ func (x *Pool) String() string {
 func (*Pool) ProtoMessage() {}
 
 func (x *Pool) ProtoReflect() protoreflect.Message {
-	mi := &file_gopherqueue_v1_queues_service_proto_msgTypes[2]
+	mi := &file_gopherqueue_v1_queues_service_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -237,7 +606,7 @@ func (x *Pool) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Pool.ProtoReflect.Descriptor instead.
 func (*Pool) Descriptor() ([]byte, []int) {
-	return file_gopherqueue_v1_queues_service_proto_rawDescGZIP(), []int{2}
+	return file_gopherqueue_v1_queues_service_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Pool) GetName() string {
@@ -270,7 +639,7 @@ type GetQueueRequest struct {
 
 func (x *GetQueueRequest) Reset() {
 	*x = GetQueueRequest{}
-	mi := &file_gopherqueue_v1_queues_service_proto_msgTypes[3]
+	mi := &file_gopherqueue_v1_queues_service_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -282,7 +651,7 @@ func (x *GetQueueRequest) String() string {
 func (*GetQueueRequest) ProtoMessage() {}
 
 func (x *GetQueueRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_gopherqueue_v1_queues_service_proto_msgTypes[3]
+	mi := &file_gopherqueue_v1_queues_service_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -295,7 +664,7 @@ func (x *GetQueueRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetQueueRequest.ProtoReflect.Descriptor instead.
 func (*GetQueueRequest) Descriptor() ([]byte, []int) {
-	return file_gopherqueue_v1_queues_service_proto_rawDescGZIP(), []int{3}
+	return file_gopherqueue_v1_queues_service_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *GetQueueRequest) GetName() string {
@@ -314,7 +683,7 @@ type DeleteQueueRequest struct {
 
 func (x *DeleteQueueRequest) Reset() {
 	*x = DeleteQueueRequest{}
-	mi := &file_gopherqueue_v1_queues_service_proto_msgTypes[4]
+	mi := &file_gopherqueue_v1_queues_service_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -326,7 +695,7 @@ func (x *DeleteQueueRequest) String() string {
 func (*DeleteQueueRequest) ProtoMessage() {}
 
 func (x *DeleteQueueRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_gopherqueue_v1_queues_service_proto_msgTypes[4]
+	mi := &file_gopherqueue_v1_queues_service_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -339,7 +708,7 @@ func (x *DeleteQueueRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteQueueRequest.ProtoReflect.Descriptor instead.
 func (*DeleteQueueRequest) Descriptor() ([]byte, []int) {
-	return file_gopherqueue_v1_queues_service_proto_rawDescGZIP(), []int{4}
+	return file_gopherqueue_v1_queues_service_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *DeleteQueueRequest) GetName() string {
@@ -357,7 +726,7 @@ type DeleteQueueResponse struct {
 
 func (x *DeleteQueueResponse) Reset() {
 	*x = DeleteQueueResponse{}
-	mi := &file_gopherqueue_v1_queues_service_proto_msgTypes[5]
+	mi := &file_gopherqueue_v1_queues_service_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -369,7 +738,7 @@ func (x *DeleteQueueResponse) String() string {
 func (*DeleteQueueResponse) ProtoMessage() {}
 
 func (x *DeleteQueueResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_gopherqueue_v1_queues_service_proto_msgTypes[5]
+	mi := &file_gopherqueue_v1_queues_service_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -382,7 +751,7 @@ func (x *DeleteQueueResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteQueueResponse.ProtoReflect.Descriptor instead.
 func (*DeleteQueueResponse) Descriptor() ([]byte, []int) {
-	return file_gopherqueue_v1_queues_service_proto_rawDescGZIP(), []int{5}
+	return file_gopherqueue_v1_queues_service_proto_rawDescGZIP(), []int{11}
 }
 
 type ListQueuesRequest struct {
@@ -395,7 +764,7 @@ type ListQueuesRequest struct {
 
 func (x *ListQueuesRequest) Reset() {
 	*x = ListQueuesRequest{}
-	mi := &file_gopherqueue_v1_queues_service_proto_msgTypes[6]
+	mi := &file_gopherqueue_v1_queues_service_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -407,7 +776,7 @@ func (x *ListQueuesRequest) String() string {
 func (*ListQueuesRequest) ProtoMessage() {}
 
 func (x *ListQueuesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_gopherqueue_v1_queues_service_proto_msgTypes[6]
+	mi := &file_gopherqueue_v1_queues_service_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -420,7 +789,7 @@ func (x *ListQueuesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListQueuesRequest.ProtoReflect.Descriptor instead.
 func (*ListQueuesRequest) Descriptor() ([]byte, []int) {
-	return file_gopherqueue_v1_queues_service_proto_rawDescGZIP(), []int{6}
+	return file_gopherqueue_v1_queues_service_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *ListQueuesRequest) GetCursor() string {
@@ -447,7 +816,7 @@ type ListQueuesResponse struct {
 
 func (x *ListQueuesResponse) Reset() {
 	*x = ListQueuesResponse{}
-	mi := &file_gopherqueue_v1_queues_service_proto_msgTypes[7]
+	mi := &file_gopherqueue_v1_queues_service_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -459,7 +828,7 @@ func (x *ListQueuesResponse) String() string {
 func (*ListQueuesResponse) ProtoMessage() {}
 
 func (x *ListQueuesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_gopherqueue_v1_queues_service_proto_msgTypes[7]
+	mi := &file_gopherqueue_v1_queues_service_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -472,7 +841,7 @@ func (x *ListQueuesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListQueuesResponse.ProtoReflect.Descriptor instead.
 func (*ListQueuesResponse) Descriptor() ([]byte, []int) {
-	return file_gopherqueue_v1_queues_service_proto_rawDescGZIP(), []int{7}
+	return file_gopherqueue_v1_queues_service_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *ListQueuesResponse) GetQueues() []*Queue {
@@ -503,14 +872,15 @@ type SetQueueRequest struct {
 	// For a program that sets up its queues when it starts: what is absent is the
 	// default, and what somebody else has changed since the program declared it last
 	// stays as it is.
-	Declare       bool `protobuf:"varint,10,opt,name=declare,proto3" json:"declare,omitempty"`
+	Declare       bool  `protobuf:"varint,10,opt,name=declare,proto3" json:"declare,omitempty"`
+	KeyRate       *Rate `protobuf:"bytes,120,opt,name=key_rate,json=keyRate,proto3" json:"key_rate,omitempty"` // an empty one takes the limit away
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *SetQueueRequest) Reset() {
 	*x = SetQueueRequest{}
-	mi := &file_gopherqueue_v1_queues_service_proto_msgTypes[8]
+	mi := &file_gopherqueue_v1_queues_service_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -522,7 +892,7 @@ func (x *SetQueueRequest) String() string {
 func (*SetQueueRequest) ProtoMessage() {}
 
 func (x *SetQueueRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_gopherqueue_v1_queues_service_proto_msgTypes[8]
+	mi := &file_gopherqueue_v1_queues_service_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -535,7 +905,7 @@ func (x *SetQueueRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetQueueRequest.ProtoReflect.Descriptor instead.
 func (*SetQueueRequest) Descriptor() ([]byte, []int) {
-	return file_gopherqueue_v1_queues_service_proto_rawDescGZIP(), []int{8}
+	return file_gopherqueue_v1_queues_service_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *SetQueueRequest) GetName() string {
@@ -608,6 +978,13 @@ func (x *SetQueueRequest) GetDeclare() bool {
 	return false
 }
 
+func (x *SetQueueRequest) GetKeyRate() *Rate {
+	if x != nil {
+		return x.KeyRate
+	}
+	return nil
+}
+
 type PauseQueueRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
@@ -617,7 +994,7 @@ type PauseQueueRequest struct {
 
 func (x *PauseQueueRequest) Reset() {
 	*x = PauseQueueRequest{}
-	mi := &file_gopherqueue_v1_queues_service_proto_msgTypes[9]
+	mi := &file_gopherqueue_v1_queues_service_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -629,7 +1006,7 @@ func (x *PauseQueueRequest) String() string {
 func (*PauseQueueRequest) ProtoMessage() {}
 
 func (x *PauseQueueRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_gopherqueue_v1_queues_service_proto_msgTypes[9]
+	mi := &file_gopherqueue_v1_queues_service_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -642,7 +1019,7 @@ func (x *PauseQueueRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PauseQueueRequest.ProtoReflect.Descriptor instead.
 func (*PauseQueueRequest) Descriptor() ([]byte, []int) {
-	return file_gopherqueue_v1_queues_service_proto_rawDescGZIP(), []int{9}
+	return file_gopherqueue_v1_queues_service_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *PauseQueueRequest) GetName() string {
@@ -661,7 +1038,7 @@ type ResumeQueueRequest struct {
 
 func (x *ResumeQueueRequest) Reset() {
 	*x = ResumeQueueRequest{}
-	mi := &file_gopherqueue_v1_queues_service_proto_msgTypes[10]
+	mi := &file_gopherqueue_v1_queues_service_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -673,7 +1050,7 @@ func (x *ResumeQueueRequest) String() string {
 func (*ResumeQueueRequest) ProtoMessage() {}
 
 func (x *ResumeQueueRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_gopherqueue_v1_queues_service_proto_msgTypes[10]
+	mi := &file_gopherqueue_v1_queues_service_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -686,7 +1063,7 @@ func (x *ResumeQueueRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResumeQueueRequest.ProtoReflect.Descriptor instead.
 func (*ResumeQueueRequest) Descriptor() ([]byte, []int) {
-	return file_gopherqueue_v1_queues_service_proto_rawDescGZIP(), []int{10}
+	return file_gopherqueue_v1_queues_service_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *ResumeQueueRequest) GetName() string {
@@ -704,7 +1081,7 @@ type ListPoolsRequest struct {
 
 func (x *ListPoolsRequest) Reset() {
 	*x = ListPoolsRequest{}
-	mi := &file_gopherqueue_v1_queues_service_proto_msgTypes[11]
+	mi := &file_gopherqueue_v1_queues_service_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -716,7 +1093,7 @@ func (x *ListPoolsRequest) String() string {
 func (*ListPoolsRequest) ProtoMessage() {}
 
 func (x *ListPoolsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_gopherqueue_v1_queues_service_proto_msgTypes[11]
+	mi := &file_gopherqueue_v1_queues_service_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -729,7 +1106,7 @@ func (x *ListPoolsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListPoolsRequest.ProtoReflect.Descriptor instead.
 func (*ListPoolsRequest) Descriptor() ([]byte, []int) {
-	return file_gopherqueue_v1_queues_service_proto_rawDescGZIP(), []int{11}
+	return file_gopherqueue_v1_queues_service_proto_rawDescGZIP(), []int{17}
 }
 
 type ListPoolsResponse struct {
@@ -741,7 +1118,7 @@ type ListPoolsResponse struct {
 
 func (x *ListPoolsResponse) Reset() {
 	*x = ListPoolsResponse{}
-	mi := &file_gopherqueue_v1_queues_service_proto_msgTypes[12]
+	mi := &file_gopherqueue_v1_queues_service_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -753,7 +1130,7 @@ func (x *ListPoolsResponse) String() string {
 func (*ListPoolsResponse) ProtoMessage() {}
 
 func (x *ListPoolsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_gopherqueue_v1_queues_service_proto_msgTypes[12]
+	mi := &file_gopherqueue_v1_queues_service_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -766,7 +1143,7 @@ func (x *ListPoolsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListPoolsResponse.ProtoReflect.Descriptor instead.
 func (*ListPoolsResponse) Descriptor() ([]byte, []int) {
-	return file_gopherqueue_v1_queues_service_proto_rawDescGZIP(), []int{12}
+	return file_gopherqueue_v1_queues_service_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *ListPoolsResponse) GetPools() []*Pool {
@@ -786,7 +1163,7 @@ type SetPoolRequest struct {
 
 func (x *SetPoolRequest) Reset() {
 	*x = SetPoolRequest{}
-	mi := &file_gopherqueue_v1_queues_service_proto_msgTypes[13]
+	mi := &file_gopherqueue_v1_queues_service_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -798,7 +1175,7 @@ func (x *SetPoolRequest) String() string {
 func (*SetPoolRequest) ProtoMessage() {}
 
 func (x *SetPoolRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_gopherqueue_v1_queues_service_proto_msgTypes[13]
+	mi := &file_gopherqueue_v1_queues_service_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -811,7 +1188,7 @@ func (x *SetPoolRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetPoolRequest.ProtoReflect.Descriptor instead.
 func (*SetPoolRequest) Descriptor() ([]byte, []int) {
-	return file_gopherqueue_v1_queues_service_proto_rawDescGZIP(), []int{13}
+	return file_gopherqueue_v1_queues_service_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *SetPoolRequest) GetName() string {
@@ -832,7 +1209,7 @@ var File_gopherqueue_v1_queues_service_proto protoreflect.FileDescriptor
 
 const file_gopherqueue_v1_queues_service_proto_rawDesc = "" +
 	"\n" +
-	"#gopherqueue/v1/queues_service.proto\x12\x0egopherqueue.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x18gopherqueue/v1/job.proto\"\xcb\x02\n" +
+	"#gopherqueue/v1/queues_service.proto\x12\x0egopherqueue.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x18gopherqueue/v1/job.proto\"\x97\x03\n" +
 	"\x05Queue\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12.\n" +
 	"\x06policy\x18\x02 \x01(\v2\x16.gopherqueue.v1.PolicyR\x06policy\x12\x16\n" +
@@ -846,7 +1223,34 @@ const file_gopherqueue_v1_queues_service_proto_rawDesc = "" +
 	"\x04pool\x18\t \x01(\tR\x04pool\x129\n" +
 	"\n" +
 	"updated_at\x18\n" +
-	" \x01(\v2\x1a.google.protobuf.TimestampR\tupdatedAt\"_\n" +
+	" \x01(\v2\x1a.google.protobuf.TimestampR\tupdatedAt\x12/\n" +
+	"\bkey_rate\x18x \x01(\v2\x14.gopherqueue.v1.RateR\akeyRate\x12\x19\n" +
+	"\bown_keys\x18y \x01(\x03R\aownKeys\"\xe2\x01\n" +
+	"\bQueueKey\x12\x14\n" +
+	"\x05queue\x18\x01 \x01(\tR\x05queue\x12\x10\n" +
+	"\x03key\x18\x02 \x01(\tR\x03key\x12\x14\n" +
+	"\x05limit\x18\x03 \x01(\x03R\x05limit\x12(\n" +
+	"\x04rate\x18\x04 \x01(\v2\x14.gopherqueue.v1.RateR\x04rate\x123\n" +
+	"\afree_at\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\x06freeAt\x129\n" +
+	"\n" +
+	"updated_at\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\tupdatedAt\"Z\n" +
+	"\x14ListQueueKeysRequest\x12\x14\n" +
+	"\x05queue\x18\x01 \x01(\tR\x05queue\x12\x16\n" +
+	"\x06cursor\x18\x02 \x01(\tR\x06cursor\x12\x14\n" +
+	"\x05limit\x18\x03 \x01(\x03R\x05limit\"f\n" +
+	"\x15ListQueueKeysResponse\x12,\n" +
+	"\x04keys\x18\x01 \x03(\v2\x18.gopherqueue.v1.QueueKeyR\x04keys\x12\x1f\n" +
+	"\vnext_cursor\x18\x02 \x01(\tR\n" +
+	"nextCursor\"|\n" +
+	"\x12SetQueueKeyRequest\x12\x14\n" +
+	"\x05queue\x18\x01 \x01(\tR\x05queue\x12\x10\n" +
+	"\x03key\x18\x02 \x01(\tR\x03key\x12\x14\n" +
+	"\x05limit\x18\x03 \x01(\x03R\x05limit\x12(\n" +
+	"\x04rate\x18\x04 \x01(\v2\x14.gopherqueue.v1.RateR\x04rate\">\n" +
+	"\x14UnsetQueueKeyRequest\x12\x14\n" +
+	"\x05queue\x18\x01 \x01(\tR\x05queue\x12\x10\n" +
+	"\x03key\x18\x02 \x01(\tR\x03key\"\x17\n" +
+	"\x15UnsetQueueKeyResponse\"_\n" +
 	"\x04Rate\x12\x14\n" +
 	"\x05count\x18\x01 \x01(\x03R\x05count\x12+\n" +
 	"\x03per\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x03per\x12\x14\n" +
@@ -867,7 +1271,7 @@ const file_gopherqueue_v1_queues_service_proto_rawDesc = "" +
 	"\x12ListQueuesResponse\x12-\n" +
 	"\x06queues\x18\x01 \x03(\v2\x15.gopherqueue.v1.QueueR\x06queues\x12\x1f\n" +
 	"\vnext_cursor\x18\x02 \x01(\tR\n" +
-	"nextCursor\"\x9b\x03\n" +
+	"nextCursor\"\xcc\x03\n" +
 	"\x0fSetQueueRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12.\n" +
 	"\x06policy\x18\x02 \x01(\v2\x16.gopherqueue.v1.PolicyR\x06policy\x12\x1b\n" +
@@ -880,7 +1284,8 @@ const file_gopherqueue_v1_queues_service_proto_rawDesc = "" +
 	"\x04fair\x18\b \x01(\bH\x04R\x04fair\x88\x01\x01\x12\x17\n" +
 	"\x04pool\x18\t \x01(\tH\x05R\x04pool\x88\x01\x01\x12\x18\n" +
 	"\adeclare\x18\n" +
-	" \x01(\bR\adeclareB\t\n" +
+	" \x01(\bR\adeclare\x12/\n" +
+	"\bkey_rate\x18x \x01(\v2\x14.gopherqueue.v1.RateR\akeyRateB\t\n" +
 	"\a_pausedB\x0e\n" +
 	"\f_max_runningB\f\n" +
 	"\n" +
@@ -898,7 +1303,7 @@ const file_gopherqueue_v1_queues_service_proto_rawDesc = "" +
 	"\x05pools\x18\x01 \x03(\v2\x14.gopherqueue.v1.PoolR\x05pools\"@\n" +
 	"\x0eSetPoolRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1a\n" +
-	"\bcapacity\x18\x02 \x01(\x03R\bcapacity2\xe9\x04\n" +
+	"\bcapacity\x18\x02 \x01(\x03R\bcapacity2\xf2\x06\n" +
 	"\rQueuesService\x12B\n" +
 	"\bGetQueue\x12\x1f.gopherqueue.v1.GetQueueRequest\x1a\x15.gopherqueue.v1.Queue\x12S\n" +
 	"\n" +
@@ -907,7 +1312,10 @@ const file_gopherqueue_v1_queues_service_proto_rawDesc = "" +
 	"\n" +
 	"PauseQueue\x12!.gopherqueue.v1.PauseQueueRequest\x1a\x15.gopherqueue.v1.Queue\x12H\n" +
 	"\vResumeQueue\x12\".gopherqueue.v1.ResumeQueueRequest\x1a\x15.gopherqueue.v1.Queue\x12V\n" +
-	"\vDeleteQueue\x12\".gopherqueue.v1.DeleteQueueRequest\x1a#.gopherqueue.v1.DeleteQueueResponse\x12P\n" +
+	"\vDeleteQueue\x12\".gopherqueue.v1.DeleteQueueRequest\x1a#.gopherqueue.v1.DeleteQueueResponse\x12\\\n" +
+	"\rListQueueKeys\x12$.gopherqueue.v1.ListQueueKeysRequest\x1a%.gopherqueue.v1.ListQueueKeysResponse\x12K\n" +
+	"\vSetQueueKey\x12\".gopherqueue.v1.SetQueueKeyRequest\x1a\x18.gopherqueue.v1.QueueKey\x12\\\n" +
+	"\rUnsetQueueKey\x12$.gopherqueue.v1.UnsetQueueKeyRequest\x1a%.gopherqueue.v1.UnsetQueueKeyResponse\x12P\n" +
 	"\tListPools\x12 .gopherqueue.v1.ListPoolsRequest\x1a!.gopherqueue.v1.ListPoolsResponse\x12?\n" +
 	"\aSetPool\x12\x1e.gopherqueue.v1.SetPoolRequest\x1a\x14.gopherqueue.v1.PoolB<Z:github.com/gopherqueue/gq/api/gopherqueue/v1;gopherqueuev1b\x06proto3"
 
@@ -923,57 +1331,76 @@ func file_gopherqueue_v1_queues_service_proto_rawDescGZIP() []byte {
 	return file_gopherqueue_v1_queues_service_proto_rawDescData
 }
 
-var file_gopherqueue_v1_queues_service_proto_msgTypes = make([]protoimpl.MessageInfo, 14)
+var file_gopherqueue_v1_queues_service_proto_msgTypes = make([]protoimpl.MessageInfo, 20)
 var file_gopherqueue_v1_queues_service_proto_goTypes = []any{
 	(*Queue)(nil),                 // 0: gopherqueue.v1.Queue
-	(*Rate)(nil),                  // 1: gopherqueue.v1.Rate
-	(*Pool)(nil),                  // 2: gopherqueue.v1.Pool
-	(*GetQueueRequest)(nil),       // 3: gopherqueue.v1.GetQueueRequest
-	(*DeleteQueueRequest)(nil),    // 4: gopherqueue.v1.DeleteQueueRequest
-	(*DeleteQueueResponse)(nil),   // 5: gopherqueue.v1.DeleteQueueResponse
-	(*ListQueuesRequest)(nil),     // 6: gopherqueue.v1.ListQueuesRequest
-	(*ListQueuesResponse)(nil),    // 7: gopherqueue.v1.ListQueuesResponse
-	(*SetQueueRequest)(nil),       // 8: gopherqueue.v1.SetQueueRequest
-	(*PauseQueueRequest)(nil),     // 9: gopherqueue.v1.PauseQueueRequest
-	(*ResumeQueueRequest)(nil),    // 10: gopherqueue.v1.ResumeQueueRequest
-	(*ListPoolsRequest)(nil),      // 11: gopherqueue.v1.ListPoolsRequest
-	(*ListPoolsResponse)(nil),     // 12: gopherqueue.v1.ListPoolsResponse
-	(*SetPoolRequest)(nil),        // 13: gopherqueue.v1.SetPoolRequest
-	(*Policy)(nil),                // 14: gopherqueue.v1.Policy
-	(*timestamppb.Timestamp)(nil), // 15: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),   // 16: google.protobuf.Duration
+	(*QueueKey)(nil),              // 1: gopherqueue.v1.QueueKey
+	(*ListQueueKeysRequest)(nil),  // 2: gopherqueue.v1.ListQueueKeysRequest
+	(*ListQueueKeysResponse)(nil), // 3: gopherqueue.v1.ListQueueKeysResponse
+	(*SetQueueKeyRequest)(nil),    // 4: gopherqueue.v1.SetQueueKeyRequest
+	(*UnsetQueueKeyRequest)(nil),  // 5: gopherqueue.v1.UnsetQueueKeyRequest
+	(*UnsetQueueKeyResponse)(nil), // 6: gopherqueue.v1.UnsetQueueKeyResponse
+	(*Rate)(nil),                  // 7: gopherqueue.v1.Rate
+	(*Pool)(nil),                  // 8: gopherqueue.v1.Pool
+	(*GetQueueRequest)(nil),       // 9: gopherqueue.v1.GetQueueRequest
+	(*DeleteQueueRequest)(nil),    // 10: gopherqueue.v1.DeleteQueueRequest
+	(*DeleteQueueResponse)(nil),   // 11: gopherqueue.v1.DeleteQueueResponse
+	(*ListQueuesRequest)(nil),     // 12: gopherqueue.v1.ListQueuesRequest
+	(*ListQueuesResponse)(nil),    // 13: gopherqueue.v1.ListQueuesResponse
+	(*SetQueueRequest)(nil),       // 14: gopherqueue.v1.SetQueueRequest
+	(*PauseQueueRequest)(nil),     // 15: gopherqueue.v1.PauseQueueRequest
+	(*ResumeQueueRequest)(nil),    // 16: gopherqueue.v1.ResumeQueueRequest
+	(*ListPoolsRequest)(nil),      // 17: gopherqueue.v1.ListPoolsRequest
+	(*ListPoolsResponse)(nil),     // 18: gopherqueue.v1.ListPoolsResponse
+	(*SetPoolRequest)(nil),        // 19: gopherqueue.v1.SetPoolRequest
+	(*Policy)(nil),                // 20: gopherqueue.v1.Policy
+	(*timestamppb.Timestamp)(nil), // 21: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),   // 22: google.protobuf.Duration
 }
 var file_gopherqueue_v1_queues_service_proto_depIdxs = []int32{
-	14, // 0: gopherqueue.v1.Queue.policy:type_name -> gopherqueue.v1.Policy
-	1,  // 1: gopherqueue.v1.Queue.rate:type_name -> gopherqueue.v1.Rate
-	15, // 2: gopherqueue.v1.Queue.updated_at:type_name -> google.protobuf.Timestamp
-	16, // 3: gopherqueue.v1.Rate.per:type_name -> google.protobuf.Duration
-	15, // 4: gopherqueue.v1.Pool.updated_at:type_name -> google.protobuf.Timestamp
-	0,  // 5: gopherqueue.v1.ListQueuesResponse.queues:type_name -> gopherqueue.v1.Queue
-	14, // 6: gopherqueue.v1.SetQueueRequest.policy:type_name -> gopherqueue.v1.Policy
-	1,  // 7: gopherqueue.v1.SetQueueRequest.rate:type_name -> gopherqueue.v1.Rate
-	2,  // 8: gopherqueue.v1.ListPoolsResponse.pools:type_name -> gopherqueue.v1.Pool
-	3,  // 9: gopherqueue.v1.QueuesService.GetQueue:input_type -> gopherqueue.v1.GetQueueRequest
-	6,  // 10: gopherqueue.v1.QueuesService.ListQueues:input_type -> gopherqueue.v1.ListQueuesRequest
-	8,  // 11: gopherqueue.v1.QueuesService.SetQueue:input_type -> gopherqueue.v1.SetQueueRequest
-	9,  // 12: gopherqueue.v1.QueuesService.PauseQueue:input_type -> gopherqueue.v1.PauseQueueRequest
-	10, // 13: gopherqueue.v1.QueuesService.ResumeQueue:input_type -> gopherqueue.v1.ResumeQueueRequest
-	4,  // 14: gopherqueue.v1.QueuesService.DeleteQueue:input_type -> gopherqueue.v1.DeleteQueueRequest
-	11, // 15: gopherqueue.v1.QueuesService.ListPools:input_type -> gopherqueue.v1.ListPoolsRequest
-	13, // 16: gopherqueue.v1.QueuesService.SetPool:input_type -> gopherqueue.v1.SetPoolRequest
-	0,  // 17: gopherqueue.v1.QueuesService.GetQueue:output_type -> gopherqueue.v1.Queue
-	7,  // 18: gopherqueue.v1.QueuesService.ListQueues:output_type -> gopherqueue.v1.ListQueuesResponse
-	0,  // 19: gopherqueue.v1.QueuesService.SetQueue:output_type -> gopherqueue.v1.Queue
-	0,  // 20: gopherqueue.v1.QueuesService.PauseQueue:output_type -> gopherqueue.v1.Queue
-	0,  // 21: gopherqueue.v1.QueuesService.ResumeQueue:output_type -> gopherqueue.v1.Queue
-	5,  // 22: gopherqueue.v1.QueuesService.DeleteQueue:output_type -> gopherqueue.v1.DeleteQueueResponse
-	12, // 23: gopherqueue.v1.QueuesService.ListPools:output_type -> gopherqueue.v1.ListPoolsResponse
-	2,  // 24: gopherqueue.v1.QueuesService.SetPool:output_type -> gopherqueue.v1.Pool
-	17, // [17:25] is the sub-list for method output_type
-	9,  // [9:17] is the sub-list for method input_type
-	9,  // [9:9] is the sub-list for extension type_name
-	9,  // [9:9] is the sub-list for extension extendee
-	0,  // [0:9] is the sub-list for field type_name
+	20, // 0: gopherqueue.v1.Queue.policy:type_name -> gopherqueue.v1.Policy
+	7,  // 1: gopherqueue.v1.Queue.rate:type_name -> gopherqueue.v1.Rate
+	21, // 2: gopherqueue.v1.Queue.updated_at:type_name -> google.protobuf.Timestamp
+	7,  // 3: gopherqueue.v1.Queue.key_rate:type_name -> gopherqueue.v1.Rate
+	7,  // 4: gopherqueue.v1.QueueKey.rate:type_name -> gopherqueue.v1.Rate
+	21, // 5: gopherqueue.v1.QueueKey.free_at:type_name -> google.protobuf.Timestamp
+	21, // 6: gopherqueue.v1.QueueKey.updated_at:type_name -> google.protobuf.Timestamp
+	1,  // 7: gopherqueue.v1.ListQueueKeysResponse.keys:type_name -> gopherqueue.v1.QueueKey
+	7,  // 8: gopherqueue.v1.SetQueueKeyRequest.rate:type_name -> gopherqueue.v1.Rate
+	22, // 9: gopherqueue.v1.Rate.per:type_name -> google.protobuf.Duration
+	21, // 10: gopherqueue.v1.Pool.updated_at:type_name -> google.protobuf.Timestamp
+	0,  // 11: gopherqueue.v1.ListQueuesResponse.queues:type_name -> gopherqueue.v1.Queue
+	20, // 12: gopherqueue.v1.SetQueueRequest.policy:type_name -> gopherqueue.v1.Policy
+	7,  // 13: gopherqueue.v1.SetQueueRequest.rate:type_name -> gopherqueue.v1.Rate
+	7,  // 14: gopherqueue.v1.SetQueueRequest.key_rate:type_name -> gopherqueue.v1.Rate
+	8,  // 15: gopherqueue.v1.ListPoolsResponse.pools:type_name -> gopherqueue.v1.Pool
+	9,  // 16: gopherqueue.v1.QueuesService.GetQueue:input_type -> gopherqueue.v1.GetQueueRequest
+	12, // 17: gopherqueue.v1.QueuesService.ListQueues:input_type -> gopherqueue.v1.ListQueuesRequest
+	14, // 18: gopherqueue.v1.QueuesService.SetQueue:input_type -> gopherqueue.v1.SetQueueRequest
+	15, // 19: gopherqueue.v1.QueuesService.PauseQueue:input_type -> gopherqueue.v1.PauseQueueRequest
+	16, // 20: gopherqueue.v1.QueuesService.ResumeQueue:input_type -> gopherqueue.v1.ResumeQueueRequest
+	10, // 21: gopherqueue.v1.QueuesService.DeleteQueue:input_type -> gopherqueue.v1.DeleteQueueRequest
+	2,  // 22: gopherqueue.v1.QueuesService.ListQueueKeys:input_type -> gopherqueue.v1.ListQueueKeysRequest
+	4,  // 23: gopherqueue.v1.QueuesService.SetQueueKey:input_type -> gopherqueue.v1.SetQueueKeyRequest
+	5,  // 24: gopherqueue.v1.QueuesService.UnsetQueueKey:input_type -> gopherqueue.v1.UnsetQueueKeyRequest
+	17, // 25: gopherqueue.v1.QueuesService.ListPools:input_type -> gopherqueue.v1.ListPoolsRequest
+	19, // 26: gopherqueue.v1.QueuesService.SetPool:input_type -> gopherqueue.v1.SetPoolRequest
+	0,  // 27: gopherqueue.v1.QueuesService.GetQueue:output_type -> gopherqueue.v1.Queue
+	13, // 28: gopherqueue.v1.QueuesService.ListQueues:output_type -> gopherqueue.v1.ListQueuesResponse
+	0,  // 29: gopherqueue.v1.QueuesService.SetQueue:output_type -> gopherqueue.v1.Queue
+	0,  // 30: gopherqueue.v1.QueuesService.PauseQueue:output_type -> gopherqueue.v1.Queue
+	0,  // 31: gopherqueue.v1.QueuesService.ResumeQueue:output_type -> gopherqueue.v1.Queue
+	11, // 32: gopherqueue.v1.QueuesService.DeleteQueue:output_type -> gopherqueue.v1.DeleteQueueResponse
+	3,  // 33: gopherqueue.v1.QueuesService.ListQueueKeys:output_type -> gopherqueue.v1.ListQueueKeysResponse
+	1,  // 34: gopherqueue.v1.QueuesService.SetQueueKey:output_type -> gopherqueue.v1.QueueKey
+	6,  // 35: gopherqueue.v1.QueuesService.UnsetQueueKey:output_type -> gopherqueue.v1.UnsetQueueKeyResponse
+	18, // 36: gopherqueue.v1.QueuesService.ListPools:output_type -> gopherqueue.v1.ListPoolsResponse
+	8,  // 37: gopherqueue.v1.QueuesService.SetPool:output_type -> gopherqueue.v1.Pool
+	27, // [27:38] is the sub-list for method output_type
+	16, // [16:27] is the sub-list for method input_type
+	16, // [16:16] is the sub-list for extension type_name
+	16, // [16:16] is the sub-list for extension extendee
+	0,  // [0:16] is the sub-list for field type_name
 }
 
 func init() { file_gopherqueue_v1_queues_service_proto_init() }
@@ -982,14 +1409,14 @@ func file_gopherqueue_v1_queues_service_proto_init() {
 		return
 	}
 	file_gopherqueue_v1_job_proto_init()
-	file_gopherqueue_v1_queues_service_proto_msgTypes[8].OneofWrappers = []any{}
+	file_gopherqueue_v1_queues_service_proto_msgTypes[14].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_gopherqueue_v1_queues_service_proto_rawDesc), len(file_gopherqueue_v1_queues_service_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   14,
+			NumMessages:   20,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -19,14 +19,17 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
-	QueuesService_GetQueue_FullMethodName    = "/gopherqueue.v1.QueuesService/GetQueue"
-	QueuesService_ListQueues_FullMethodName  = "/gopherqueue.v1.QueuesService/ListQueues"
-	QueuesService_SetQueue_FullMethodName    = "/gopherqueue.v1.QueuesService/SetQueue"
-	QueuesService_PauseQueue_FullMethodName  = "/gopherqueue.v1.QueuesService/PauseQueue"
-	QueuesService_ResumeQueue_FullMethodName = "/gopherqueue.v1.QueuesService/ResumeQueue"
-	QueuesService_DeleteQueue_FullMethodName = "/gopherqueue.v1.QueuesService/DeleteQueue"
-	QueuesService_ListPools_FullMethodName   = "/gopherqueue.v1.QueuesService/ListPools"
-	QueuesService_SetPool_FullMethodName     = "/gopherqueue.v1.QueuesService/SetPool"
+	QueuesService_GetQueue_FullMethodName      = "/gopherqueue.v1.QueuesService/GetQueue"
+	QueuesService_ListQueues_FullMethodName    = "/gopherqueue.v1.QueuesService/ListQueues"
+	QueuesService_SetQueue_FullMethodName      = "/gopherqueue.v1.QueuesService/SetQueue"
+	QueuesService_PauseQueue_FullMethodName    = "/gopherqueue.v1.QueuesService/PauseQueue"
+	QueuesService_ResumeQueue_FullMethodName   = "/gopherqueue.v1.QueuesService/ResumeQueue"
+	QueuesService_DeleteQueue_FullMethodName   = "/gopherqueue.v1.QueuesService/DeleteQueue"
+	QueuesService_ListQueueKeys_FullMethodName = "/gopherqueue.v1.QueuesService/ListQueueKeys"
+	QueuesService_SetQueueKey_FullMethodName   = "/gopherqueue.v1.QueuesService/SetQueueKey"
+	QueuesService_UnsetQueueKey_FullMethodName = "/gopherqueue.v1.QueuesService/UnsetQueueKey"
+	QueuesService_ListPools_FullMethodName     = "/gopherqueue.v1.QueuesService/ListPools"
+	QueuesService_SetPool_FullMethodName       = "/gopherqueue.v1.QueuesService/SetPool"
 )
 
 // QueuesServiceClient is the client API for QueuesService service.
@@ -49,6 +52,12 @@ type QueuesServiceClient interface {
 	ResumeQueue(ctx context.Context, in *ResumeQueueRequest, opts ...grpc.CallOption) (*Queue, error)
 	// DeleteQueue removes the configuration of a queue without live jobs.
 	DeleteQueue(ctx context.Context, in *DeleteQueueRequest, opts ...grpc.CallOption) (*DeleteQueueResponse, error)
+	// ListQueueKeys reads the limit keys of a queue that have limits of their own.
+	ListQueueKeys(ctx context.Context, in *ListQueueKeysRequest, opts ...grpc.CallOption) (*ListQueueKeysResponse, error)
+	// SetQueueKey gives one limit key of a queue limits of its own.
+	SetQueueKey(ctx context.Context, in *SetQueueKeyRequest, opts ...grpc.CallOption) (*QueueKey, error)
+	// UnsetQueueKey gives a limit key the limits of its queue again.
+	UnsetQueueKey(ctx context.Context, in *UnsetQueueKeyRequest, opts ...grpc.CallOption) (*UnsetQueueKeyResponse, error)
 	// ListPools reads all capacity pools.
 	ListPools(ctx context.Context, in *ListPoolsRequest, opts ...grpc.CallOption) (*ListPoolsResponse, error)
 	// SetPool makes or changes a capacity pool.
@@ -123,6 +132,36 @@ func (c *queuesServiceClient) DeleteQueue(ctx context.Context, in *DeleteQueueRe
 	return out, nil
 }
 
+func (c *queuesServiceClient) ListQueueKeys(ctx context.Context, in *ListQueueKeysRequest, opts ...grpc.CallOption) (*ListQueueKeysResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ListQueueKeysResponse)
+	err := c.cc.Invoke(ctx, QueuesService_ListQueueKeys_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *queuesServiceClient) SetQueueKey(ctx context.Context, in *SetQueueKeyRequest, opts ...grpc.CallOption) (*QueueKey, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(QueueKey)
+	err := c.cc.Invoke(ctx, QueuesService_SetQueueKey_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *queuesServiceClient) UnsetQueueKey(ctx context.Context, in *UnsetQueueKeyRequest, opts ...grpc.CallOption) (*UnsetQueueKeyResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(UnsetQueueKeyResponse)
+	err := c.cc.Invoke(ctx, QueuesService_UnsetQueueKey_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *queuesServiceClient) ListPools(ctx context.Context, in *ListPoolsRequest, opts ...grpc.CallOption) (*ListPoolsResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(ListPoolsResponse)
@@ -163,6 +202,12 @@ type QueuesServiceServer interface {
 	ResumeQueue(context.Context, *ResumeQueueRequest) (*Queue, error)
 	// DeleteQueue removes the configuration of a queue without live jobs.
 	DeleteQueue(context.Context, *DeleteQueueRequest) (*DeleteQueueResponse, error)
+	// ListQueueKeys reads the limit keys of a queue that have limits of their own.
+	ListQueueKeys(context.Context, *ListQueueKeysRequest) (*ListQueueKeysResponse, error)
+	// SetQueueKey gives one limit key of a queue limits of its own.
+	SetQueueKey(context.Context, *SetQueueKeyRequest) (*QueueKey, error)
+	// UnsetQueueKey gives a limit key the limits of its queue again.
+	UnsetQueueKey(context.Context, *UnsetQueueKeyRequest) (*UnsetQueueKeyResponse, error)
 	// ListPools reads all capacity pools.
 	ListPools(context.Context, *ListPoolsRequest) (*ListPoolsResponse, error)
 	// SetPool makes or changes a capacity pool.
@@ -194,6 +239,15 @@ func (UnimplementedQueuesServiceServer) ResumeQueue(context.Context, *ResumeQueu
 }
 func (UnimplementedQueuesServiceServer) DeleteQueue(context.Context, *DeleteQueueRequest) (*DeleteQueueResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method DeleteQueue not implemented")
+}
+func (UnimplementedQueuesServiceServer) ListQueueKeys(context.Context, *ListQueueKeysRequest) (*ListQueueKeysResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ListQueueKeys not implemented")
+}
+func (UnimplementedQueuesServiceServer) SetQueueKey(context.Context, *SetQueueKeyRequest) (*QueueKey, error) {
+	return nil, status.Error(codes.Unimplemented, "method SetQueueKey not implemented")
+}
+func (UnimplementedQueuesServiceServer) UnsetQueueKey(context.Context, *UnsetQueueKeyRequest) (*UnsetQueueKeyResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method UnsetQueueKey not implemented")
 }
 func (UnimplementedQueuesServiceServer) ListPools(context.Context, *ListPoolsRequest) (*ListPoolsResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ListPools not implemented")
@@ -330,6 +384,60 @@ func _QueuesService_DeleteQueue_Handler(srv interface{}, ctx context.Context, de
 	return interceptor(ctx, in, info, handler)
 }
 
+func _QueuesService_ListQueueKeys_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ListQueueKeysRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(QueuesServiceServer).ListQueueKeys(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: QueuesService_ListQueueKeys_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(QueuesServiceServer).ListQueueKeys(ctx, req.(*ListQueueKeysRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _QueuesService_SetQueueKey_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(SetQueueKeyRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(QueuesServiceServer).SetQueueKey(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: QueuesService_SetQueueKey_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(QueuesServiceServer).SetQueueKey(ctx, req.(*SetQueueKeyRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _QueuesService_UnsetQueueKey_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(UnsetQueueKeyRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(QueuesServiceServer).UnsetQueueKey(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: QueuesService_UnsetQueueKey_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(QueuesServiceServer).UnsetQueueKey(ctx, req.(*UnsetQueueKeyRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _QueuesService_ListPools_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(ListPoolsRequest)
 	if err := dec(in); err != nil {
@@ -396,6 +504,18 @@ var QueuesService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "DeleteQueue",
 			Handler:    _QueuesService_DeleteQueue_Handler,
+		},
+		{
+			MethodName: "ListQueueKeys",
+			Handler:    _QueuesService_ListQueueKeys_Handler,
+		},
+		{
+			MethodName: "SetQueueKey",
+			Handler:    _QueuesService_SetQueueKey_Handler,
+		},
+		{
+			MethodName: "UnsetQueueKey",
+			Handler:    _QueuesService_UnsetQueueKey_Handler,
 		},
 		{
 			MethodName: "ListPools",

@@ -46,7 +46,7 @@ func TestEveryRouteOfTheContractIsDescribed(t *testing.T) {
 		"post /v1/jobs/{id}/cancel", "post /v1/jobs/{id}/replay", "get /v1/jobs/{id}/events", "get /v1/jobs/{id}/explain", "get /v1/jobs/{id}/wait",
 		"post /v1/claim", "post /v1/leases/{id}/start", "post /v1/leases/{id}/heartbeat", "post /v1/leases/{id}/complete",
 		"post /v1/leases/{id}/fail", "post /v1/leases/{id}/release",
-		"get /v1/queues", "get /v1/queues/{name}", "put /v1/queues/{name}", "patch /v1/queues/{name}", "post /v1/queues/{name}/pause", "post /v1/queues/{name}/resume",
+		"get /v1/queues", "get /v1/queues/{name}", "put /v1/queues/{name}", "patch /v1/queues/{name}", "get /v1/queues/{name}/keys", "put /v1/queues/{name}/keys/{key}", "delete /v1/queues/{name}/keys/{key}", "post /v1/queues/{name}/pause", "post /v1/queues/{name}/resume",
 		"get /v1/pools", "put /v1/pools/{name}",
 		"get /v1/schedules", "get /v1/schedules/{name}", "put /v1/schedules/{name}", "delete /v1/schedules/{name}",
 		"post /v1/schedules/{name}/pause", "post /v1/schedules/{name}/resume",
@@ -104,7 +104,7 @@ var modelFields = map[string]string{
 		queue payload payload_base64 content_type result result_base64 result_bytes checkpoint checkpoint_base64 checkpoint_bytes checkpoints
 		idempotency_key idempotency_scope delay run_at depends_on waits policy effective_priority bound first_started_at replay_of unique replaces replaced_by order_key ordered_after
 		lease lease_version progress note detail failure faults losses cancellation cancel_requested reason sequence
-		cost_units requires limit_key fair_key requester tier max_fee attributes workflow ref gate inputs`,
+		cost_units requires limit_key weight fair_key requester tier max_fee attributes workflow ref gate inputs`,
 	"lease":   `id version state worker attempt previous granted_at heartbeat_at expires_at renew_by ttl renewals cost_units`,
 	"failure": `category code message retry_after`,
 	"policy": `preset max_attempts max_lease_losses backoff retry_timeout retry_system retry_never on_loss cancel_wins

@@ -61,6 +61,18 @@ func (h *HTTP) queueRoutes() []httpx.Route {
 			Description: "Its configuration and declaration. It is refused while the queue has live jobs. Finished jobs stay until their retention is over.",
 		}, h.deleteQueue),
 		httpx.Handle(httpx.Route{
+			Method: http.MethodGet, Path: "/v1/queues/{name}/keys", ID: "list-queue-keys", Tag: "queues", Summary: "List limits of single keys",
+			Description: "The limit keys of a queue that have limits of their own, by name, a page at a time.",
+		}, h.queueKeys),
+		httpx.Handle(httpx.Route{
+			Method: http.MethodPut, Path: "/v1/queues/{name}/keys/{key}", ID: "set-queue-key", Tag: "queues", Summary: "Set limits of one key",
+			Description: "They replace those that the key had, and count from the next claim on. A queue that does not exist begins with the defaults.",
+		}, h.setQueueKey),
+		httpx.Handle(httpx.Route{
+			Method: http.MethodDelete, Path: "/v1/queues/{name}/keys/{key}", ID: "unset-queue-key", Tag: "queues", Status: http.StatusNoContent, Summary: "Unset limits of one key",
+			Description: "The key has the limits of its queue again.",
+		}, h.unsetQueueKey),
+		httpx.Handle(httpx.Route{
 			Method: http.MethodGet, Path: "/v1/pools", ID: "list-pools", Tag: "queues", Summary: "List capacity pools",
 		}, h.pools),
 		httpx.Handle(httpx.Route{
