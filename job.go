@@ -48,7 +48,7 @@ func (s SubmitResult) KeyReused() error {
 // ClaimRequest says which jobs a worker wants.
 type ClaimRequest struct {
 	Worker  string        // name of the worker; unique among live workers
-	Queues  []string      // tried in this order; empty is [DefaultQueue]
+	Queues  []string      // tried in this order; empty is [DefaultQueue]; mail.* is all queues whose names begin with mail., see [MatchQueue]
 	Types   []string      // job types the worker can run; empty is any
 	Offers  []string      // capabilities; they must include everything in Spec.Requires
 	MaxCost int64         // largest CostUnits; 0 is any

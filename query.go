@@ -129,7 +129,7 @@ const MaxListedLeases = 100
 // LiveWorker is a worker that claimed a job or sent a heartbeat in the last minute.
 type LiveWorker struct {
 	Name     string
-	Queues   []string // of its last claim
+	Queues   []string // names and patterns of its last claim
 	Types    []string // empty is any
 	Offers   []string
 	MaxCost  int64 // 0 is any
@@ -144,7 +144,7 @@ type LiveWorker struct {
 
 // Serves reports whether the worker claims jobs of a queue and type.
 func (w *LiveWorker) Serves(queue, typ string) bool {
-	return slices.Contains(w.Queues, queue) && (len(w.Types) == 0 || slices.Contains(w.Types, typ))
+	return slices.ContainsFunc(w.Queues, func(q string) bool { return MatchQueue(q, queue) }) && (len(w.Types) == 0 || slices.Contains(w.Types, typ))
 }
 
 // Lacks returns the required capabilities that the worker does not offer.

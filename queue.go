@@ -1,6 +1,9 @@
 package gq
 
-import "time"
+import (
+	"strings"
+	"time"
+)
 
 // Queue is the configuration of a queue. Queues need no setup: a queue without a
 // configuration has the default policy and no limits.
@@ -41,4 +44,14 @@ type Pool struct {
 	AtStart   bool      // jobs occupy capacity from their start, not from their claim
 	Used      int64     // by unexpired leases; set by the store
 	UpdatedAt time.Time // set by the store
+}
+
+// MatchQueue reports whether a claim that names a queue or a pattern gets jobs of a queue. A pattern
+// is the beginning of names and a *: mail.* is every queue whose name begins with "mail.", those
+// included that come into being later. Claims take turns between the queues of a pattern.
+func MatchQueue(pattern, queue string) bool {
+	if prefix, ok := strings.CutSuffix(pattern, "*"); ok {
+		return strings.HasPrefix(queue, prefix)
+	}
+	return pattern == queue
 }

@@ -75,7 +75,13 @@ func claimOf(r gq.ClaimRequest) (store.Claim, error) {
 	if len(c.Queues) == 0 {
 		c.Queues = []string{gq.DefaultQueue}
 	}
-	faults := errs.FaultsOf(store.CheckClaim(c))
+	plain := c
+	plain.Queues = nil // checked below, as they may be patterns
+	faults := slices.DeleteFunc(errs.FaultsOf(store.CheckClaim(plain)), func(f gq.Fault) bool { return f.Field == "queues" })
+	for i, q := range c.Queues {
+		faults = append(faults, errs.FaultsOf(machine.CheckQueuePattern(fmt.Sprintf("queues[%d]", i), q))...)
+	}
+	faults = append(faults, errs.FaultsOf(machine.CheckPatterns(c.Queues))...)
 	if r.Wait < 0 || r.Wait > MaxWait {
 		faults = append(faults, gq.Fault{Field: "wait", Problem: fmt.Sprintf("%v is not between 0 and %v", r.Wait, MaxWait)})
 	}
@@ -122,7 +128,7 @@ func (e *Engine) tryClaim(ctx context.Context, c store.Claim) ([]gq.Job, error) 
 
 func (e *Engine) claimOnce(ctx context.Context, c store.Claim) claimResult {
 	asked := time.Now()
-	claimed, err := e.store.Claim(ctx, []store.Claim{c})
+	claimed, err := e.claimAll(ctx, []store.Claim{c})
 	if err != nil {
 		return claimResult{err: err}
 	}

@@ -129,6 +129,7 @@ type Engine struct {
 
 	queues   queueCache
 	patches  stripes // serialise changes of one job's metadata
+	patterns patterns
 	claims   waitQueue
 	rates    sync.Map // queue to the time at which its rate limit allows the next claim
 	watch    watch

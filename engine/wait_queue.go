@@ -33,6 +33,7 @@ type waitQueue struct {
 	mu         sync.Mutex
 	lists      map[string]*waitlist              // by filterKey; none is empty; guarded by mu
 	byQueue    map[string]map[*waitlist]struct{} // guarded by mu
+	byPattern  map[string]map[*waitlist]struct{} // of lists that name patterns; guarded by mu
 	ready      []*waitlist                       // must retry; guarded by mu
 	serving    bool                              // the goroutine of serve runs; guarded by mu
 	subscribed bool                              // the store reports news to this wait queue; guarded by mu
@@ -108,7 +109,7 @@ const patience = 50 * time.Millisecond
 
 func newWaitQueue(e *Engine) waitQueue {
 	return waitQueue{
-		engine: e, lists: map[string]*waitlist{}, byQueue: map[string]map[*waitlist]struct{}{}, empty: map[string]emptyResult{},
+		engine: e, lists: map[string]*waitlist{}, byQueue: map[string]map[*waitlist]struct{}{}, byPattern: map[string]map[*waitlist]struct{}{}, empty: map[string]emptyResult{},
 		wake: make(chan struct{}, 1), alarm: alarm{waitQueue: &e.claims},
 	}
 }
@@ -223,10 +224,11 @@ func (wq *waitQueue) join(c store.Claim, tried newsCounts) *waiter {
 		l = &waitlist{key: key, queues: c.Queues, width: 1, unlimited: wq.empty[key].unlimited}
 		wq.lists[key] = l
 		for _, q := range l.queues {
-			if wq.byQueue[q] == nil {
-				wq.byQueue[q] = map[*waitlist]struct{}{}
+			by := wq.indexLocked(q)
+			if by[q] == nil {
+				by[q] = map[*waitlist]struct{}{}
 			}
-			wq.byQueue[q][l] = struct{}{}
+			by[q][l] = struct{}{}
 		}
 		if tried != wq.counts || !wq.subscribed {
 			wq.readyLocked(l) // news may have arrived before the list existed
@@ -294,10 +296,19 @@ func (wq *waitQueue) removeLocked(w *waiter) {
 	}
 	delete(wq.lists, l.key)
 	for _, q := range l.queues {
-		if delete(wq.byQueue[q], l); len(wq.byQueue[q]) == 0 {
-			delete(wq.byQueue, q)
+		by := wq.indexLocked(q)
+		if delete(by[q], l); len(by[q]) == 0 {
+			delete(by, q)
 		}
 	}
+}
+
+// indexLocked returns the index that has a queue or a pattern.
+func (wq *waitQueue) indexLocked(queue string) map[string]map[*waitlist]struct{} {
+	if _, ok := machine.QueuePrefix(queue); ok {
+		return wq.byPattern
+	}
+	return wq.byQueue
 }
 
 func (wq *waitQueue) readyLocked(l *waitlist) {
@@ -330,18 +341,30 @@ func (wq *waitQueue) news(n store.News) {
 		return
 	}
 	for _, q := range n.Queues {
-		for l := range wq.byQueue[q] {
-			wq.readyLocked(l)
-		}
+		wq.listsOfLocked(q, wq.readyLocked)
 	}
 	for _, q := range n.Freed {
-		for l := range wq.byQueue[q] {
+		wq.listsOfLocked(q, func(l *waitlist) {
 			if !l.unlimited {
 				wq.readyLocked(l)
 			}
-		}
+		})
 	}
 	wq.wakeUp() // the next due time may have changed
+}
+
+// listsOfLocked visits the waitlists for jobs of a queue.
+func (wq *waitQueue) listsOfLocked(queue string, visit func(*waitlist)) {
+	for l := range wq.byQueue[queue] {
+		visit(l)
+	}
+	for pattern, lists := range wq.byPattern {
+		if gq.MatchQueue(pattern, queue) {
+			for l := range lists {
+				visit(l)
+			}
+		}
+	}
 }
 
 // serve runs while claims wait.
@@ -457,7 +480,7 @@ func (wq *waitQueue) attempt(tries []*waiter, before newsCounts) {
 		claims[i] = w.claim
 	}
 	asked := time.Now()
-	claimed, err := wq.engine.store.Claim(context.Background(), claims)
+	claimed, err := wq.engine.claimAll(context.Background(), claims)
 	if err != nil {
 		wq.failAll(tries, err)
 		return
@@ -520,8 +543,8 @@ func (wq *waitQueue) reserve(spec *gq.Spec) *reservation {
 	wq.mu.Lock()
 	defer wq.mu.Unlock()
 	for l := range wq.byQueue[spec.Queue] {
-		if l.busy || l.ready {
-			continue // its claims are in flight or about to be
+		if l.busy || l.ready || hasPattern(l.queues) {
+			continue // its claims are in flight or about to be, or the store cannot make them
 		}
 		if w := l.waiters.Front().Value.(*waiter); w.claim.Selects(spec) {
 			r := &reservation{w: w, before: wq.counts}

@@ -152,6 +152,14 @@ func NoKey(k gq.QueueKey) error {
 	return gq.ErrNotFound.Errorf("key %.80q of queue %.80q has no limits of its own", k.Key, k.Queue)
 }
 
+// CheckWaiting reports a limit of [Store.Waiting] that is out of range.
+func CheckWaiting(limit int) error {
+	if limit < 1 || limit > MaxPage {
+		return &gq.InvalidError{Faults: []gq.Fault{{Field: "limit", Problem: fmt.Sprintf("%d is not between 1 and %d", limit, MaxPage)}}}
+	}
+	return nil
+}
+
 // CheckClaim reports everything that is wrong with a claim.
 func CheckClaim(c Claim) error {
 	faults := c.Filter.faults()

@@ -151,6 +151,11 @@ type Claimer interface {
 	// priority changes ([machine.FairTurn]).
 	Claim(ctx context.Context, claims []Claim) ([]Claimed, error)
 
+	// Waiting lists up to limit queues, by name, whose names begin with a prefix and come
+	// after a name: all that have claimable jobs, and perhaps others. Its cost does not
+	// depend on the number of idle queues. A limit is between 1 and [MaxPage].
+	Waiting(ctx context.Context, prefix, after string, limit int) ([]string, error)
+
 	// Peek reads the jobs that a claim would get, in order and within all limits,
 	// without changing anything. n is between 1 and [MaxClaim].
 	Peek(ctx context.Context, f Filter, n int) ([]Found, error)

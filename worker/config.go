@@ -110,7 +110,7 @@ func (c Config) faults() (all []gq.Fault) {
 			add(at+".queues", "is empty")
 		}
 		for _, q := range l.Queues {
-			if err := machine.CheckQueueName(q); err != nil {
+			if err := machine.CheckQueuePattern("queues", q); err != nil {
 				for _, f := range errs.FaultsOf(err) {
 					add(at+".queues", "%s", f.Problem)
 				}

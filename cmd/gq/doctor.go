@@ -214,7 +214,7 @@ func (f *findings) queues(queues []gq.Queue, counts []gq.Count, workers []gq.Liv
 		served := false
 		for _, w := range workers {
 			for _, name := range w.Queues {
-				served = served || name == queue.Name
+				served = served || gq.MatchQueue(name, queue.Name)
 			}
 		}
 		switch {

@@ -191,6 +191,7 @@ func everyMethod(s *Store) map[string]func(context.Context) error {
 		"DeleteQueue": func(ctx context.Context) error { return s.DeleteQueue(ctx, "late") },
 		"PutQueue":    func(ctx context.Context) error { return s.PutQueue(ctx, machine.NewQueue("late")) },
 		"Queues":      func(ctx context.Context) error { _, err := s.Queues(ctx, store.QueueQuery{}); return err },
+		"Waiting":     func(ctx context.Context) error { _, err := s.Waiting(ctx, "", "", 1); return err },
 		"PutKey":      func(ctx context.Context) error { return s.PutKey(ctx, gq.QueueKey{Queue: "late", Key: "k", Limit: 1}) },
 		"Keys":        func(ctx context.Context) error { _, err := s.Keys(ctx, store.KeyQuery{Queue: "late"}); return err },
 		"PutPool":     func(ctx context.Context) error { return s.PutPool(ctx, gq.Pool{Name: "late", Capacity: 1}) },

@@ -30,6 +30,7 @@ type table struct {
 	promoted []timer   // claimable since that instant, but not yet recorded
 	owing    keyTimers // limit keys that owe units of their rate, by until when
 
+	waiting  []*waiting        // see there
 	kids     map[uint64][]edge // waiting dependents of live or ended parents, by parent
 	ahead    map[uint64]uint64 // by job that waits because of its order key: the job that it waits for
 	ended    []ending          // parents whose dependents have yet to be updated
@@ -483,6 +484,9 @@ func (t *table) show(j *job) {
 	j.shown = true
 	l := j.bucket
 	l.ready.add(j)
+	if l.head < 0 && len(t.waiting) > 0 {
+		t.filled(l.queue)
+	}
 	if l.head < 0 || l.ready.first() == j {
 		l.class.fix(l)
 	}

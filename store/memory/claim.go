@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/binary"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/gopherqueue/gq"
@@ -85,6 +86,25 @@ func (s *Store) choose(f store.Filter, n int, l *limits) (chosen []*job) {
 		}
 	}
 	return chosen
+}
+
+// Waiting implements [store.Claimer].
+func (s *Store) Waiting(ctx context.Context, prefix, after string, limit int) (queues []string, err error) {
+	now, err := s.begin(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer s.end()
+	if err := store.CheckWaiting(limit); err != nil {
+		return nil, err
+	}
+	for name := range s.queues {
+		if strings.HasPrefix(name, prefix) && name > after && len(s.inOrder(name, now)) > 0 {
+			queues = append(queues, name)
+		}
+	}
+	slices.Sort(queues)
+	return queues[:min(limit, len(queues))], nil
 }
 
 // inOrder returns the jobs of a queue that are not held by an unexpired lease, in the order of

@@ -74,7 +74,7 @@ var keyRateCases = []Case{
 	{
 		Name:   "OwnKey/Limits",
 		Clause: "a key with limits of its own keeps these, from the next claim on, and the queue's for the rest",
-		Needs:  []string{"Insert", "Claim", "Update", "PutQueue", "PutKey", "Close"},
+		Needs:  []string{"Insert", "Claim", "PutQueue", "PutKey", "Close"},
 		run:    ownKeyLimits,
 	},
 	{

@@ -166,7 +166,9 @@ func (m *model) chosenIn(call, queue string, f store.Filter, n int, got []gq.Job
 		return retry, false
 	}
 	full := func(t tallied) bool { return q.MaxRunning > 0 && t.running[queue] >= q.MaxRunning }
-	next := 0 // index in got
+	var keyed time.Time // when the first job that its key kept is free of it
+	alone := false      // only the rate of the queue kept a job
+	next := 0           // index in got
 	for _, j := range append(must, nil) {
 		for next < len(got) && (j == nil || !before(j.s, got[next].State) || got[next].State.ID == j.spec.ID) {
 			g := m.jobs[got[next].State.ID]
@@ -206,25 +208,28 @@ func (m *model) chosenIn(call, queue string, f store.Filter, n int, got []gq.Job
 			}
 			continue
 		}
-		at, ok := m.rate(u.possibly.copyRate(queue), queue)
+		_, ok := m.rate(u.possibly.copyRate(queue), queue)
 		if !ok {
 			m.happened("claim at a rate")
-			retry, blocked = at, true
 		}
-		if free, allowed := m.keyRate(u.possibly, [2]string{queue, j.spec.LimitKey}, 0); !allowed {
+		free, allowed := m.keyRate(u.possibly, [2]string{queue, j.spec.LimitKey}, 0)
+		if !allowed {
 			m.happened("claim at the rate of a key")
-			if ok {
-				retry, blocked, ok = earliest(retry, free), true, false
-			}
+			keyed = earliest(keyed, free)
 		}
-		if !ok {
+		if !ok || !allowed {
+			blocked = true
+			alone = alone || allowed
 			continue
 		}
 		m.Fatalf("%s for %d found %d jobs in queue %s, but not %s (%s), which was claimable and within all limits",
 			call, n, len(got), queue, j.spec.ID, j.s.Status)
 	}
-	if at, ok := m.rate(u.possibly.copyRate(queue), queue); !ok {
-		retry = at // for a job that the store may see and the model does not
+	if !alone {
+		retry = keyed
+	}
+	if at, ok := m.rate(u.possibly.copyRate(queue), queue); !ok && at.After(retry) {
+		retry = at // also for a job that the store may see and the model does not
 	}
 	for key := range u.possibly.owed {
 		if key[0] != queue {

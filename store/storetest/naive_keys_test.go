@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/gopherqueue/gq"
@@ -126,4 +127,24 @@ func (n *naive) Keys(ctx context.Context, asked store.KeyQuery) (keys []gq.Queue
 		}
 	}
 	return keys, nil
+}
+
+func (n *naive) Waiting(ctx context.Context, prefix, after string, limit int) (queues []string, err error) {
+	now, err := n.begin(ctx, false)
+	if err != nil {
+		return nil, err
+	}
+	defer n.mu.Unlock()
+	if err := store.CheckWaiting(limit); err != nil {
+		return nil, err
+	}
+	for _, j := range n.data.jobs {
+		name := j.spec.Queue
+		free := !j.state.Status.Held() || j.state.Lease.Expired(now)
+		if free && !j.state.Status.Terminal() && strings.HasPrefix(name, prefix) && (name > after || n.bug == waitingFromStart) && !slices.Contains(queues, name) {
+			queues = append(queues, name)
+		}
+	}
+	slices.Sort(queues)
+	return queues[:min(limit, len(queues))], nil
 }

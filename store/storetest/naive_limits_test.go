@@ -244,6 +244,8 @@ func (n *naive) DeleteQueue(ctx context.Context, name string) error {
 	n.announce(name)
 	n.data.queues[name], n.data.deleted[name] = machine.NewQueue(name), true
 	delete(n.data.due, name)
+	maps.DeleteFunc(n.data.ownKeys, func(k [2]string, _ gq.QueueKey) bool { return k[0] == name })
+	maps.DeleteFunc(n.data.owed, func(k [2]string, _ time.Time) bool { return k[0] == name })
 	return nil
 }
 

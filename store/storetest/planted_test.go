@@ -109,6 +109,7 @@ const (
 	forgetsOwed      bug = "a restart forgets what keys owe"
 	ignoresOwnKeys   bug = "all keys have the queue's limits"
 	acceptsAnyKey    bug = "any limits of a key are accepted"
+	waitingFromStart bug = "every page of queues is the first"
 	ignoresFair      bug = "fair queues are served by submission"
 	keysComeFirst    bug = "a key that comes back is served at once"
 	turnsByTime      bug = "a retried job takes a later turn"
@@ -290,6 +291,7 @@ var planted = map[bug][]string{
 	forgetsOwed:      {"KeyRate/Reopen"},
 	ignoresOwnKeys:   {"OwnKey/Limits", "OwnKey/Alone"},
 	acceptsAnyKey:    {"OwnKey/Faults"},
+	waitingFromStart: {"Waiting/Pages"},
 	ignoresFair:      {"Fair/Turns"},
 	keysComeFirst:    {"Fair/Returns"},
 	turnsByTime:      {"Fair/Retried"},
@@ -410,7 +412,7 @@ var beyondModel = []bug{
 	replacesAnything, // stories replace by key only, where Collide has refused already
 	forgetsSequence,  // takes hundreds of them
 	forgetsBackoffs,  // stories have no custom backoffs
-	acceptsAnyDoc, borrowsDoc, acceptsAnyPool, lastWins,
+	acceptsAnyDoc, borrowsDoc, acceptsAnyPool, acceptsAnyKey, waitingFromStart, lastWins,
 	halfChanges, changesBlindly, insertsBlindly, docsAnyway, // stories do not change documents and jobs together
 	spawnsAnyway, spawnsAgain, orphanless, losesChildren, // nor do they spawn
 	holdsOccupy, startsAnyway, poolsTellNothing, // stories have no pool that is occupied at the start

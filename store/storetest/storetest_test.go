@@ -189,6 +189,11 @@ func (r recordingStore) Queues(ctx context.Context, q store.QueueQuery) ([]gq.Qu
 	return r.Store.Queues(ctx, q)
 }
 
+func (r recordingStore) Waiting(ctx context.Context, prefix, after string, limit int) ([]string, error) {
+	r.calls.add("Waiting")
+	return r.Store.Waiting(ctx, prefix, after, limit)
+}
+
 func (r recordingStore) PutKey(ctx context.Context, k gq.QueueKey) error {
 	r.calls.add("PutKey")
 	return r.Store.PutKey(ctx, k)

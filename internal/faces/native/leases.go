@@ -17,7 +17,7 @@ import (
 type (
 	claimBody struct {
 		Worker     string         `json:"worker" doc:"Who asks; unique among live workers."`
-		Queues     []string       `json:"queues,omitempty" doc:"Tried in this order; without any, \"default\"."`
+		Queues     []string       `json:"queues,omitempty" doc:"Tried in this order; without any, \"default\". mail.* is every queue whose name begins with mail."`
 		Types      []string       `json:"types,omitempty" doc:"Job types it can run; none is any."`
 		Offers     []string       `json:"offers,omitempty" doc:"Its capabilities."`
 		MaxCost    int64          `json:"max_cost,omitzero" doc:"Largest cost_units; 0 is any."`
