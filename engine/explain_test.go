@@ -83,6 +83,14 @@ func TestExplain(t *testing.T) {
 			f.claim(1)
 			return id
 		}, answer{cause: gq.CauseKeyLimit, summary: "key_limit for key acme: 1 running", remedy: "raise key_limit", jobs: 1}},
+		{"KeyRate", func(f *fixture) gq.JobID {
+			queue(f, func(q *gq.Queue) { q.KeyRate = gq.Rate{Count: 1, Per: time.Minute} })
+			f.submit(gq.Spec{LimitKey: "acme", Weight: 2})
+			id := f.submit(gq.Spec{LimitKey: "acme"})
+			f.claim(1)
+			time.Sleep(20 * time.Second)
+			return id
+		}, answer{cause: gq.CauseKeyRate, summary: "key acme of queue default has reached its rate of 1 per 1m0s; its next job starts at 2000-01-01T00:02:00Z", remedy: "gq queue key set", until: 100 * time.Second}},
 		{"Rate", func(f *fixture) gq.JobID {
 			queue(f, func(q *gq.Queue) { q.Rate = gq.Rate{Count: 1, Per: time.Minute} })
 			f.submit(gq.Spec{})
