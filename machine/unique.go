@@ -158,9 +158,11 @@ func Replace(s gq.State, by gq.JobID, now time.Time) (gq.State, []gq.Event, erro
 }
 
 // CheckFollowers refuses to replace a job for which others wait if they cannot wait for the
-// new one instead: there are too many of them, or a chain of dependencies would grow. A chain
-// that does not grow cannot become a cycle either.
-func CheckFollowers(old *gq.State, followers, depth int) error {
+// new one instead: there are too many of them, a chain of dependencies would grow, or the new
+// job depends on one that waits itself and that the old job did not depend on. A chain that does
+// not grow cannot become a cycle, unless it leads through an order key, which counts for no
+// depth: waiting is the first such job, zero for none ([NewDependency]).
+func CheckFollowers(old *gq.State, followers, depth int, waiting gq.JobID) error {
 	switch {
 	case followers == 0:
 		return nil
@@ -169,6 +171,20 @@ func CheckFollowers(old *gq.State, followers, depth int) error {
 	case depth > old.Depth:
 		return invalid("depends_on", fmt.Sprintf(
 			"jobs depend on job %s, which this one replaces, so it cannot depend on a longer chain of jobs (%d) than that one did (%d)", old.ID, depth, old.Depth))
+	case !waiting.IsZero():
+		return invalid("depends_on", fmt.Sprintf(
+			"jobs depend on job %s, which this one replaces, so it cannot newly depend on job %s, which waits for others itself; wait until that one can run, or cancel the old job and submit this one", old.ID, waiting))
 	}
 	return nil
+}
+
+// NewDependency returns the first job among the dependencies of a job for which it must wait,
+// which the job that it replaces did not wait for, and which waits for others itself.
+func NewDependency(deps []gq.Dependency, kept, waits func(gq.JobID) bool) gq.JobID {
+	for _, d := range deps {
+		if Waits(d.Kind) && !kept(d.Job) && waits(d.Job) {
+			return d.Job
+		}
+	}
+	return gq.JobID{}
 }

@@ -203,7 +203,7 @@ func (tx *txn) checkInsert(g store.Group, placed []store.Placed, b *spawner) (ch
 	if p.graph, err = tx.resolveGraph(g, placed, p.same, after, b); err != nil {
 		return p, err
 	}
-	if err := tx.checkFollowers(&p); err != nil {
+	if err := tx.checkFollowers(g, &p); err != nil {
 		return p, err
 	}
 	if err := tx.guardDepth(g, &p, b); err != nil {

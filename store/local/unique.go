@@ -3,6 +3,7 @@ package local
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/gopherqueue/gq"
@@ -182,17 +183,32 @@ func (tx *txn) takePlace(g *store.Group, p *checkedGroup, member int, id gq.JobI
 }
 
 // checkFollowers refuses to replace a job whose dependents cannot follow.
-func (tx *txn) checkFollowers(p *checkedGroup) error {
+func (tx *txn) checkFollowers(g store.Group, p *checkedGroup) error {
 	for i := range p.collisions {
 		c := &p.collisions[i]
 		if !c.replaced() {
 			continue
 		}
-		depth := 1
+		followers := len(tx.t.kids[c.job.seq])
+		depth, waiting := 1, gq.JobID{}
 		if p.graph.depth != nil {
 			depth = p.graph.depth[c.member]
 		}
-		if err := machine.CheckFollowers(&c.next, len(tx.t.kids[c.job.seq]), depth); err != nil {
+		if p.graph.deps != nil && followers > 0 {
+			waiting = machine.NewDependency(p.graph.deps[c.member],
+				func(id gq.JobID) bool {
+					j := tx.t.live(id)
+					return j != nil && slices.ContainsFunc(tx.t.kids[j.seq], func(e edge) bool { return e.child == c.job })
+				},
+				func(id gq.JobID) bool {
+					if k := slices.IndexFunc(g.Jobs, func(s gq.Spec) bool { return s.ID == id }); k >= 0 {
+						return len(p.graph.deps[k]) > 0
+					}
+					j := tx.t.live(id)
+					return j != nil && j.status == gq.StatusPending
+				})
+		}
+		if err := machine.CheckFollowers(&c.next, followers, depth, waiting); err != nil {
 			return err
 		}
 	}

@@ -239,7 +239,17 @@ func (s *Store) check(fresh []arrival, now time.Time) (graph machine.GraphInfo, 
 	}
 	for i := range fresh {
 		if old := fresh[i].replaces; old != nil {
-			if err := machine.CheckFollowers(&old.state, len(old.dependents), graph.Depth[i]); err != nil {
+			waiting := machine.NewDependency(fresh[i].dependencies(),
+				func(id gq.JobID) bool {
+					return slices.ContainsFunc(old.spec.DependsOn, func(d gq.Dependency) bool { return d.Job == id })
+				},
+				func(id gq.JobID) bool {
+					if k := slices.IndexFunc(fresh, func(a arrival) bool { return a.spec.ID == id }); k >= 0 {
+						return len(fresh[k].dependencies()) > 0
+					}
+					return s.jobs[id].state.Status == gq.StatusPending
+				})
+			if err := machine.CheckFollowers(&old.state, len(old.dependents), graph.Depth[i], waiting); err != nil {
 				return graph, err
 			}
 		}

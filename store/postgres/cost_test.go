@@ -62,6 +62,28 @@ func TestOrderedCost(t *testing.T) {
 	}
 }
 
+// A job whose limit key has a rate costs at most half as much again as a plain one while 100,000
+// keys are live.
+func TestRatedCost(t *testing.T) {
+	if !*cost {
+		t.Skip("measures for a minute; needs -cost and an idle machine")
+	}
+	s, err := postgres.Open(t.Context(), pgtest.Database(t), store.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close() //nolint:errcheck // a measurement
+	for _, shape := range []struct{ callers, batch, jobs int }{{64, 1, 10_000}, {64, 100, 30_000}} {
+		c := storetest.Cost{Store: s, CPU: allTime, Callers: shape.callers, Batch: shape.batch, Jobs: shape.jobs, Rounds: 3}
+		plain, rated := c.Rated(t, 100_000)
+		ratio := float64(rated) / float64(plain)
+		t.Logf("%d callers, batches of %d: plain %v, rated %v a job, ratio %.2f", shape.callers, shape.batch, plain, rated, ratio)
+		if ratio > 1.5 {
+			t.Errorf("a job whose key has a rate costs %.2f times a plain one, want at most 1.5", ratio)
+		}
+	}
+}
+
 // allTime is the CPU time of this process and of its descendants that run PostgreSQL.
 func allTime() (total time.Duration) {
 	var u syscall.Rusage

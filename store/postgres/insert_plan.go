@@ -102,7 +102,7 @@ func (p *plan) place(g store.Group) store.Inserted {
 	if err != nil {
 		return store.Inserted{Err: err}
 	}
-	if err := p.checkFollowers(staged, info); err != nil {
+	if err := p.checkFollowers(&g, members, staged, info); err != nil {
 		return store.Inserted{Err: err}
 	}
 	if err := p.guard(g, members, staged); err != nil {

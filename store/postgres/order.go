@@ -37,14 +37,19 @@ func (p *plan) followTails(g *store.Group, members []member, keys map[gq.Idempot
 
 // replaceable refuses to replace a job that has an order key.
 func (p *plan) replaceable(id gq.JobID) error {
-	if made := p.insertion(id); made != nil {
-		return machine.CheckReplaced(made.spec)
-	}
-	spec, err := p.found[id].specOf()
+	spec, err := p.specOf(id)
 	if err != nil {
 		return err
 	}
 	return machine.CheckReplaced(spec)
+}
+
+// specOf returns the spec of a job that exists or that this plan inserts.
+func (p *plan) specOf(id gq.JobID) (*gq.Spec, error) {
+	if made := p.insertion(id); made != nil {
+		return made.spec, nil
+	}
+	return p.found[id].specOf()
 }
 
 // stepOut queues what the end of a job changes in the line of its order key. If it ended before

@@ -142,7 +142,7 @@ func (p *plan) queueOf(id gq.JobID) string {
 }
 
 // checkFollowers refuses to replace a job whose dependents cannot follow.
-func (p *plan) checkFollowers(staged []staging, info machine.GraphInfo) error {
+func (p *plan) checkFollowers(g *store.Group, members []member, staged []staging, info machine.GraphInfo) error {
 	for i := range staged {
 		s := &staged[i]
 		if !s.replaces {
@@ -154,7 +154,24 @@ func (p *plan) checkFollowers(staged []staging, info machine.GraphInfo) error {
 				followers++
 			}
 		}
-		if err := machine.CheckFollowers(&s.next, followers, info.Depth[s.member]); err != nil {
+		var waiting gq.JobID
+		if followers > 0 {
+			old, err := p.specOf(s.id)
+			if err != nil {
+				return err
+			}
+			waiting = machine.NewDependency(members[s.member].deps,
+				func(id gq.JobID) bool {
+					return slices.ContainsFunc(old.DependsOn, func(d gq.Dependency) bool { return p.heirOf(d.Job) == id || d.Job == id })
+				},
+				func(id gq.JobID) bool {
+					if k := slices.IndexFunc(g.Jobs, func(s gq.Spec) bool { return s.ID == id }); k >= 0 {
+						return len(members[k].deps) > 0
+					}
+					return p.stateOf(id).Status == gq.StatusPending
+				})
+		}
+		if err := machine.CheckFollowers(&s.next, followers, info.Depth[s.member], waiting); err != nil {
 			return err
 		}
 	}

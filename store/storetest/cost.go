@@ -47,6 +47,24 @@ func (c Cost) Ordered(t testing.TB, keys int) (plain, ordered time.Duration) {
 	})
 }
 
+// Rated is Unique for jobs with a limit key in a queue with a rate per key, which allows all of
+// them. As many keys have other live jobs, and the measured jobs use these keys.
+func (c Cost) Rated(t testing.TB, keys int) (plain, rated time.Duration) {
+	t.Helper()
+	q := machine.NewQueue("rated")
+	q.KeyRate = gq.Rate{Count: 1000, Per: time.Second, Burst: 1000}
+	if err := c.Store.PutQueue(t.Context(), q); err != nil {
+		t.Fatal(err)
+	}
+	name := 0
+	return c.compare(t, keys, func(s *gq.Spec) {
+		if name++; s.Queue == "others" {
+			s.Delay = time.Hour
+		}
+		s.Queue, s.LimitKey = "rated", fmt.Sprint(name*7919%max(keys, 1))
+	})
+}
+
 // compare measures plain jobs and those that a rule changes.
 func (c Cost) compare(t testing.TB, keys int, rule func(*gq.Spec)) (plain, special time.Duration) {
 	t.Helper()
@@ -91,7 +109,7 @@ func costStep(ctx context.Context, s store.Store, groups []store.Group) error {
 	if err := insertAll(ctx, s, groups); err != nil {
 		return err
 	}
-	claimed, err := s.Claim(ctx, []store.Claim{{Filter: store.Filter{Queues: []string{"cost"}}, N: len(groups), Worker: "cost"}})
+	claimed, err := s.Claim(ctx, []store.Claim{{Filter: store.Filter{Queues: []string{groups[0].Jobs[0].Queue}}, N: len(groups), Worker: "cost"}})
 	if err != nil || claimed[0].Err != nil {
 		return fmt.Errorf("claim: %w, %w", err, claimed[0].Err)
 	}

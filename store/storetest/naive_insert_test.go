@@ -170,7 +170,17 @@ func (n *naive) create(specs []gq.Spec, extra map[gq.JobID]naiveExtra, changed m
 	followers := make(map[gq.JobID][]telling)
 	for i, s := range specs {
 		if old := n.data.jobs[s.Replaces]; old != nil {
-			if err := machine.CheckFollowers(&old.state, len(old.waiting), info.Depth[i]); err != nil {
+			waiting := machine.NewDependency(nodes[i].Dependencies,
+				func(id gq.JobID) bool {
+					return slices.ContainsFunc(old.spec.DependsOn, func(d gq.Dependency) bool { return d.Job == id })
+				},
+				func(id gq.JobID) bool {
+					if k := slices.IndexFunc(nodes, func(n machine.Node) bool { return n.ID == id }); k >= 0 {
+						return len(nodes[k].Dependencies) > 0
+					}
+					return n.data.jobs[id] != nil && n.data.jobs[id].state.Status == gq.StatusPending && n.bug != waitsInACircle
+				})
+			if err := machine.CheckFollowers(&old.state, len(old.waiting), info.Depth[i], waiting); err != nil {
 				return nil, err
 			}
 		}

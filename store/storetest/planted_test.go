@@ -109,6 +109,7 @@ const (
 	forgetsOwed      bug = "a restart forgets what keys owe"
 	ignoresOwnKeys   bug = "all keys have the queue's limits"
 	acceptsAnyKey    bug = "any limits of a key are accepted"
+	waitsInACircle   bug = "a job may come to wait for itself through an order key"
 	waitingFromStart bug = "every page of queues is the first"
 	ignoresFair      bug = "fair queues are served by submission"
 	keysComeFirst    bug = "a key that comes back is served at once"
@@ -291,6 +292,7 @@ var planted = map[bug][]string{
 	forgetsOwed:      {"KeyRate/Reopen"},
 	ignoresOwnKeys:   {"OwnKey/Limits", "OwnKey/Alone"},
 	acceptsAnyKey:    {"OwnKey/Faults"},
+	waitsInACircle:   {"Replace/Chain"},
 	waitingFromStart: {"Waiting/Pages"},
 	ignoresFair:      {"Fair/Turns"},
 	keysComeFirst:    {"Fair/Returns"},
@@ -413,6 +415,8 @@ var beyondModel = []bug{
 	forgetsSequence,  // takes hundreds of them
 	forgetsBackoffs,  // stories have no custom backoffs
 	acceptsAnyDoc, borrowsDoc, acceptsAnyPool, acceptsAnyKey, waitingFromStart, lastWins,
+	waitsInACircle,             // stories do not depend on jobs with order keys so closely
+	rateNamesLast, owesTheSame, // took more than 500 stories
 	halfChanges, changesBlindly, insertsBlindly, docsAnyway, // stories do not change documents and jobs together
 	spawnsAnyway, spawnsAgain, orphanless, losesChildren, // nor do they spawn
 	holdsOccupy, startsAnyway, poolsTellNothing, // stories have no pool that is occupied at the start

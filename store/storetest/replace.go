@@ -220,6 +220,20 @@ func replaceChain(e *env) {
 	}
 	e.unchanged("a refused replacement", before, old.ID, child.ID)
 
+	// An order key leads back to the dependent, although the chain is no longer.
+	top := e.add(delayed(time.Hour), inQueue("order"))
+	first := e.spec(depends(gq.DependencyAfter, top.ID), inQueue("order"))
+	e.insert(first)
+	follower := e.add(depends(gq.DependencyAfter, first.ID), inQueue("order"), inOrder("k"))
+	behind := e.add(inQueue("order"), inOrder("k"))
+	if got := e.refused(gq.ErrInvalid, e.spec(replacing(first.ID), depends(gq.DependencyAfter, behind.ID), inQueue("order"))).fields(); !slices.Equal(got, []string{"depends_on"}) {
+		e.Errorf("a job that depends on one behind its dependent: faults of %v, want depends_on", got)
+	}
+	e.stands("the job that was not replaced", first.ID, gq.StatusPending)
+	e.stands("its dependent", follower.ID, gq.StatusPending)
+	same := e.spec(replacing(first.ID), depends(gq.DependencyAfter, top.ID), inQueue("order"))
+	e.fresh("a job with the same dependencies", same)
+
 	crowded := e.spec(delayed(time.Hour), inQueue("crowded"))
 	e.fresh("a job", crowded)
 	e.each(e.specs(gq.MaxFollowers+1, depends(gq.DependencyAfter, crowded.ID), inQueue("crowd"))...)
