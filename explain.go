@@ -24,7 +24,7 @@ const (
 	CauseNoWorker                     // no live worker claims its queue and type
 	CauseConstraint                   // no matching worker offers the required capabilities
 	CauseCost                         // no matching worker accepts a job this expensive
-	CauseLifetime                     // its lifetime is about to end
+	CauseLifetime                     // its lifetime or start deadline is about to end
 	CauseNext                         // nothing blocks it; it waits for earlier jobs
 	CauseHeld                         // a worker has claimed it and not started it
 	CauseRunning                      // a worker runs it

@@ -101,6 +101,11 @@ func Timeout(d time.Duration) Option { return func(s *Spec) { s.Overrides.Execut
 // Lifetime limits the time from submission to the end. [Unlimited] removes the queue's limit.
 func Lifetime(d time.Duration) Option { return func(s *Spec) { s.Overrides.Lifetime = d } }
 
+// StartWithin limits the time from submission to the start of the first attempt: a job that no
+// worker has started by then ends CANCELLED with the reason "start_deadline". Retries do not
+// count, they may start at any later time. [Unlimited] removes the queue's limit.
+func StartWithin(d time.Duration) Option { return func(s *Spec) { s.Overrides.StartWithin = d } }
+
 // overrides are the parts of a policy that a submission sets. Zero fields keep the queue's
 // value.
 type overrides struct {
@@ -110,6 +115,7 @@ type overrides struct {
 	LeaseTTL          time.Duration
 	ExecutionTimeout  time.Duration // or Unlimited
 	Lifetime          time.Duration // or Unlimited
+	StartWithin       time.Duration // or Unlimited
 	IdempotencyWindow time.Duration
 }
 
@@ -136,6 +142,7 @@ func (o overrides) Over(p Policy) Policy {
 	set(&p.LeaseTTL, o.LeaseTTL)
 	set(&p.ExecutionTimeout, o.ExecutionTimeout)
 	set(&p.Lifetime, o.Lifetime)
+	set(&p.StartWithin, o.StartWithin)
 	set(&p.IdempotencyWindow, o.IdempotencyWindow)
 	return p
 }

@@ -77,8 +77,8 @@ const ppb = 1_000_000_000
 // Policy has the retry, lease and timeout settings of a job. It is fixed at submission and
 // comparable, so equal policies can share memory.
 //
-// Zero means "no limit" in MaxLeaseLosses, ExecutionTimeout, Lifetime, RunLifetime and
-// IdempotencyWindow. The other numbers must be positive.
+// Zero means "no limit" in MaxLeaseLosses, ExecutionTimeout, Lifetime, RunLifetime, StartWithin
+// and IdempotencyWindow. The other numbers must be positive.
 type Policy struct {
 	Preset Preset
 
@@ -102,6 +102,7 @@ type Policy struct {
 	ExecutionTimeout time.Duration // maximum duration of one execution
 	Lifetime         time.Duration // maximum time from submission to the end
 	RunLifetime      time.Duration // maximum time from the first lease to the end
+	StartWithin      time.Duration // maximum time from submission to the start of the first attempt; see [StartWithin]
 
 	IdempotencyWindow time.Duration // how long an idempotency key refers to its job
 }

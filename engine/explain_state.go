@@ -58,29 +58,47 @@ func (x *inquiry) workers(ctx context.Context) error {
 	return nil
 }
 
-// tooLate adds a reason if the lifetime of the job ends before it may run. The engine rejects
+// tooLate adds a reason if the lifetime or the start deadline of the job ends before it may run. The engine rejects
 // such jobs, but an earlier version may have stored one.
 func (x *inquiry) tooLate() {
 	end, run := machine.LifeEnd(x.state), x.state.RunAt
 	if end.IsZero() || run.Before(end) {
 		return
 	}
+	limit, then := x.limit(end)
 	x.add(gq.Reason{
 		Cause: gq.CauseLifetime, Until: end,
-		Summary: fmt.Sprintf("will never run: it may start no earlier than %s, but its lifetime ends at %s, in %v; it then becomes a dead letter",
-			instant(run), instant(end), round(max(end.Sub(x.now), 0))),
-		Remedy: "cancel it and submit it again with a shorter delay or a longer lifetime in its policy",
+		Summary: fmt.Sprintf("will never run: it may start no earlier than %s, but its %s ends at %s, in %v; it then becomes %s",
+			instant(run), limit, instant(end), round(max(end.Sub(x.now), 0)), then),
+		Remedy: fmt.Sprintf("cancel it and submit it again with a shorter delay or a longer %s in its policy", limit),
 	})
 }
 
-// lifetime adds a warning in the last tenth of the job's lifetime, at most an hour before its
-// end.
+// limit names what ends the job at a time returned by [machine.LifeEnd], and how it ends then.
+func (x *inquiry) limit(end time.Time) (name, then string) {
+	if machine.StartBy(x.state).Equal(end) {
+		return "start deadline", "CANCELLED"
+	}
+	return "lifetime", "a dead letter"
+}
+
+// lifetime adds when the job ends unless it starts before. It adds a warning in the last tenth of
+// the job's lifetime, at most an hour before its end.
 func (x *inquiry) lifetime() {
 	end := machine.LifeEnd(x.state)
 	if end.IsZero() || !x.state.Status.Held() && !x.state.RunAt.Before(end) { // see tooLate
 		return
 	}
 	left := end.Sub(x.now)
+	limit, then := x.limit(end)
+	if limit == "start deadline" {
+		x.add(gq.Reason{
+			Cause: gq.CauseLifetime, Until: end,
+			Summary: fmt.Sprintf("must start within %v, before %s; it becomes %s otherwise", round(max(left, 0)), instant(end), then),
+			Remedy:  "give it a worker before then; otherwise replay it with more time",
+		})
+		return
+	}
 	if left > end.Sub(x.state.CreatedAt)/10 || left > lifetimeWarning {
 		return
 	}
@@ -138,6 +156,9 @@ func (x *inquiry) finished() gq.Reason {
 	switch {
 	case s.Status == gq.StatusCompleted:
 		r.Summary = fmt.Sprintf("%s at %s in attempt %d", s.Status, instant(s.CompletedAt), s.Attempt)
+	case s.Status == gq.StatusCancelled && s.Reason == machine.ReasonStartDeadline:
+		r.Summary = fmt.Sprintf("%s at %s: no worker started it within %v of its submission", s.Status, instant(s.CompletedAt), s.Policy.StartWithin)
+		r.Remedy = fmt.Sprintf("submit it again: gq job replay %s", s.ID)
 	case s.Reason == machine.ReasonLifetime:
 		r.Summary += ": " + x.outlived()
 		if s.Failure != nil {

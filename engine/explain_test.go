@@ -55,6 +55,15 @@ func TestExplain(t *testing.T) {
 				{Kind: gq.DependencyAfterAny, Job: f.submit(gq.Spec{})}, {Kind: gq.DependencyAfterAny, Job: f.submit(gq.Spec{})},
 			}})
 		}, answer{cause: gq.CauseDependency, summary: "any of 2 jobs", jobs: 2}},
+		{"StartDeadline", func(f *fixture) gq.JobID {
+			return f.submit(gq.Spec{Delay: time.Hour}, gq.StartWithin(3*time.Hour))
+		}, answer{cause: gq.CauseDelay, until: time.Hour, also: []gq.Cause{gq.CauseNoWorker, gq.CauseLifetime}}},
+		{"StartDeadlineOver", func(f *fixture) gq.JobID {
+			id := f.submit(gq.Spec{}, gq.StartWithin(time.Minute))
+			time.Sleep(time.Minute)
+			f.sweep()
+			return id
+		}, answer{cause: gq.CauseFinished, summary: "no worker started it within 1m0s of its submission", remedy: "gq job replay"}},
 		{"Delay", func(f *fixture) gq.JobID {
 			return f.submit(gq.Spec{Delay: time.Hour})
 		}, answer{cause: gq.CauseDelay, summary: "delayed until 2000-01-01T01:00:00Z (in 1h0m0s)", until: time.Hour, also: []gq.Cause{gq.CauseNoWorker}}},

@@ -97,8 +97,11 @@ func (f *fixture) run() {
 }
 
 // submit submits a job, which must be accepted.
-func (f *fixture) submit(s gq.Spec) gq.JobID {
+func (f *fixture) submit(s gq.Spec, with ...gq.Option) gq.JobID {
 	f.Helper()
+	for _, set := range with {
+		set(&s)
+	}
 	if s.Type == "" {
 		s.Type = "t"
 	}

@@ -47,6 +47,7 @@ func checkPolicy(p *gq.Policy, at string, f *faults) {
 		{"execution_timeout", p.ExecutionTimeout},
 		{"lifetime", p.Lifetime},
 		{"run_lifetime", p.RunLifetime},
+		{"start_within", p.StartWithin},
 		{"idempotency_window", p.IdempotencyWindow},
 	} {
 		if d.value < 0 || d.value > gq.MaxDuration {

@@ -37,6 +37,9 @@ func CheckSpec(s *gq.Spec, l gq.Limits) error {
 	if life := s.Policy.Lifetime; life > 0 && s.Delay >= life && s.Delay <= gq.MaxDuration {
 		f.add("delay", "%v is not shorter than the job's lifetime of %v (policy.lifetime), which would end before the job may run; shorten the delay or lengthen the lifetime", s.Delay, life)
 	}
+	if within := s.Policy.StartWithin; within > 0 && s.Delay >= within && s.Delay <= gq.MaxDuration {
+		f.add("delay", "%v is not shorter than the job's start deadline of %v after submission (policy.start_within), so the job could never start; shorten the delay or allow more time", s.Delay, within)
+	}
 	if year := s.RunAt.UTC().Year(); !s.RunAt.IsZero() && (year < 1970 || year > 2200) {
 		f.add("run_at", "the year %d is not between 1970 and 2200", year)
 	}
@@ -127,16 +130,19 @@ func checkKey(k gq.IdempotencyKey, window time.Duration, unique bool, f *faults)
 	}
 }
 
-// CheckRunAt rejects a job whose lifetime ends before it may run. [CheckSpec] checks Delay the
+// CheckRunAt rejects a job whose lifetime or start deadline ends before it may run. [CheckSpec] checks Delay the
 // same way, without needing the time.
 func CheckRunAt(s *gq.Spec, now time.Time) error {
-	life := s.Policy.Lifetime
-	if life == 0 || s.RunAt.Before(now.Add(life)) {
-		return nil
-	}
 	var f faults
-	f.add("run_at", "%s is %v from now, beyond the job's lifetime of %v (policy.lifetime), which would end before the job may run; choose an earlier time or lengthen the lifetime",
-		s.RunAt.UTC().Format(time.RFC3339), s.RunAt.Sub(now).Round(time.Second), life)
+	away := s.RunAt.Sub(now)
+	if life := s.Policy.Lifetime; life > 0 && away >= life {
+		f.add("run_at", "%s is %v from now, beyond the job's lifetime of %v (policy.lifetime), which would end before the job may run; choose an earlier time or lengthen the lifetime",
+			s.RunAt.UTC().Format(time.RFC3339), away.Round(time.Second), life)
+	}
+	if within := s.Policy.StartWithin; within > 0 && away >= within {
+		f.add("run_at", "%s is %v from now, beyond the job's start deadline of %v after submission (policy.start_within), so the job could never start; choose an earlier time or allow more time",
+			s.RunAt.UTC().Format(time.RFC3339), away.Round(time.Second), within)
+	}
 	return f.err()
 }
 

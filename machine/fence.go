@@ -27,9 +27,17 @@ func holds(s *gq.State, ref gq.LeaseRef, now time.Time) error {
 	case s.Lease.Expired(now):
 		return fmt.Errorf("lease %s of job %s expired: %w", ref.ID, s.ID, gq.ErrStaleLease)
 	case over(s, now):
-		return fmt.Errorf("the lifetime of job %s is over: %w", s.ID, gq.ErrStaleLease)
+		return fmt.Errorf("the %s of job %s is over: %w", limitOf(s), s.ID, gq.ErrStaleLease)
 	}
 	return nil
+}
+
+// limitOf names what ends a job at its [LifeEnd].
+func limitOf(s *gq.State) string {
+	if by := StartBy(s); !by.IsZero() && by.Equal(LifeEnd(s)) {
+		return "start deadline"
+	}
+	return "lifetime"
 }
 
 // repeated reports whether the same call already ended the lease.

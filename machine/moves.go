@@ -25,24 +25,24 @@ var moves = []Move{
 	{gq.StatusPending, gq.StatusCompleted, "signal received"},
 	{gq.StatusPending, gq.StatusFailed, "a dependency failed, or no signal in time"},
 	{gq.StatusPending, gq.StatusDeadLetter, "a dependency was dead-lettered, or lifetime over"},
-	{gq.StatusPending, gq.StatusCancelled, "cancelled, or a dependency was, or none failed"},
+	{gq.StatusPending, gq.StatusCancelled, "cancelled, a dependency was, none failed, or not started in time"},
 
 	{gq.StatusDelayed, gq.StatusScheduled, "run time reached"},
 	{gq.StatusDelayed, gq.StatusDeadLetter, "lifetime over"},
-	{gq.StatusDelayed, gq.StatusCancelled, "cancelled"},
+	{gq.StatusDelayed, gq.StatusCancelled, "cancelled, or not started in time"},
 
 	{gq.StatusScheduled, gq.StatusClaimed, "claimed, start comes later"},
 	{gq.StatusScheduled, gq.StatusRunning, "claimed and started"},
 	{gq.StatusScheduled, gq.StatusDelayed, "rescheduled before the first attempt"},
 	{gq.StatusScheduled, gq.StatusRetrying, "rescheduled after an attempt"},
 	{gq.StatusScheduled, gq.StatusDeadLetter, "lifetime over"},
-	{gq.StatusScheduled, gq.StatusCancelled, "cancelled"},
+	{gq.StatusScheduled, gq.StatusCancelled, "cancelled, or not started in time"},
 
 	{gq.StatusClaimed, gq.StatusRunning, "started"},
 	{gq.StatusClaimed, gq.StatusScheduled, "hold lost without fault"},
 	{gq.StatusClaimed, gq.StatusRetrying, "hold lost by the holder's fault"},
 	{gq.StatusClaimed, gq.StatusDeadLetter, "faults exhausted, or lifetime over"},
-	{gq.StatusClaimed, gq.StatusCancelled, "cancelled"},
+	{gq.StatusClaimed, gq.StatusCancelled, "cancelled, or not started in time"},
 
 	{gq.StatusRunning, gq.StatusCompleted, "handler succeeded"},
 	{gq.StatusRunning, gq.StatusFailed, "permanent failure, or retries disabled"},
@@ -52,7 +52,7 @@ var moves = []Move{
 
 	{gq.StatusRetrying, gq.StatusScheduled, "backoff over"},
 	{gq.StatusRetrying, gq.StatusDeadLetter, "attempts exhausted, or lifetime over"},
-	{gq.StatusRetrying, gq.StatusCancelled, "cancelled"},
+	{gq.StatusRetrying, gq.StatusCancelled, "cancelled, or not started in time"},
 }
 
 // legal[from] is the set of statuses reachable in one move, as bits.

@@ -40,8 +40,30 @@ func Due(s *gq.State) time.Time {
 // its next attempt.
 const ReasonLifetime = "lifetime"
 
-// LifeEnd returns the end of the job's lifetime; zero is never.
+// ReasonStartDeadline is the State.Reason of a job that no worker started in time.
+const ReasonStartDeadline = "start_deadline"
+
+// StartBy returns when a job ends that has not started; zero is never. Only the first start
+// counts. A job that waits for a signal is never started, so the limit is not for it.
+func StartBy(s *gq.State) time.Time {
+	if s.Policy.StartWithin == 0 || s.Attempt > 0 || s.Gate == gq.GateSignal || s.Gate == gq.GateSignalled {
+		return time.Time{}
+	}
+	return s.CreatedAt.Add(s.Policy.StartWithin)
+}
+
+// LifeEnd returns when the job ends at the latest, by its lifetime or by its start deadline; zero
+// is never.
 func LifeEnd(s *gq.State) (end time.Time) {
+	end = lifetimeEnd(s)
+	if by := StartBy(s); !by.IsZero() && (end.IsZero() || by.Before(end)) {
+		return by
+	}
+	return end
+}
+
+// lifetimeEnd returns the end of the job's lifetime; zero is never.
+func lifetimeEnd(s *gq.State) (end time.Time) {
 	if s.Policy.Lifetime > 0 {
 		end = s.CreatedAt.Add(s.Policy.Lifetime)
 	}

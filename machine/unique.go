@@ -111,7 +111,11 @@ func throttle(h KeyHolder, s *gq.Spec, existing Collision, now time.Time) Collis
 	if h.While != gq.ForPeriod { // a rule without a period; the submission's own counts
 		at = h.State.RunAt.Add(s.Unique.Period)
 	}
-	switch life := s.Policy.Lifetime; {
+	life, limit := s.Policy.Lifetime, "lifetime"
+	if within := s.Policy.StartWithin; within > 0 && (life == 0 || within < life) {
+		life, limit = within, "start deadline"
+	}
+	switch {
 	case Waiting(&h.State) && now.Before(h.State.RunAt):
 		return existing
 	case !now.Before(at):
@@ -119,7 +123,7 @@ func throttle(h KeyHolder, s *gq.Spec, existing Collision, now time.Time) Collis
 	case life > 0 && !at.Before(now.Add(life)):
 		return Collision{Err: &gq.UniqueError{
 			Job: h.State.ID, Status: h.State.Status,
-			Reason: fmt.Sprintf("its period ends at %s, after the new job's lifetime of %v", at.UTC().Format(time.RFC3339), life),
+			Reason: fmt.Sprintf("its period ends at %s, after the new job's %s of %v", at.UTC().Format(time.RFC3339), limit, life),
 		}}
 	default:
 		return Collision{Insert: true, NotBefore: at}
@@ -148,7 +152,7 @@ func Replace(s gq.State, by gq.JobID, now time.Time) (gq.State, []gq.Event, erro
 	case !Waiting(&s):
 		return s, nil, gq.ErrIllegalMove.Errorf("cannot replace job %s: a worker has started it or holds it (%s)", s.ID, s.Status)
 	case over(&s, now):
-		return s, nil, gq.ErrIllegalMove.Errorf("cannot replace job %s: its lifetime is over", s.ID)
+		return s, nil, gq.ErrIllegalMove.Errorf("cannot replace job %s: its %s is over", s.ID, limitOf(&s))
 	}
 	t := begin(s)
 	t.ReplacedBy = by

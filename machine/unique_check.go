@@ -40,6 +40,8 @@ func checkUnique(s *gq.Spec, f *faults) {
 			f.add("unique.while", "throttle needs period, not %s", u.While)
 		} else if life := s.Policy.Lifetime; life > 0 && u.Period >= life {
 			f.add("unique.period", "%v is not shorter than the job's lifetime of %v (policy.lifetime), which would end before a throttled job may run", u.Period, life)
+		} else if within := s.Policy.StartWithin; within > 0 && u.Period >= within {
+			f.add("unique.period", "%v is not shorter than the job's start deadline of %v (policy.start_within), which would end before a throttled job may run", u.Period, within)
 		}
 	case gq.Debounced:
 		if s.Delay <= 0 {

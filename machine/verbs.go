@@ -288,12 +288,12 @@ func (t *step) failed(f gq.Failure, d Draw, now time.Time) {
 func (t *step) exhausted() bool { return t.Attempt >= t.Bound || t.Faults >= t.Policy.MaxAttempts }
 
 // retry schedules the next attempt. Without a delay the job is claimable at once. If the job's
-// lifetime ends before the attempt, the job becomes a dead letter; RunAt still has the time of
-// the attempt.
+// lifetime ends before the attempt, the job becomes a dead letter, and CANCELLED if it never
+// started and its start deadline is before; RunAt still has the time of the attempt.
 func (t *step) retry(delay time.Duration, now time.Time) *gq.Event {
 	t.RunAt = now.Add(delay)
 	if over(&t.State, t.RunAt) {
-		return t.giveUp(ReasonLifetime, now)
+		return t.outlived(now)
 	}
 	e := withLease(t.move(gq.StatusRetrying, now), t.Lease)
 	e.Until, e.Beat = t.RunAt, t.Lease.HeartbeatAt
@@ -302,6 +302,16 @@ func (t *step) retry(delay time.Duration, now time.Time) *gq.Event {
 		e = &t.events[len(t.events)-2]
 	}
 	return e
+}
+
+// outlived ends a job whose lifetime is over, or that did not start in time. If both are true,
+// what came first decides.
+func (t *step) outlived(now time.Time) *gq.Event {
+	if by := StartBy(&t.State); by.IsZero() || !by.Equal(LifeEnd(&t.State)) {
+		return t.giveUp(ReasonLifetime, now)
+	}
+	t.Cancellation = gq.Cancellation{RequestedAt: now, Reason: ReasonStartDeadline}
+	return t.cancelled(false, now)
 }
 
 func (t *step) giveUp(reason string, now time.Time) *gq.Event {
@@ -401,7 +411,7 @@ func Cancel(s gq.State, reason string, now time.Time) (gq.State, []gq.Event, err
 	return t.State, t.events, nil
 }
 
-// Advance applies the changes that are due by now: it ends a job whose lifetime is over, ends an
+// Advance applies the changes that are due by now: it ends a job whose lifetime or start deadline is over, ends an
 // expired lease, times out a long execution or a wait for a signal, and makes a delayed job claimable. If nothing is
 // due, it changes nothing.
 func Advance(s gq.State, d Draw, now time.Time) (gq.State, []gq.Event, error) {
@@ -414,7 +424,7 @@ func Advance(s gq.State, d Draw, now time.Time) (gq.State, []gq.Event, error) {
 		if t.Status.Held() {
 			t.endLease(gq.LeaseCancelled, 0)
 		}
-		t.giveUp(ReasonLifetime, now)
+		t.outlived(now)
 	case reached(SignalBy(&t.State), now):
 		t.unsignalled(now)
 	case waitsForTime(&t.State) && !now.Before(t.RunAt):

@@ -22,7 +22,7 @@ func Reschedule(s gq.State, at, now time.Time) (gq.State, []gq.Event, error) {
 	case s.Status.Terminal() || s.Status.Held():
 		return s, nil, illegal(s, "reschedule")
 	case over(&s, now):
-		return s, nil, gq.ErrIllegalMove.Errorf("cannot reschedule job %s: its lifetime is over", s.ID)
+		return s, nil, gq.ErrIllegalMove.Errorf("cannot reschedule job %s: its %s is over", s.ID, limitOf(&s))
 	}
 	later := at.After(now)
 	if later {
@@ -58,7 +58,7 @@ func Reschedule(s gq.State, at, now time.Time) (gq.State, []gq.Event, error) {
 // checkRunTime rejects a time at which the job would not run.
 func checkRunTime(s *gq.State, at, now time.Time) error {
 	if end := LifeEnd(s); !end.IsZero() && !at.Before(end) {
-		return invalid("run_at", fmt.Sprintf("%s is not before the end of the job's lifetime, %s", at.UTC().Format(time.RFC3339), end.UTC().Format(time.RFC3339)))
+		return invalid("run_at", fmt.Sprintf("%s is not before the end of the job's %s, %s", at.UTC().Format(time.RFC3339), limitOf(s), end.UTC().Format(time.RFC3339)))
 	}
 	if at.Sub(now) > gq.MaxDuration {
 		return invalid("run_at", fmt.Sprintf("%s is more than %v from now", at.UTC().Format(time.RFC3339), gq.MaxDuration))

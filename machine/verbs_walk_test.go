@@ -61,6 +61,7 @@ func newWalker(r *rapid.T, preset gq.Preset) *walker {
 		p.RetryTimeout, p.RetrySystem = rapid.Bool().Draw(r, "retry timeout"), rapid.Bool().Draw(r, "retry system")
 		p.ExecutionTimeout = seconds("timeout", 0, 3, 10, 60)
 		p.Lifetime, p.RunLifetime = seconds("lifetime", 0, 20, 600), seconds("run lifetime", 0, 0, 20)
+		p.StartWithin = seconds("start within", 0, 0, 15)
 		p.LeaseTTL, p.Hold = seconds("ttl", 2, 10), seconds("hold", 2, 10)
 		p.OnLoss = rapid.SampledFrom([]gq.LossRule{gq.LossCounts, gq.LossFree, gq.LossBackoff, gq.LossFails}).Draw(r, "on loss")
 		p.HoldFault, p.CancelWins = rapid.Bool().Draw(r, "hold fault"), rapid.Bool().Draw(r, "cancel wins")

@@ -163,6 +163,7 @@ func (r *remote) showQueue(ctx context.Context, q queue, found *gq.Queue) error 
 			{"lease", found.Policy.LeaseTTL.String()},
 			{"timeout", durationText(found.Policy.ExecutionTimeout)},
 			{"lifetime", durationText(found.Policy.Lifetime)},
+			{"start within", durationText(found.Policy.StartWithin)},
 		}
 		for _, st := range enum.All[gq.Status]() {
 			if n := count.By[st]; n > 0 {
@@ -264,7 +265,7 @@ type queueFlags struct {
 	maxRunning, maxDepth, keyLimit, burst, keyBurst, maxAttempts int
 	rate, keyRate, pool, preset                                  string
 	fair                                                         bool
-	ttl, timeout, lifetime                                       time.Duration
+	ttl, timeout, lifetime, startWithin                          time.Duration
 }
 
 func (f *queueFlags) add(c *cobra.Command) {
@@ -283,6 +284,7 @@ func (f *queueFlags) add(c *cobra.Command) {
 	flags.DurationVar(&f.ttl, "lease-ttl", 0, "how long a silent worker keeps a job")
 	flags.DurationVar(&f.timeout, "execution-timeout", 0, "limit of one execution; 0 is none")
 	flags.DurationVar(&f.lifetime, "lifetime", 0, "from submission to the end; 0 is no limit")
+	flags.DurationVar(&f.startWithin, "start-within", 0, "from submission to the start of the first attempt; 0 is no limit")
 }
 
 func (f *queueFlags) change(c *cobra.Command) (*wire.QueueChange, error) {
@@ -344,6 +346,9 @@ func (f *queueFlags) change(c *cobra.Command) (*wire.QueueChange, error) {
 	}
 	if has("lifetime") {
 		policy.Lifetime = (*wire.Duration)(&f.lifetime)
+	}
+	if has("start-within") {
+		policy.StartWithin = (*wire.Duration)(&f.startWithin)
 	}
 	if *policy != (wire.Policy{}) {
 		out.Policy = policy

@@ -28,6 +28,7 @@ type Policy struct {
 	ExecutionTimeout  *Duration  `json:"execution_timeout,omitempty" doc:"Limit of one execution; 0s is none."`
 	Lifetime          *Duration  `json:"lifetime,omitempty" doc:"From submission to the end; 0s is no limit."`
 	RunLifetime       *Duration  `json:"run_lifetime,omitempty" doc:"From the first lease to the end; 0s is no limit."`
+	StartWithin       *Duration  `json:"start_within,omitempty" doc:"From submission to the start of the first attempt; 0s is no limit."`
 	IdempotencyWindow *Duration  `json:"idempotency_window,omitempty" doc:"How long an idempotency key finds its job."`
 }
 
@@ -110,6 +111,7 @@ func PolicyDifference(p *gq.Policy) *Policy {
 	differs(&out.ExecutionTimeout, Duration(p.ExecutionTimeout), Duration(base.ExecutionTimeout))
 	differs(&out.Lifetime, Duration(p.Lifetime), Duration(base.Lifetime))
 	differs(&out.RunLifetime, Duration(p.RunLifetime), Duration(base.RunLifetime))
+	differs(&out.StartWithin, Duration(p.StartWithin), Duration(base.StartWithin))
 	differs(&out.IdempotencyWindow, Duration(p.IdempotencyWindow), Duration(base.IdempotencyWindow))
 	if b, from := p.Backoff, base.Backoff; b != from {
 		out.Backoff = &Backoff{}
@@ -148,6 +150,7 @@ func PolicyOf(p *gq.Policy) *Policy {
 		ExecutionTimeout:  new(Duration(p.ExecutionTimeout)),
 		Lifetime:          new(Duration(p.Lifetime)),
 		RunLifetime:       new(Duration(p.RunLifetime)),
+		StartWithin:       new(Duration(p.StartWithin)),
 		IdempotencyWindow: new(Duration(p.IdempotencyWindow)),
 		Backoff: &Backoff{
 			Strategy: new(b.Strategy), Initial: new(Duration(b.Initial)), Max: new(Duration(b.Max)),
@@ -196,6 +199,7 @@ func (p *Policy) Over(base gq.Policy) gq.Policy {
 	lasting(&base.ExecutionTimeout, p.ExecutionTimeout)
 	lasting(&base.Lifetime, p.Lifetime)
 	lasting(&base.RunLifetime, p.RunLifetime)
+	lasting(&base.StartWithin, p.StartWithin)
 	lasting(&base.IdempotencyWindow, p.IdempotencyWindow)
 	if b := p.Backoff; b != nil {
 		set(&base.Backoff.Strategy, b.Strategy)

@@ -52,6 +52,7 @@ func protoPolicyOver(p, base *gq.Policy) *pb.Policy {
 		ExecutionTimeout:  changedDuration(p.ExecutionTimeout, base.ExecutionTimeout),
 		Lifetime:          changedDuration(p.Lifetime, base.Lifetime),
 		RunLifetime:       changedDuration(p.RunLifetime, base.RunLifetime),
+		StartWithin:       changedDuration(p.StartWithin, base.StartWithin),
 		IdempotencyWindow: changedDuration(p.IdempotencyWindow, base.IdempotencyWindow),
 	}
 }
@@ -71,7 +72,7 @@ func protoOverrides(s *gq.Spec) *pb.Policy {
 	}
 	m := &pb.Policy{
 		MaxAttempts: changedInt(o.MaxAttempts, 0), LeaseTtl: set(o.LeaseTTL), ExecutionTimeout: set(o.ExecutionTimeout),
-		Lifetime: set(o.Lifetime), IdempotencyWindow: set(o.IdempotencyWindow),
+		Lifetime: set(o.Lifetime), StartWithin: set(o.StartWithin), IdempotencyWindow: set(o.IdempotencyWindow),
 	}
 	if o.Preset != 0 {
 		m.Preset = pb.Preset(o.Preset).Enum()
@@ -161,6 +162,7 @@ func (r *protoReader) policy(at string, m *pb.Policy, p gq.Policy) gq.Policy {
 	r.setDuration(at, "execution_timeout", m.ExecutionTimeout, &p.ExecutionTimeout)
 	r.setDuration(at, "lifetime", m.Lifetime, &p.Lifetime)
 	r.setDuration(at, "run_lifetime", m.RunLifetime, &p.RunLifetime)
+	r.setDuration(at, "start_within", m.StartWithin, &p.StartWithin)
 	r.setDuration(at, "idempotency_window", m.IdempotencyWindow, &p.IdempotencyWindow)
 	return p
 }

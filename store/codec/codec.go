@@ -255,6 +255,11 @@ func (e *encoder) policy(p *gq.Policy) {
 			flags |= 1 << i
 		}
 	}
+	for i, v := range rareNumbers(p) {
+		if *v != 0 {
+			flags |= 1 << (rareFlags + i)
+		}
+	}
 	e.byte(flags)
 	e.byte(byte(p.OnLoss))
 	e.byte(byte(p.Extend))
@@ -268,7 +273,17 @@ func (e *encoder) policy(p *gq.Policy) {
 	for _, v := range counts(p) {
 		e.varint(int64(*v))
 	}
+	for _, v := range rareNumbers(p) {
+		if *v != 0 {
+			e.varint(*v)
+		}
+	}
 }
+
+// rareNumbers are written only if they are not zero: each has a flag, from rareFlags on.
+func rareNumbers(p *gq.Policy) [1]*int64 { return [1]*int64{(*int64)(&p.StartWithin)} }
+
+const rareFlags = 5
 
 func numbers(p *gq.Policy) [8]*int64 {
 	return [8]*int64{
@@ -294,7 +309,7 @@ func (d *decoder) policy() *gq.Policy {
 	}
 	p := presetPolicies[preset]
 	flags := d.byte()
-	d.require(flags < 1<<5, "unknown rules")
+	d.require(flags < 1<<(rareFlags+len(rareNumbers(&p))), "unknown rules")
 	for i, set := range []*bool{&p.RetryTimeout, &p.RetrySystem, &p.RetryNever, &p.CancelWins, &p.HoldFault} {
 		*set = flags&(1<<i) != 0
 	}
@@ -309,6 +324,12 @@ func (d *decoder) policy() *gq.Policy {
 	}
 	for _, v := range counts(&p) {
 		*v = int(d.varint())
+	}
+	for i, v := range rareNumbers(&p) {
+		if *v = 0; flags&(1<<(rareFlags+i)) != 0 {
+			*v = d.varint()
+			d.require(*v != 0, "empty number")
+		}
 	}
 	d.require(p != presetPolicies[preset], "preset in long form")
 	d.require(d.err != nil || machine.CheckPolicy(p) == nil, "impossible policy")

@@ -140,6 +140,23 @@ func dueEach(e *env) {
 			e.clock.Advance(20 * time.Second)
 			return e.one(holding).State.ID
 		}, time.Minute, gq.StatusDeadLetter},
+		{"start deadline of a waiting job", func() gq.JobID {
+			return e.add(forever(func(p *gq.Policy) { p.StartWithin = time.Minute })).ID
+		}, time.Minute, gq.StatusCancelled},
+		{"start deadline of a dependent", func() gq.JobID {
+			parent := e.add(forever(endless), inQueue("parents"))
+			return e.add(forever(func(p *gq.Policy) { p.StartWithin = time.Minute }), depends(gq.DependencyAfter, parent.ID)).ID
+		}, time.Minute, gq.StatusCancelled},
+		{"start deadline of a held job", func() gq.JobID {
+			e.add(forever(func(p *gq.Policy) { p.StartWithin, p.Hold = time.Minute, time.Hour }))
+			e.clock.Advance(20 * time.Second)
+			return e.one(holding).State.ID
+		}, time.Minute, gq.StatusCancelled},
+		{"lease of a job that started in time", func() gq.JobID {
+			e.add(forever(func(p *gq.Policy) { p.StartWithin = 30 * time.Second }))
+			e.clock.Advance(20 * time.Second)
+			return e.one(lasting(40 * time.Second)).State.ID
+		}, time.Minute, gq.StatusScheduled},
 		{"lifetime from the first start", func() gq.JobID {
 			e.add(forever(func(p *gq.Policy) { p.RunLifetime = 40 * time.Second }))
 			e.clock.Advance(20 * time.Second)

@@ -320,7 +320,7 @@ func (t *tally) add(what string) {
 // interesting lists what must occur in a run of the usual length.
 var interesting = []string{
 	"claim", "claim of a lost job", "claim of a due job", "claim in a paused queue", "claim at MaxRunning", "hold lost", "lease lost",
-	"COMPLETED", "FAILED", "DEAD_LETTER", "CANCELLED", "attempts_exhausted", "lifetime", "execution timeout", "retry", "released",
+	"COMPLETED", "FAILED", "DEAD_LETTER", "CANCELLED", "attempts_exhausted", "lifetime", "start_deadline", "execution timeout", "retry", "released",
 	"stale refused", "settlement repeated", "illegal refused", "cancel requested", "renewed",
 	"key taken, same", "key taken, different", "key free again", "duplicate id", "invalid", "cycle", "queue full",
 	"unique key free again", "unique, existing", "unique, refused", "unique, replaced", "unique, debounced", "unique, throttled", "unique, throttled and waiting",

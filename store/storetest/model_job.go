@@ -161,8 +161,29 @@ func (j *modelJob) tell(edge int, parent *modelJob, now time.Time) {
 	j.become(end, nil, now).Reason = "dependency"
 }
 
-// lifeEnd returns the end of the job's lifetime, zero for never.
-func (j *modelJob) lifeEnd() (end time.Time) {
+// startBy returns when the job ends unless it has started, zero for never.
+func (j *modelJob) startBy() time.Time {
+	if j.spec.Policy.StartWithin == 0 || j.s.Attempt > 0 || j.spec.Gate == gq.GateSignal {
+		return time.Time{}
+	}
+	return j.s.CreatedAt.Add(j.spec.Policy.StartWithin)
+}
+
+// lifeEnd returns the end of the job's lifetime or its start deadline, zero for never.
+func (j *modelJob) lifeEnd() time.Time { return earliest(j.lifetimeEnd(), j.startBy()) }
+
+// outlived ends a job at the end of its lifetime or at its start deadline.
+func (j *modelJob) outlived(now time.Time) *gq.Event {
+	life, start := j.lifetimeEnd(), j.startBy()
+	if start.IsZero() || !life.IsZero() && life.Before(start) {
+		return j.giveUp("lifetime", now)
+	}
+	j.s.Cancellation = gq.Cancellation{RequestedAt: now, Reason: "start_deadline"}
+	return j.cancelled(false, now)
+}
+
+// lifetimeEnd returns the end of the job's lifetime, zero for never.
+func (j *modelJob) lifetimeEnd() (end time.Time) {
 	p := j.spec.Policy
 	if p.Lifetime > 0 {
 		end = j.s.CreatedAt.Add(p.Lifetime)
@@ -241,7 +262,7 @@ func (j *modelJob) advance(now time.Time) {
 		if j.held() {
 			j.endLease(gq.LeaseCancelled, "")
 		}
-		j.giveUp("lifetime", now)
+		j.outlived(now)
 	case come(j.signalBy(), now):
 		j.s.Reason = "signal_timeout"
 		j.s.Failure = &gq.Failure{
@@ -296,7 +317,7 @@ func (j *modelJob) cancelled(honoured bool, now time.Time) *gq.Event {
 func (j *modelJob) retry(delay time.Duration, now time.Time) *gq.Event {
 	j.s.RunAt = now.Add(delay)
 	if come(j.lifeEnd(), j.s.RunAt) {
-		return j.giveUp("lifetime", now)
+		return j.outlived(now)
 	}
 	v := j.become(gq.StatusRetrying, j.s.Lease, now)
 	v.Until, v.Beat = j.s.RunAt, j.s.Lease.HeartbeatAt

@@ -22,7 +22,7 @@ func drawUnique(r *rapid.T, s *gq.Spec) {
 	u.OnCollision = pick(r, "on collision", gq.Existing, gq.Refuse, gq.Replace, gq.Replace, gq.Debounced, gq.Throttled)
 	switch u.OnCollision {
 	case gq.Throttled:
-		u.While = gq.ForPeriod
+		u.While, s.Policy.StartWithin = gq.ForPeriod, 0 // it may wait for longer than that
 	case gq.Debounced:
 		u.While, s.Delay = pick(r, "while", gq.WhileWaiting, gq.WhileLive, gq.UntilDone), seconds(r, "push", 2, 6)
 	default:

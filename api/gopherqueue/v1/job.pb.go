@@ -1841,7 +1841,7 @@ func (x *Dependency) GetJobId() string {
 
 // Policy is the numbers that govern a job. What is absent is the preset's where
 // one is named, else the queue's. A zero in max_lease_losses, execution_timeout,
-// lifetime, run_lifetime and idempotency_window is no such limit.
+// lifetime, run_lifetime, start_within and idempotency_window is no such limit.
 type Policy struct {
 	state             protoimpl.MessageState `protogen:"open.v1"`
 	Preset            *Preset                `protobuf:"varint,1,opt,name=preset,proto3,enum=gopherqueue.v1.Preset,oneof" json:"preset,omitempty"`
@@ -1864,6 +1864,7 @@ type Policy struct {
 	Lifetime          *durationpb.Duration   `protobuf:"bytes,18,opt,name=lifetime,proto3" json:"lifetime,omitempty"`
 	RunLifetime       *durationpb.Duration   `protobuf:"bytes,19,opt,name=run_lifetime,json=runLifetime,proto3" json:"run_lifetime,omitempty"`
 	IdempotencyWindow *durationpb.Duration   `protobuf:"bytes,20,opt,name=idempotency_window,json=idempotencyWindow,proto3" json:"idempotency_window,omitempty"`
+	StartWithin       *durationpb.Duration   `protobuf:"bytes,97,opt,name=start_within,json=startWithin,proto3" json:"start_within,omitempty"` // from submission to the start of the first attempt
 	unknownFields     protoimpl.UnknownFields
 	sizeCache         protoimpl.SizeCache
 }
@@ -2034,6 +2035,13 @@ func (x *Policy) GetRunLifetime() *durationpb.Duration {
 func (x *Policy) GetIdempotencyWindow() *durationpb.Duration {
 	if x != nil {
 		return x.IdempotencyWindow
+	}
+	return nil
+}
+
+func (x *Policy) GetStartWithin() *durationpb.Duration {
+	if x != nil {
+		return x.StartWithin
 	}
 	return nil
 }
@@ -2723,7 +2731,7 @@ const file_gopherqueue_v1_job_proto_rawDesc = "" +
 	"\n" +
 	"Dependency\x122\n" +
 	"\x04kind\x18\x01 \x01(\x0e2\x1e.gopherqueue.v1.DependencyKindR\x04kind\x12\x15\n" +
-	"\x06job_id\x18\x02 \x01(\tR\x05jobId\"\xa6\t\n" +
+	"\x06job_id\x18\x02 \x01(\tR\x05jobId\"\xe4\t\n" +
 	"\x06Policy\x123\n" +
 	"\x06preset\x18\x01 \x01(\x0e2\x16.gopherqueue.v1.PresetH\x00R\x06preset\x88\x01\x01\x12&\n" +
 	"\fmax_attempts\x18\x02 \x01(\x03H\x01R\vmaxAttempts\x88\x01\x01\x12-\n" +
@@ -2751,7 +2759,8 @@ const file_gopherqueue_v1_job_proto_rawDesc = "" +
 	"\x11execution_timeout\x18\x11 \x01(\v2\x19.google.protobuf.DurationR\x10executionTimeout\x125\n" +
 	"\blifetime\x18\x12 \x01(\v2\x19.google.protobuf.DurationR\blifetime\x12<\n" +
 	"\frun_lifetime\x18\x13 \x01(\v2\x19.google.protobuf.DurationR\vrunLifetime\x12H\n" +
-	"\x12idempotency_window\x18\x14 \x01(\v2\x19.google.protobuf.DurationR\x11idempotencyWindowB\t\n" +
+	"\x12idempotency_window\x18\x14 \x01(\v2\x19.google.protobuf.DurationR\x11idempotencyWindow\x12<\n" +
+	"\fstart_within\x18a \x01(\v2\x19.google.protobuf.DurationR\vstartWithinB\t\n" +
 	"\a_presetB\x0f\n" +
 	"\r_max_attemptsB\x13\n" +
 	"\x11_max_lease_lossesB\x10\n" +
@@ -3016,20 +3025,21 @@ var file_gopherqueue_v1_job_proto_depIdxs = []int32{
 	33, // 35: gopherqueue.v1.Policy.lifetime:type_name -> google.protobuf.Duration
 	33, // 36: gopherqueue.v1.Policy.run_lifetime:type_name -> google.protobuf.Duration
 	33, // 37: gopherqueue.v1.Policy.idempotency_window:type_name -> google.protobuf.Duration
-	7,  // 38: gopherqueue.v1.Backoff.strategy:type_name -> gopherqueue.v1.Strategy
-	33, // 39: gopherqueue.v1.Backoff.initial:type_name -> google.protobuf.Duration
-	33, // 40: gopherqueue.v1.Backoff.max:type_name -> google.protobuf.Duration
-	8,  // 41: gopherqueue.v1.Backoff.jitter:type_name -> gopherqueue.v1.Jitter
-	9,  // 42: gopherqueue.v1.Lease.state:type_name -> gopherqueue.v1.LeaseState
-	10, // 43: gopherqueue.v1.Failure.category:type_name -> gopherqueue.v1.Category
-	33, // 44: gopherqueue.v1.Failure.retry_after:type_name -> google.protobuf.Duration
-	29, // 45: gopherqueue.v1.Problem.faults:type_name -> gopherqueue.v1.Fault
-	0,  // 46: gopherqueue.v1.Problem.job_status:type_name -> gopherqueue.v1.Status
-	47, // [47:47] is the sub-list for method output_type
-	47, // [47:47] is the sub-list for method input_type
-	47, // [47:47] is the sub-list for extension type_name
-	47, // [47:47] is the sub-list for extension extendee
-	0,  // [0:47] is the sub-list for field type_name
+	33, // 38: gopherqueue.v1.Policy.start_within:type_name -> google.protobuf.Duration
+	7,  // 39: gopherqueue.v1.Backoff.strategy:type_name -> gopherqueue.v1.Strategy
+	33, // 40: gopherqueue.v1.Backoff.initial:type_name -> google.protobuf.Duration
+	33, // 41: gopherqueue.v1.Backoff.max:type_name -> google.protobuf.Duration
+	8,  // 42: gopherqueue.v1.Backoff.jitter:type_name -> gopherqueue.v1.Jitter
+	9,  // 43: gopherqueue.v1.Lease.state:type_name -> gopherqueue.v1.LeaseState
+	10, // 44: gopherqueue.v1.Failure.category:type_name -> gopherqueue.v1.Category
+	33, // 45: gopherqueue.v1.Failure.retry_after:type_name -> google.protobuf.Duration
+	29, // 46: gopherqueue.v1.Problem.faults:type_name -> gopherqueue.v1.Fault
+	0,  // 47: gopherqueue.v1.Problem.job_status:type_name -> gopherqueue.v1.Status
+	48, // [48:48] is the sub-list for method output_type
+	48, // [48:48] is the sub-list for method input_type
+	48, // [48:48] is the sub-list for extension type_name
+	48, // [48:48] is the sub-list for extension extendee
+	0,  // [0:48] is the sub-list for field type_name
 }
 
 func init() { file_gopherqueue_v1_job_proto_init() }

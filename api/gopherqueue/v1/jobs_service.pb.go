@@ -41,7 +41,7 @@ const (
 	Cause_CAUSE_NO_WORKER   Cause = 11 // no live worker asks for its queue and type
 	Cause_CAUSE_CONSTRAINT  Cause = 12 // no such worker offers what it requires
 	Cause_CAUSE_COST        Cause = 13 // no such worker takes a job as dear
-	Cause_CAUSE_LIFETIME    Cause = 14 // its lifetime is about to end
+	Cause_CAUSE_LIFETIME    Cause = 14 // its lifetime or start deadline is about to end
 	Cause_CAUSE_NEXT        Cause = 15 // nothing holds it up: it is in line
 	Cause_CAUSE_HELD        Cause = 16 // a worker has it and has not started
 	Cause_CAUSE_RUNNING     Cause = 17

@@ -1,0 +1,31 @@
+package main
+
+import (
+	"strings"
+	"testing"
+	"time"
+)
+
+// A job whose first attempt has not started in time is cancelled; the deadline is its own or its
+// queue's.
+func TestStartWithin(t *testing.T) {
+	d := newShell(t)
+	q := d.json("queue", "set", "quotes", "--start-within", "30m")
+	if policy, _ := q["policy"].(map[string]any); policy["start_within"] != "30m0s" {
+		t.Errorf("%v", q)
+	}
+	id := d.submit("quote", "--queue", "quotes")
+	if got := d.want(0, "job", "explain", id); !strings.Contains(got, "must start within") {
+		t.Errorf("%s", got)
+	}
+	if got := d.gq("submit", "quote", "--queue", "quotes", "--delay", "30m"); got.status != 2 || !strings.Contains(got.stderr, "delay: 30m0s") || !strings.Contains(got.stderr, "policy.start_within") {
+		t.Errorf("%+v", got)
+	}
+	if got := d.gq("submit", "quote", "--start-within", "-5s"); got.status != 2 || !strings.Contains(got.stderr, "start-within:") {
+		t.Errorf("%+v", got)
+	}
+	late := d.submit("quote", "--start-within", (50 * time.Millisecond).String())
+	if got := d.gq("job", "wait", late, "--timeout", "30s"); got.status != 1 || !strings.Contains(got.stdout, "CANCELLED: start_deadline") {
+		t.Errorf("%+v", got)
+	}
+}
