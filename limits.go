@@ -10,6 +10,7 @@ const (
 	OctetStream = "application/octet-stream" // content type of a binary payload
 
 	Unlimited time.Duration = -1 // removes a limit of the queue's policy
+	KeepNone  time.Duration = 1  // as [Policy].Retention: the job is removed as soon as it has ended
 
 	MaxNameBytes        = 256       // queue, pool, type, worker, requester, tier, capability names; limit, fair and order keys
 	MaxKeyRunes         = 256       // idempotency key, in characters

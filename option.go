@@ -106,6 +106,14 @@ func Lifetime(d time.Duration) Option { return func(s *Spec) { s.Overrides.Lifet
 // count, they may start at any later time. [Unlimited] removes the queue's limit.
 func StartWithin(d time.Duration) Option { return func(s *Spec) { s.Overrides.StartWithin = d } }
 
+// KeepFor sets how long a job is kept after its end, however it ends, instead of the store's
+// setting. [KeepNone] removes it at once, and [Unlimited] restores the store's setting in a queue that
+// has its own.
+//
+// A job with an idempotency key is kept at least for the window of the key, and one that is unique for
+// a period at least for the period. Jobs of a workflow are kept as the store's setting says.
+func KeepFor(d time.Duration) Option { return func(s *Spec) { s.Overrides.Retention = d } }
+
 // overrides are the parts of a policy that a submission sets. Zero fields keep the queue's
 // value.
 type overrides struct {
@@ -117,6 +125,7 @@ type overrides struct {
 	Lifetime          time.Duration // or Unlimited
 	StartWithin       time.Duration // or Unlimited
 	IdempotencyWindow time.Duration
+	Retention         time.Duration // or Unlimited
 }
 
 // Over applies the overrides to a policy.
@@ -144,6 +153,7 @@ func (o overrides) Over(p Policy) Policy {
 	set(&p.Lifetime, o.Lifetime)
 	set(&p.StartWithin, o.StartWithin)
 	set(&p.IdempotencyWindow, o.IdempotencyWindow)
+	set(&p.Retention, o.Retention)
 	return p
 }
 

@@ -105,6 +105,7 @@ type Policy struct {
 	StartWithin      time.Duration // maximum time from submission to the start of the first attempt; see [StartWithin]
 
 	IdempotencyWindow time.Duration // how long an idempotency key refers to its job
+	Retention         time.Duration // how long the finished job is kept; 0 is the store's setting; see [KeepFor]
 }
 
 // Policy returns the policy of the preset.

@@ -360,6 +360,7 @@ func (e *Engine) firingSpec(ctx context.Context, s *entry, at time.Time, how sho
 	spec, err := e.fill(ctx, spec, nil)
 	if spec.Policy.IdempotencyWindow == 0 {
 		spec.Policy.IdempotencyWindow = e.options.KeyWindow
+		machine.KeepKey(&spec)
 	}
 	return spec, err
 }

@@ -235,6 +235,7 @@ func (e *Engine) resolve(ctx context.Context, drafts []gq.GraphJob, in gq.Workfl
 		jobs[i], err = e.accept(ctx, given, d.Needs)
 		if !in.IsZero() {
 			jobs[i].Workflow, jobs[i].Ref, jobs[i].Gate = in, d.Ref, d.Spec.Gate
+			jobs[i].Policy.Retention = 0 // the status of a workflow and the inputs of its steps need its jobs
 		}
 		if err != nil {
 			if errs.KindOf(err) != gq.KindInvalid {
@@ -338,6 +339,7 @@ func (e *Engine) fill(ctx context.Context, s gq.Spec, needs []gq.Dependency) (gq
 			return s, err
 		}
 	}
+	machine.KeepKey(&s)
 	s.ID = e.random.jobID()
 	faults := append(unnamed, e.unregistered("policy", &s.Policy)...)
 	if !s.Workflow.IsZero() || s.Ref != "" || s.Gate != 0 {

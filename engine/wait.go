@@ -14,18 +14,24 @@ import (
 
 // Wait blocks until a job has ended and returns it with its result. If the context ends first,
 // Wait returns the job as last read and an error, which has kind [gq.KindTimeout] if a deadline
-// passed.
+// passed. The error is [gq.ErrGone] if the job ended meanwhile and was removed before it was read;
+// that can happen only to a job that is not kept.
 func (e *Engine) Wait(ctx context.Context, id gq.JobID) (gq.Job, error) {
+	var last gq.Job // as read before
 	for {
 		ended, done := e.watch.join(id)
 		job, err := e.Get(ctx, id, gq.WithResult)
 		if err != nil || job.State.Status.Terminal() {
 			done()
+			if errors.Is(err, gq.ErrNotFound) && !last.State.ID.IsZero() {
+				return last, gq.ErrGone.Errorf("wait for %s: it has ended, and its retention of %v was over before it could be read", id, last.State.Policy.Retention)
+			}
 			if err != nil {
 				err = jobError("wait for", id, err)
 			}
 			return job, err
 		}
+		last = job
 		select {
 		case <-ended:
 			done()

@@ -60,6 +60,14 @@ func (r Retention) Of(s gq.Status) time.Duration {
 	}
 }
 
+// For is how long a finished job is kept: as its policy says, or else by how it ended.
+func (r Retention) For(s *gq.State) time.Duration {
+	if own := s.Policy.Retention; own > 0 {
+		return own
+	}
+	return r.Of(s.Status)
+}
+
 // Shortest is the shortest time any finished job is kept. No idempotency window
 // may be longer, or a key could outlive its job.
 func (r Retention) Shortest() time.Duration {

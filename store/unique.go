@@ -46,7 +46,7 @@ func KeyOf(s *gq.Spec) gq.IdempotencyKey {
 }
 
 // CheckKeyTime refuses a key that could outlive its job: its idempotency window, or the period
-// for which the job is unique, is longer than finished jobs are kept.
+// for which the job is unique, is longer than the job is kept after its end.
 func CheckKeyTime(s *gq.Spec, r Retention, prefix string) []gq.Fault {
 	field, lasts := "policy.idempotency_window", s.Policy.IdempotencyWindow
 	if s.Unique.While != 0 {
@@ -55,7 +55,11 @@ func CheckKeyTime(s *gq.Spec, r Retention, prefix string) []gq.Fault {
 	if machine.ForRetry(s.Key) {
 		return nil // it need not outlive its job
 	}
-	if kept := r.Shortest(); s.Key.Name != "" && lasts > kept {
+	kept := r.Shortest()
+	if own := s.Policy.Retention; own > 0 {
+		kept = own
+	}
+	if s.Key.Name != "" && lasts > kept {
 		return []gq.Fault{{Field: prefix + field, Problem: fmt.Sprintf("%v is longer than finished jobs are kept (%v)", lasts, kept)}}
 	}
 	return nil

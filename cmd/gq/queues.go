@@ -164,6 +164,7 @@ func (r *remote) showQueue(ctx context.Context, q queue, found *gq.Queue) error 
 			{"timeout", durationText(found.Policy.ExecutionTimeout)},
 			{"lifetime", durationText(found.Policy.Lifetime)},
 			{"start within", durationText(found.Policy.StartWithin)},
+			{"keep", keepText(found.Policy.Retention)},
 		}
 		for _, st := range enum.All[gq.Status]() {
 			if n := count.By[st]; n > 0 {
@@ -172,6 +173,17 @@ func (r *remote) showQueue(ctx context.Context, q queue, found *gq.Queue) error 
 		}
 		s.pairs(pairs...)
 	})
+}
+
+// keepText says how long finished jobs of a queue are kept.
+func keepText(d time.Duration) string {
+	switch d {
+	case 0:
+		return "as the store is configured"
+	case gq.KeepNone:
+		return "none"
+	}
+	return d.String()
 }
 
 func durationText(d time.Duration) string {
@@ -263,7 +275,7 @@ apply from the next claim or submission on. Existing jobs keep their policy.`,
 // queueFlags are the settings of a queue.
 type queueFlags struct {
 	maxRunning, maxDepth, keyLimit, burst, keyBurst, maxAttempts int
-	rate, keyRate, pool, preset                                  string
+	rate, keyRate, pool, preset, keep                            string
 	fair                                                         bool
 	ttl, timeout, lifetime, startWithin                          time.Duration
 }
@@ -284,6 +296,7 @@ func (f *queueFlags) add(c *cobra.Command) {
 	flags.DurationVar(&f.ttl, "lease-ttl", 0, "how long a silent worker keeps a job")
 	flags.DurationVar(&f.timeout, "execution-timeout", 0, "limit of one execution; 0 is none")
 	flags.DurationVar(&f.lifetime, "lifetime", 0, "from submission to the end; 0 is no limit")
+	flags.StringVar(&f.keep, "keep", "", "how long finished jobs are kept: none, a duration such as 24h, or 0 for the store's setting")
 	flags.DurationVar(&f.startWithin, "start-within", 0, "from submission to the start of the first attempt; 0 is no limit")
 }
 
@@ -346,6 +359,13 @@ func (f *queueFlags) change(c *cobra.Command) (*wire.QueueChange, error) {
 	}
 	if has("lifetime") {
 		policy.Lifetime = (*wire.Duration)(&f.lifetime)
+	}
+	if has("keep") {
+		var keep wire.Retention
+		if err := keep.UnmarshalText([]byte(f.keep)); err != nil {
+			return nil, cli.Invalid("keep", fmt.Sprintf("%.64q is neither none nor a duration such as 24h", f.keep))
+		}
+		policy.Retention = &keep
 	}
 	if has("start-within") {
 		policy.StartWithin = (*wire.Duration)(&f.startWithin)

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -40,6 +41,7 @@ type specFlags struct {
 	maxAttempts, weight  int
 	timeout, ttl         time.Duration
 	startWithin          time.Duration
+	keep                 string
 	unique               uniqueFlags
 }
 
@@ -69,6 +71,7 @@ func (f *specFlags) add(flags *pflag.FlagSet, single bool) {
 	flags.IntVar(&f.maxAttempts, "max-attempts", 0, "executions, the first included (default the queue's)")
 	flags.DurationVar(&f.timeout, "execution-timeout", 0, "limit of one execution (default the queue's)")
 	flags.DurationVar(&f.ttl, "lease-ttl", 0, "how long a silent worker keeps the job (default the queue's)")
+	flags.StringVar(&f.keep, "keep", "", "how long to keep the finished job: none, or a duration such as 24h (default the queue's)")
 	flags.DurationVar(&f.startWithin, "start-within", 0, "cancel the job unless its first attempt has started by then, from now (default the queue's)")
 }
 
@@ -119,6 +122,13 @@ func (f *specFlags) override(s *gq.Spec) (err error) {
 	o := &s.Overrides
 	if f.preset != "" {
 		o.Preset, err = enum.Parse[gq.Preset](f.preset)
+	}
+	if f.keep != "" {
+		var keep wire.Retention
+		if fault := keep.UnmarshalText([]byte(f.keep)); fault != nil {
+			err = errors.Join(err, cli.Invalid("keep", fmt.Sprintf("%.64q is neither none nor a duration such as 24h", f.keep)))
+		}
+		o.Retention = time.Duration(keep)
 	}
 	o.MaxAttempts, o.ExecutionTimeout, o.LeaseTTL, o.StartWithin = f.maxAttempts, f.timeout, f.ttl, f.startWithin
 	return err
@@ -200,7 +210,7 @@ With --wait the command waits until the job has ended and exits with its outcome
   gq submit invoice --key invoice-4711 --delay 10m --tag customer=7
   gq submit report --key nightly --unique waiting --on-collision replace
   gq submit sync --payload '{"customer":7}' --unique-by customer --on-collision debounce --delay 1m
-  gq submit quote --start-within 10m
+  gq submit quote --start-within 10m --keep none
   gq submit second --after $(gq submit first) --wait`,
 		Args: oneArgument("the type of the job"),
 	}
@@ -267,7 +277,7 @@ var flagOf = map[string]string{
 	"run_at": "at", "idempotency_key": "key", "tags": "tag", "callback_url": "callback", "correlation_id": "correlation-id",
 	"cost_units": "cost", "limit_key": "limit-key", "fair_key": "fair-key", "order_key": "order-key", "content_type": "content-type", "depends_on": "after",
 	"unique.while": "unique", "unique.on_collision": "on-collision", "unique.period": "unique-for", "unique.fields": "unique-by",
-	"policy.max_attempts": "max-attempts", "policy.execution_timeout": "execution-timeout", "policy.lease_ttl": "lease-ttl", "policy.start_within": "start-within",
+	"policy.max_attempts": "max-attempts", "policy.execution_timeout": "execution-timeout", "policy.lease_ttl": "lease-ttl", "policy.start_within": "start-within", "policy.retention": "keep",
 }
 
 // inFlags rewrites a validation error so that its faults name flags.

@@ -2,6 +2,7 @@ package wire
 
 import (
 	"strings"
+	"time"
 
 	"github.com/gopherqueue/gq"
 )
@@ -30,6 +31,7 @@ type Policy struct {
 	RunLifetime       *Duration  `json:"run_lifetime,omitempty" doc:"From the first lease to the end; 0s is no limit."`
 	StartWithin       *Duration  `json:"start_within,omitempty" doc:"From submission to the start of the first attempt; 0s is no limit."`
 	IdempotencyWindow *Duration  `json:"idempotency_window,omitempty" doc:"How long an idempotency key finds its job."`
+	Retention         *Retention `json:"retention,omitempty" doc:"How long the finished job is kept; none removes it at once, 0s is the store's setting."`
 }
 
 // Backoff is the delay before a retry.
@@ -62,6 +64,29 @@ func (m Extend) MarshalText() ([]byte, error) { return []byte(gq.ExtendMode(m).S
 // UnmarshalText parses a name.
 func (m *Extend) UnmarshalText(text []byte) error {
 	return readName(m, gq.ExtendMode.String, string(text))
+}
+
+// Retention is how long a finished job is kept: a duration, or none.
+type Retention time.Duration
+
+// MarshalText returns none or the duration.
+func (r Retention) MarshalText() ([]byte, error) {
+	if time.Duration(r) == gq.KeepNone {
+		return []byte("none"), nil
+	}
+	return Duration(r).MarshalText()
+}
+
+// UnmarshalText parses none or a duration.
+func (r *Retention) UnmarshalText(text []byte) error {
+	if string(text) == "none" {
+		*r = Retention(gq.KeepNone)
+		return nil
+	}
+	if err := (*Duration)(r).UnmarshalText(text); err != nil {
+		return fault("retention", `%.64q is neither none nor a duration such as "90s" or "24h"`, text)
+	}
+	return nil
 }
 
 // Names lists the names of an enum that starts at 1 and ends where String has no more
@@ -113,6 +138,7 @@ func PolicyDifference(p *gq.Policy) *Policy {
 	differs(&out.RunLifetime, Duration(p.RunLifetime), Duration(base.RunLifetime))
 	differs(&out.StartWithin, Duration(p.StartWithin), Duration(base.StartWithin))
 	differs(&out.IdempotencyWindow, Duration(p.IdempotencyWindow), Duration(base.IdempotencyWindow))
+	differs(&out.Retention, Retention(p.Retention), Retention(base.Retention))
 	if b, from := p.Backoff, base.Backoff; b != from {
 		out.Backoff = &Backoff{}
 		differs(&out.Backoff.Strategy, b.Strategy, from.Strategy)
@@ -152,6 +178,7 @@ func PolicyOf(p *gq.Policy) *Policy {
 		RunLifetime:       new(Duration(p.RunLifetime)),
 		StartWithin:       new(Duration(p.StartWithin)),
 		IdempotencyWindow: new(Duration(p.IdempotencyWindow)),
+		Retention:         new(Retention(p.Retention)),
 		Backoff: &Backoff{
 			Strategy: new(b.Strategy), Initial: new(Duration(b.Initial)), Max: new(Duration(b.Max)),
 			Jitter: new(b.Jitter),
@@ -201,6 +228,7 @@ func (p *Policy) Over(base gq.Policy) gq.Policy {
 	lasting(&base.RunLifetime, p.RunLifetime)
 	lasting(&base.StartWithin, p.StartWithin)
 	lasting(&base.IdempotencyWindow, p.IdempotencyWindow)
+	lasting(&base.Retention, (*Duration)(p.Retention))
 	if b := p.Backoff; b != nil {
 		set(&base.Backoff.Strategy, b.Strategy)
 		lasting(&base.Backoff.Initial, b.Initial)

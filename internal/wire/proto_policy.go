@@ -54,6 +54,7 @@ func protoPolicyOver(p, base *gq.Policy) *pb.Policy {
 		RunLifetime:       changedDuration(p.RunLifetime, base.RunLifetime),
 		StartWithin:       changedDuration(p.StartWithin, base.StartWithin),
 		IdempotencyWindow: changedDuration(p.IdempotencyWindow, base.IdempotencyWindow),
+		Retention:         changedDuration(p.Retention, base.Retention),
 	}
 }
 
@@ -72,7 +73,7 @@ func protoOverrides(s *gq.Spec) *pb.Policy {
 	}
 	m := &pb.Policy{
 		MaxAttempts: changedInt(o.MaxAttempts, 0), LeaseTtl: set(o.LeaseTTL), ExecutionTimeout: set(o.ExecutionTimeout),
-		Lifetime: set(o.Lifetime), StartWithin: set(o.StartWithin), IdempotencyWindow: set(o.IdempotencyWindow),
+		Lifetime: set(o.Lifetime), StartWithin: set(o.StartWithin), IdempotencyWindow: set(o.IdempotencyWindow), Retention: set(o.Retention),
 	}
 	if o.Preset != 0 {
 		m.Preset = pb.Preset(o.Preset).Enum()
@@ -164,6 +165,7 @@ func (r *protoReader) policy(at string, m *pb.Policy, p gq.Policy) gq.Policy {
 	r.setDuration(at, "run_lifetime", m.RunLifetime, &p.RunLifetime)
 	r.setDuration(at, "start_within", m.StartWithin, &p.StartWithin)
 	r.setDuration(at, "idempotency_window", m.IdempotencyWindow, &p.IdempotencyWindow)
+	r.setDuration(at, "retention", m.Retention, &p.Retention)
 	return p
 }
 

@@ -281,7 +281,9 @@ func (e *encoder) policy(p *gq.Policy) {
 }
 
 // rareNumbers are written only if they are not zero: each has a flag, from rareFlags on.
-func rareNumbers(p *gq.Policy) [1]*int64 { return [1]*int64{(*int64)(&p.StartWithin)} }
+func rareNumbers(p *gq.Policy) [2]*int64 {
+	return [2]*int64{(*int64)(&p.StartWithin), (*int64)(&p.Retention)}
+}
 
 const rareFlags = 5
 

@@ -308,6 +308,9 @@ func (tx *txn) importEnded(h header, state *gq.State, q *queue) {
 	tx.scratch = encodeRecord(tx.scratch[:0], h, state)
 	tx.set(key, tx.scratch)
 	tx.set(idKey(state.ID), key[1:])
+	if state.Policy.Retention > 0 {
+		tx.keepOwn(state)
+	}
 	q.counts[state.Status]++
 	tx.touch(q)
 }

@@ -37,6 +37,7 @@ const (
 	prefixTold       = 'u' // u id                → during an import: the newest event record of a job
 	prefixOwed       = 'v' // v queue key         → until when a limit key owes units of its rate
 	prefixOwnKey     = 'w' // w queue key         → limits of one limit key
+	prefixKept       = 'x' // x until seq         → id of a finished job with a retention of its own
 )
 
 func numberKey(prefix byte, n uint64) []byte {

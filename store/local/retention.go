@@ -101,21 +101,27 @@ func (tx *txn) collect(limit int) (removed int, more bool, err error) {
 	tx.awaitDisk()
 	tx.forget()
 	before := s.marks
+	removed, err = tx.collectOwn(limit)
+	if err != nil {
+		return 0, false, err
+	}
 	var gone []doneKey
 	for i, status := range endings {
-		if len(gone) >= limit {
+		if removed+len(gone) >= limit {
 			break
 		}
 		horizon := tx.now.Add(-s.config.Retention.Of(status)).UnixNano()
-		expired, unread, err := tx.expired(i, status, horizon, limit-len(gone))
+		expired, unread, err := tx.expired(i, status, horizon, limit-removed-len(gone))
 		if err != nil {
 			return 0, false, err
 		}
 		gone, more = append(gone, expired...), more || unread
 	}
-	if err := tx.drop(gone); err != nil {
+	dropped, err := tx.drop(gone, false)
+	if err != nil {
 		return 0, false, err
 	}
+	removed, more = removed+dropped, more || dropped < len(gone)
 	if err := tx.dropEvents(); err != nil {
 		return 0, false, err
 	}
@@ -124,7 +130,7 @@ func (tx *txn) collect(limit int) (removed int, more bool, err error) {
 		tx.set(metaCursors, s.marks.encode())
 	}
 	tx.dropBuckets()
-	return len(gone), more, nil
+	return removed, more, nil
 }
 
 // expired reads the log from a cursor up to the horizon and lists the jobs that ended
@@ -193,11 +199,9 @@ func recordTime(b []byte) int64 {
 	return int64(binary.BigEndian.Uint64(b[1:]))
 }
 
-// drop removes jobs with all their records.
-func (tx *txn) drop(gone []doneKey) error {
-	if len(gone) == 0 {
-		return nil
-	}
+// drop removes jobs with all their records and returns their number. It spares those with a
+// retention of their own, unless told to remove them too.
+func (tx *txn) drop(gone []doneKey, own bool) (int, error) {
 	s := tx.s
 	keys := make([][]byte, 0, len(gone))
 	numbers := make([]uint64, 0, len(gone))
@@ -205,20 +209,23 @@ func (tx *txn) drop(gone []doneKey) error {
 		key := k.append(nil)
 		record, err := s.read(key)
 		if err != nil {
-			return err
+			return 0, err
 		}
 		h, state, err := decodeRecord(record, k.seq, alone)
 		if err != nil {
-			return err
+			return 0, err
+		}
+		if !own && state.Policy.Retention > 0 {
+			continue
 		}
 		tx.remove(idKey(state.ID))
 		if h.flags&flagKeyed != 0 {
 			if err := tx.dropKey(k.seq, state.ID); err != nil {
-				return err
+				return 0, err
 			}
 		}
 		if err := tx.dropLeases(&state, h.lastEvent); err != nil {
-			return err
+			return 0, err
 		}
 		q := tx.t.numbers[k.queue]
 		q.counts[k.status]--
@@ -230,6 +237,9 @@ func (tx *txn) drop(gone []doneKey) error {
 		keys = append(keys, key)
 		numbers = append(numbers, k.seq)
 	}
+	if len(numbers) == 0 {
+		return 0, nil
+	}
 	slices.Sort(numbers)
 	s.garbage.add(numbers[0], numbers[len(numbers)-1])
 	written := tx.written()
@@ -239,11 +249,11 @@ func (tx *txn) drop(gone []doneKey) error {
 			records[i] = numberKey(prefix, n)
 		}
 		if err := tx.dropRanges(records, written); err != nil {
-			return err
+			return 0, err
 		}
 	}
 	slices.SortFunc(keys, bytes.Compare)
-	return tx.dropRanges(keys, written)
+	return len(numbers), tx.dropRanges(keys, written)
 }
 
 // numbered are the kinds of records that finished jobs have under their number.
@@ -428,7 +438,7 @@ func (tx *txn) purge(ids []gq.JobID, answers []error) error {
 	if len(gone) == 0 {
 		return nil
 	}
-	if err := tx.drop(gone); err != nil {
+	if _, err := tx.drop(gone, true); err != nil {
 		return err
 	}
 	s.marks.lastJob, s.marks.lastEvent, s.marks.time = tx.t.lastJob, tx.t.lastEvent, tx.now.UnixNano()

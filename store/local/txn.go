@@ -259,6 +259,9 @@ func (tx *txn) finish(j *job, s *gq.State) {
 	tx.name = done.append(tx.name[:0])
 	tx.set(tx.name, tx.scratch)
 	tx.ids = append(tx.ids, idEntry{j.id, done})
+	if s.Policy.Retention > 0 {
+		tx.keepOwn(s)
+	}
 
 	tx.s.specs.drop(j.seq)
 	q.detach(j)

@@ -48,19 +48,23 @@ func (s *Store) ReleaseDependents(ctx context.Context, limit int) (told int, err
 }
 
 // Collect implements [store.Sweeper].
-func (s *Store) Collect(ctx context.Context, limit int) (int, error) {
+func (s *Store) Collect(ctx context.Context, limit int) (removed int, err error) {
 	now, err := s.begin(ctx)
 	if err != nil {
 		return 0, err
 	}
 	defer s.end()
 	gone := make(map[gq.JobID]bool)
-	for len(gone) < max(limit, 1) && len(s.ended.items) > 0 && !now.Before(s.ended.items[0].at) {
+	for removed < max(limit, 1) && len(s.ended.items) > 0 && !now.Before(s.ended.items[0].at) {
 		j := s.ended.items[0].job
-		gone[j.spec.ID] = true
+		removed++
+		if s.eventsUntil(j).After(now) {
+			s.purged = append(s.purged, purged{j.spec.ID, s.eventsUntil(j)})
+		} else {
+			gone[j.spec.ID] = true
+		}
 		s.remove(j)
 	}
-	removed := len(gone)
 	s.purged = slices.DeleteFunc(s.purged, func(p purged) bool {
 		over := !now.Before(p.until)
 		gone[p.job] = gone[p.job] || over
@@ -83,7 +87,13 @@ func (s *Store) forget(jobs map[gq.JobID]bool) {
 	})
 }
 
-// purged is a job that was purged. Its events are kept as long as the job would have been.
+// eventsUntil returns how long the events of a finished job are kept: as long as those of jobs
+// without a retention of their own, and no shorter than the job.
+func (s *Store) eventsUntil(j *job) time.Time {
+	return j.state.CompletedAt.Add(max(s.config.Retention.Of(j.state.Status), s.config.Retention.For(&j.state)))
+}
+
+// purged is a job that went before its events.
 type purged struct {
 	job   gq.JobID
 	until time.Time
@@ -104,7 +114,7 @@ func (s *Store) Purge(ctx context.Context, ids []gq.JobID) ([]error, error) {
 		case j.state.Live():
 			answers[i] = fmt.Errorf("job %s has not ended: %w", id, gq.ErrIllegalMove)
 		default:
-			s.purged = append(s.purged, purged{id, s.retention(j).at})
+			s.purged = append(s.purged, purged{id, s.eventsUntil(j)})
 			s.remove(j)
 		}
 	}

@@ -57,7 +57,7 @@ func (s *Store) unlist(j *job) {
 }
 
 func (s *Store) retention(j *job) timer {
-	return timer{j.state.CompletedAt.Add(s.config.Retention.Of(j.state.Status)), j}
+	return timer{j.state.CompletedAt.Add(s.config.Retention.For(&j.state)), j}
 }
 
 // queueOf returns the jobs of a queue that are not held, in the order of service.

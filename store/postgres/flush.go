@@ -97,6 +97,7 @@ func (tx *txn) write(rows map[move]*rowArrays, events segment, counts countArray
 	tx.writeMinimums()
 	tx.writeLeases()
 	tx.writeEnded()
+	tx.writeKept()
 }
 
 // rowArrays are rows of gq.ready, gq.held or gq.done, column by column.
@@ -243,6 +244,9 @@ func (tx *txn) encodeRows() (map[move]*rowArrays, error) {
 			return nil, err
 		}
 		tx.minimums.note(r, m.to, tx.now)
+		if m.to == inDone && r.state.Policy.Retention > 0 {
+			tx.keepOwn(&r.state, &moves[m].ends[len(moves[m].ends)-1])
+		}
 		if m.to != inDone {
 			tx.changes.at(nanoseconds(machine.Due(&r.state)))
 		}

@@ -34,7 +34,7 @@ func (s *Store) Collect(ctx context.Context, limit int) (int, error) {
 	if !over {
 		return 0, s.maintain(ctx)
 	}
-	err = s.write(ctx, "collect", func(tx *txn) error {
+	err = s.write(ctx, "collect", func(tx *txn) (err error) {
 		removed = 0
 		if _, err := tx.Exec(ctx, "SET LOCAL lock_timeout = '"+collectWait+"'"); err != nil {
 			return err
@@ -43,6 +43,9 @@ func (s *Store) Collect(ctx context.Context, limit int) (int, error) {
 			return err
 		}
 		if err := tx.readClock(ctx); err != nil {
+			return err
+		}
+		if removed, err = tx.expireOwn(ctx, max(limit, 1)); err != nil {
 			return err
 		}
 		for _, status := range endings {
@@ -82,13 +85,13 @@ func (s *Store) expired(ctx context.Context) (over bool, err error) {
 		for _, status := range endings {
 			statuses, until = append(statuses, int16(status)), append(until, nanoseconds(tx.now.Add(-s.cfg.Retention.Of(status))))
 		}
-		return tx.QueryRow(ctx, anyEnded, statuses, until).Scan(&over)
+		return tx.QueryRow(ctx, anyEnded, statuses, until, nanoseconds(tx.now)).Scan(&over)
 	})
 	return over, err
 }
 
 // anyEnded selects whether any job ended between the horizon of its status and an instant.
-// It uses the index done_ended.
+// It uses the index done_ended. The rest is for jobs with a retention of their own.
 const anyEnded = `
 	SELECT EXISTS (
 		SELECT
@@ -104,7 +107,7 @@ const anyEnded = `
 			WHERE status = r.status AND (ended, seq + 0) > (h.ended, h.seq) AND ended <= r.until
 			LIMIT 1
 		) AS d
-	)`
+	) OR EXISTS (SELECT FROM gq.kept WHERE until <= $3)`
 
 // ended selects the jobs of a status after its horizon that ended up to an instant, in the
 // order in which they ended. It uses the index done_ended.
@@ -224,8 +227,7 @@ func (s *Store) Purge(ctx context.Context, ids []gq.JobID) ([]error, error) {
 		for _, r := range rows {
 			known[r.state.ID] = r
 		}
-		var gone, single []int64
-		var shared []*pack
+		var gone []*row
 		for i, id := range ids {
 			r, ok := known[id]
 			switch {
@@ -235,34 +237,47 @@ func (s *Store) Purge(ctx context.Context, ids []gq.JobID) ([]error, error) {
 				answers[i] = gq.ErrIllegalMove.Errorf("job %s is still %s; only finished jobs can be purged", id, r.state.Status)
 			default:
 				delete(known, id) // a second mention is not found
-				seq := int64(r.state.Sequence)
-				gone = append(gone, seq)
-				tx.countJob(r.queue, &r.state, -1)
-				switch {
-				case r.pack == nil:
-					single = append(single, seq)
-				case r.pack.left == 0:
-					shared = append(shared, r.pack)
-					fallthrough
-				default:
-					r.pack.left |= bitOf(seq)
-				}
+				gone = append(gone, r)
 			}
 		}
 		if len(gone) == 0 {
 			return nil
 		}
-		tx.more.Queue(headLock, lockHead)
-		tx.more.Queue(reached, nanoseconds(tx.now))
-		for _, table := range []string{"foreign_id", "duplicate", "lease", "idempotency", "blob", "report"} {
-			tx.more.Queue("DELETE FROM gq."+table+" WHERE seq = ANY ($1)", gone)
-		}
-		tx.more.Queue("DELETE FROM gq.done WHERE seq = ANY ($1)", single)
-		tx.writePacks("done", shared)
+		tx.deleteDone(gone)
 		return tx.flush(ctx)
 	})
 	if err != nil {
 		return nil, err
 	}
 	return answers, nil
+}
+
+// deleteDone queues statements that delete the rows of finished jobs, which are locked.
+func (tx *txn) deleteDone(rows []*row) {
+	if len(rows) == 0 {
+		return
+	}
+	var gone, single []int64
+	var shared []*pack
+	for _, r := range rows {
+		seq := int64(r.state.Sequence)
+		gone = append(gone, seq)
+		tx.countJob(r.queue, &r.state, -1)
+		switch {
+		case r.pack == nil:
+			single = append(single, seq)
+		case r.pack.left == 0:
+			shared = append(shared, r.pack)
+			fallthrough
+		default:
+			r.pack.left |= bitOf(seq)
+		}
+	}
+	tx.more.Queue(headLock, lockHead)
+	tx.more.Queue(reached, nanoseconds(tx.now))
+	for _, table := range []string{"foreign_id", "duplicate", "lease", "idempotency", "blob", "report"} {
+		tx.more.Queue("DELETE FROM gq."+table+" WHERE seq = ANY ($1)", gone)
+	}
+	tx.more.Queue("DELETE FROM gq.done WHERE seq = ANY ($1)", single)
+	tx.writePacks("done", shared)
 }

@@ -118,7 +118,7 @@ SELECT seq, members, due, created, status, queue, limited, fair, body, data FROM
 CREATE TABLE gq.done (
     seq     bigint   NOT NULL, -- members and created are as in gq.held
     members bigint,
-    ended   bigint   NOT NULL,
+    ended   bigint   NOT NULL, -- by which retention orders; later than the job's if that is to be kept for longer
     created bigint   NOT NULL,
     status  smallint NOT NULL,
     queue   text     NOT NULL COLLATE "C",
@@ -140,6 +140,14 @@ CREATE TABLE gq.horizon (
     ended  bigint   NOT NULL,
     seq    bigint   NOT NULL
 ) WITH (fillfactor = 10);
+
+-- Finished jobs that are to be removed before the horizon of their status reaches them. Jobs
+-- that are kept for longer have a later gq.done.ended instead.
+CREATE TABLE gq.kept (
+    until bigint NOT NULL,
+    seq   bigint NOT NULL,
+    PRIMARY KEY (until, seq)
+);
 
 -- Results, checkpoints, large payloads and other data that is not part of a job's state.
 CREATE TABLE gq.blob (

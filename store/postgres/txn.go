@@ -44,6 +44,7 @@ type txn struct {
 	apart    bool    // jobs get rows of their own
 	leases   []lease
 	ended    []ending
+	kept     []keptJob // with a retention shorter than that of their status
 	events   eventLog
 	moves    map[place]*count
 	lately   [2]countOf // the last two of moves: most transactions have no more

@@ -265,6 +265,9 @@ func (m *model) kept(j *modelJob) time.Time {
 	if keep == 0 {
 		return time.Time{}
 	}
+	if own := j.spec.Policy.Retention; own > 0 {
+		keep = own
+	}
 	return j.s.CompletedAt.Add(keep)
 }
 

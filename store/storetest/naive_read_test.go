@@ -209,6 +209,9 @@ func (n *naive) Collect(ctx context.Context, limit int) (removed int, err error)
 	defer n.mu.Unlock()
 	for _, j := range n.sorted() {
 		end := j.state.CompletedAt.Add(n.cfg.Retention.Of(j.state.Status))
+		if own := j.state.Policy.Retention; own > 0 && n.bug != ignoresOwnRetention {
+			end = j.state.CompletedAt.Add(own)
+		}
 		switch n.bug {
 		case collectsEarly:
 			end = end.Add(-1)
@@ -225,7 +228,11 @@ func (n *naive) Collect(ctx context.Context, limit int) (removed int, err error)
 			continue
 		}
 		removed++
-		n.remove(j)
+		if j.state.Policy.Retention > 0 {
+			n.forget(j)
+		} else {
+			n.remove(j)
+		}
 	}
 	return removed, nil
 }

@@ -163,6 +163,7 @@ const (
 
 	// Collecting.
 	collectsEarly       bug = "jobs are collected 1 ns early"
+	ignoresOwnRetention bug = "the retention of a job's own policy is ignored"
 	collectsByAge       bug = "retention counts from submission"
 	collectsLive        bug = "live jobs are collected"
 	collectsAllEvents   bug = "all events go with the first job"
@@ -341,6 +342,7 @@ var planted = map[bug][]string{
 	asksNobody:        {"Update/Unauthorized"},
 
 	collectsEarly:       {"Collect/Retention"},
+	ignoresOwnRetention: {"Collect/Own", "Collect/OwnLonger", "Collect/None"},
 	collectsByAge:       {"Collect/Retention"},
 	collectsLive:        {"Collect/Live"},
 	collectsAllEvents:   {"Collect/Events"},

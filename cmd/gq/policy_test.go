@@ -29,3 +29,30 @@ func TestStartWithin(t *testing.T) {
 		t.Errorf("%+v", got)
 	}
 }
+
+// A queue and a job say how long finished jobs are kept.
+func TestKeep(t *testing.T) {
+	d := newShell(t)
+	if q := d.json("queue", "set", "pings", "--keep", "none"); q["policy"].(map[string]any)["retention"] != "none" {
+		t.Errorf("%v", q)
+	}
+	if got := d.want(0, "queue", "show", "pings"); !strings.Contains(got, "keep") || !strings.Contains(got, "none") {
+		t.Errorf("%s", got)
+	}
+	if got := d.gq("queue", "set", "pings", "--keep", "never"); got.status != 2 || !strings.Contains(got.stderr, "keep:") {
+		t.Errorf("%+v", got)
+	}
+	id := d.submit("a", "--keep", "36h")
+	job := d.json("job", "get", id)
+	if policy, _ := job["policy"].(map[string]any); policy["retention"] != "36h0m0s" {
+		t.Errorf("%v", job)
+	}
+	for _, bad := range []string{"never", "-1h"} {
+		if got := d.gq("submit", "a", "--keep", bad); got.status != 2 || !strings.Contains(got.stderr, "keep") {
+			t.Errorf("%s: %+v", bad, got)
+		}
+	}
+	if q := d.json("queue", "set", "pings", "--keep", "0"); q["policy"].(map[string]any)["retention"] == "none" {
+		t.Errorf("%v", q)
+	}
+}

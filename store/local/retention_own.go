@@ -1,0 +1,55 @@
+package local
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+
+	"github.com/gopherqueue/gq"
+)
+
+// A finished job with a retention of its own has an index entry that sorts by when it is to be
+// removed. Other jobs have none: retention finds them in the log. An entry whose job was purged
+// is removed when its time has come.
+
+func keptKey(until int64, seq uint64) []byte {
+	return binary.BigEndian.AppendUint64(numberKey(prefixKept, uint64(until)), seq)
+}
+
+const keptKeySize = 1 + 8 + 8
+
+// keepOwn records until when a finished job is kept.
+func (tx *txn) keepOwn(s *gq.State) {
+	tx.set(keptKey(s.CompletedAt.Add(s.Policy.Retention).UnixNano(), s.Sequence), s.ID[:])
+}
+
+// collectOwn removes up to limit jobs whose own retention is over.
+func (tx *txn) collectOwn(limit int) (removed int, err error) {
+	it, err := tx.s.iterate(prefixKept)
+	if err != nil {
+		return 0, err
+	}
+	defer func() { err = errors.Join(err, it.Close()) }()
+	var gone []doneKey
+	for ok := it.First(); ok && len(gone) < limit; ok = it.Next() {
+		key, id := it.Key(), it.Value()
+		if len(key) != keptKeySize || len(id) != len(gq.JobID{}) {
+			return 0, fmt.Errorf("retention of a job, record %q: %w", key, gq.ErrCorrupt)
+		}
+		if int64(binary.BigEndian.Uint64(key[1:])) > tx.now.UnixNano() {
+			break
+		}
+		k, _, err := tx.readDone(gq.JobID(id))
+		switch {
+		case err == nil:
+			gone = append(gone, k)
+		case !errors.Is(err, gq.ErrNotFound): // purged
+			return 0, err
+		}
+		tx.remove(key)
+	}
+	if err := damaged(it.Error()); err != nil {
+		return 0, err
+	}
+	return tx.drop(gone, true)
+}
