@@ -78,7 +78,7 @@ const ppb = 1_000_000_000
 // comparable, so equal policies can share memory.
 //
 // Zero means "no limit" in MaxLeaseLosses, ExecutionTimeout, Lifetime, RunLifetime, StartWithin
-// and IdempotencyWindow. The other numbers must be positive.
+// and IdempotencyWindow, and "no aging" in Aging. The other numbers must be positive.
 type Policy struct {
 	Preset Preset
 
@@ -105,6 +105,7 @@ type Policy struct {
 	StartWithin      time.Duration // maximum time from submission to the start of the first attempt; see [StartWithin]
 
 	IdempotencyWindow time.Duration // how long an idempotency key refers to its job
+	Aging             time.Duration // a waiting job moves up by one priority for each; 0 is never; no effect in a fair queue
 	Retention         time.Duration // how long the finished job is kept; 0 is the store's setting; see [KeepFor]
 }
 

@@ -30,6 +30,9 @@ func CheckQueue(q gq.Queue) error {
 	if q.Pool != "" {
 		checkQueueName("pool", q.Pool, &f)
 	}
+	if q.Fair && q.Policy.Aging > 0 {
+		f.add("policy.aging", "%v has no effect in a fair queue, where jobs take turns within their priority; set aging to 0 or fair to false", q.Policy.Aging)
+	}
 	return f.err()
 }
 

@@ -8,9 +8,21 @@ type OrderKey struct{ Hi, Lo uint64 }
 
 // Order returns the sort key of a job within its queue: by priority, in a fair queue then by
 // turn, then by submission.
+//
+// Jobs that age are sorted by the time at which they could run first, later by [gq.Policy].Aging for
+// each level of priority. So a job that has waited for that long is where a fresh job of the next
+// higher priority is, and no key changes while its job waits. They are between jobs of priority
+// HIGH and LOW that do not age; a queue has both only after its policy has changed.
 func Order(s *gq.State) OrderKey {
+	if aging := s.Policy.Aging; aging > 0 && s.Turn == 0 {
+		at := s.RunAt.UnixMicro() + int64(s.Priority().Level())*aging.Microseconds()
+		return OrderKey{uint64(gq.PriorityNormal)<<56 | uint64(min(max(at, 0), MaxTurn)), s.Sequence}
+	}
 	return OrderKey{uint64(s.Priority())<<56 | s.Turn, s.Sequence}
 }
+
+// Band returns the priority whose jobs a key is among. That of a job that ages is not its own.
+func (k OrderKey) Band() gq.Priority { return gq.Priority(k.Hi >> 56) }
 
 // Less reports whether k is claimed before o.
 func (k OrderKey) Less(o OrderKey) bool { return k.Hi < o.Hi || k.Hi == o.Hi && k.Lo < o.Lo }

@@ -164,6 +164,7 @@ func (r *remote) showQueue(ctx context.Context, q queue, found *gq.Queue) error 
 			{"timeout", durationText(found.Policy.ExecutionTimeout)},
 			{"lifetime", durationText(found.Policy.Lifetime)},
 			{"start within", durationText(found.Policy.StartWithin)},
+			{"aging", durationText(found.Policy.Aging)},
 			{"keep", keepText(found.Policy.Retention)},
 		}
 		for _, st := range enum.All[gq.Status]() {
@@ -277,7 +278,7 @@ type queueFlags struct {
 	maxRunning, maxDepth, keyLimit, burst, keyBurst, maxAttempts int
 	rate, keyRate, pool, preset, keep                            string
 	fair                                                         bool
-	ttl, timeout, lifetime, startWithin                          time.Duration
+	ttl, timeout, lifetime, startWithin, aging                   time.Duration
 }
 
 func (f *queueFlags) add(c *cobra.Command) {
@@ -296,6 +297,7 @@ func (f *queueFlags) add(c *cobra.Command) {
 	flags.DurationVar(&f.ttl, "lease-ttl", 0, "how long a silent worker keeps a job")
 	flags.DurationVar(&f.timeout, "execution-timeout", 0, "limit of one execution; 0 is none")
 	flags.DurationVar(&f.lifetime, "lifetime", 0, "from submission to the end; 0 is no limit")
+	flags.DurationVar(&f.aging, "aging", 0, "a waiting job moves up by one priority for each; 0 is never")
 	flags.StringVar(&f.keep, "keep", "", "how long finished jobs are kept: none, a duration such as 24h, or 0 for the store's setting")
 	flags.DurationVar(&f.startWithin, "start-within", 0, "from submission to the start of the first attempt; 0 is no limit")
 }
@@ -359,6 +361,9 @@ func (f *queueFlags) change(c *cobra.Command) (*wire.QueueChange, error) {
 	}
 	if has("lifetime") {
 		policy.Lifetime = (*wire.Duration)(&f.lifetime)
+	}
+	if has("aging") {
+		policy.Aging = (*wire.Duration)(&f.aging)
 	}
 	if has("keep") {
 		var keep wire.Retention

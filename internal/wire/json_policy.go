@@ -31,6 +31,7 @@ type Policy struct {
 	RunLifetime       *Duration  `json:"run_lifetime,omitempty" doc:"From the first lease to the end; 0s is no limit."`
 	StartWithin       *Duration  `json:"start_within,omitempty" doc:"From submission to the start of the first attempt; 0s is no limit."`
 	IdempotencyWindow *Duration  `json:"idempotency_window,omitempty" doc:"How long an idempotency key finds its job."`
+	Aging             *Duration  `json:"aging,omitempty" doc:"A waiting job moves up by one priority for each; 0s is never."`
 	Retention         *Retention `json:"retention,omitempty" doc:"How long the finished job is kept; none removes it at once, 0s is the store's setting."`
 }
 
@@ -138,6 +139,7 @@ func PolicyDifference(p *gq.Policy) *Policy {
 	differs(&out.RunLifetime, Duration(p.RunLifetime), Duration(base.RunLifetime))
 	differs(&out.StartWithin, Duration(p.StartWithin), Duration(base.StartWithin))
 	differs(&out.IdempotencyWindow, Duration(p.IdempotencyWindow), Duration(base.IdempotencyWindow))
+	differs(&out.Aging, Duration(p.Aging), Duration(base.Aging))
 	differs(&out.Retention, Retention(p.Retention), Retention(base.Retention))
 	if b, from := p.Backoff, base.Backoff; b != from {
 		out.Backoff = &Backoff{}
@@ -178,6 +180,7 @@ func PolicyOf(p *gq.Policy) *Policy {
 		RunLifetime:       new(Duration(p.RunLifetime)),
 		StartWithin:       new(Duration(p.StartWithin)),
 		IdempotencyWindow: new(Duration(p.IdempotencyWindow)),
+		Aging:             new(Duration(p.Aging)),
 		Retention:         new(Retention(p.Retention)),
 		Backoff: &Backoff{
 			Strategy: new(b.Strategy), Initial: new(Duration(b.Initial)), Max: new(Duration(b.Max)),
@@ -228,6 +231,7 @@ func (p *Policy) Over(base gq.Policy) gq.Policy {
 	lasting(&base.RunLifetime, p.RunLifetime)
 	lasting(&base.StartWithin, p.StartWithin)
 	lasting(&base.IdempotencyWindow, p.IdempotencyWindow)
+	lasting(&base.Aging, p.Aging)
 	lasting(&base.Retention, (*Duration)(p.Retention))
 	if b := p.Backoff; b != nil {
 		set(&base.Backoff.Strategy, b.Strategy)

@@ -43,7 +43,7 @@ func TestEveryFieldOfAPolicyGoesThrough(t *testing.T) {
 	want := gq.Policy{
 		Preset: gq.PresetAI, MaxAttempts: 11, MaxLeaseLosses: 12, RetryNever: true, OnLoss: gq.LossFails, CancelWins: true,
 		LeaseTTL: 13 * time.Second, Hold: 14 * time.Second, Extend: gq.ExtendAdd, ExtendPPB: 15, RenewByPPB: 16, RenewalsMax: 17,
-		ExecutionTimeout: 18 * time.Second, Lifetime: 19 * time.Second, RunLifetime: 20 * time.Second, StartWithin: 22 * time.Second, Retention: 23 * time.Second, IdempotencyWindow: 21 * time.Second,
+		ExecutionTimeout: 18 * time.Second, Lifetime: 19 * time.Second, RunLifetime: 20 * time.Second, StartWithin: 22 * time.Second, Retention: 23 * time.Second, Aging: 24 * time.Second, IdempotencyWindow: 21 * time.Second,
 		Backoff: gq.Backoff{Strategy: gq.StrategyCustom, Initial: time.Second, Max: 2 * time.Second, Multiplier: 3, Jitter: gq.JitterTenth, Custom: "f"},
 	}
 	text, err := json.Marshal(PolicyOf(&want))

@@ -64,7 +64,7 @@ var drawPolicy = rapid.Custom(func(r *rapid.T) gq.Policy {
 		*b = rapid.Bool().Draw(r, "rule")
 	}
 	for _, d := range []*time.Duration{
-		&p.LeaseTTL, &p.Hold, &p.ExecutionTimeout, &p.Lifetime, &p.RunLifetime, &p.StartWithin, &p.Retention, &p.IdempotencyWindow, &p.Backoff.Initial, &p.Backoff.Max,
+		&p.LeaseTTL, &p.Hold, &p.ExecutionTimeout, &p.Lifetime, &p.RunLifetime, &p.StartWithin, &p.Aging, &p.Retention, &p.IdempotencyWindow, &p.Backoff.Initial, &p.Backoff.Max,
 	} {
 		if rapid.Bool().Draw(r, "changed") {
 			*d = maybeOf(drawDuration).Draw(r, "duration")

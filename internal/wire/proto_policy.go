@@ -54,6 +54,7 @@ func protoPolicyOver(p, base *gq.Policy) *pb.Policy {
 		RunLifetime:       changedDuration(p.RunLifetime, base.RunLifetime),
 		StartWithin:       changedDuration(p.StartWithin, base.StartWithin),
 		IdempotencyWindow: changedDuration(p.IdempotencyWindow, base.IdempotencyWindow),
+		Aging:             changedDuration(p.Aging, base.Aging),
 		Retention:         changedDuration(p.Retention, base.Retention),
 	}
 }
@@ -165,6 +166,7 @@ func (r *protoReader) policy(at string, m *pb.Policy, p gq.Policy) gq.Policy {
 	r.setDuration(at, "run_lifetime", m.RunLifetime, &p.RunLifetime)
 	r.setDuration(at, "start_within", m.StartWithin, &p.StartWithin)
 	r.setDuration(at, "idempotency_window", m.IdempotencyWindow, &p.IdempotencyWindow)
+	r.setDuration(at, "aging", m.Aging, &p.Aging)
 	r.setDuration(at, "retention", m.Retention, &p.Retention)
 	return p
 }

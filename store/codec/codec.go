@@ -249,7 +249,7 @@ func (e *encoder) policy(p *gq.Policy) {
 		return
 	}
 	e.byte(1)
-	flags := byte(0)
+	flags := byte(0) // all bits are in use
 	for i, set := range []bool{p.RetryTimeout, p.RetrySystem, p.RetryNever, p.CancelWins, p.HoldFault} {
 		if set {
 			flags |= 1 << i
@@ -281,8 +281,8 @@ func (e *encoder) policy(p *gq.Policy) {
 }
 
 // rareNumbers are written only if they are not zero: each has a flag, from rareFlags on.
-func rareNumbers(p *gq.Policy) [2]*int64 {
-	return [2]*int64{(*int64)(&p.StartWithin), (*int64)(&p.Retention)}
+func rareNumbers(p *gq.Policy) [3]*int64 {
+	return [3]*int64{(*int64)(&p.StartWithin), (*int64)(&p.Retention), (*int64)(&p.Aging)}
 }
 
 const rareFlags = 5

@@ -150,6 +150,9 @@ func (g *guard) opened(f vfs.File, err error, name string, category vfs.DiskWrit
 }
 
 func (g *guard) Create(name string, category vfs.DiskWriteCategory) (vfs.File, error) {
+	if g.aside(name) {
+		return g.FS.Create(name, category)
+	}
 	if g.frozen.Load() {
 		return g.inLimbo(name, category)
 	}
@@ -191,14 +194,17 @@ func (g *guard) Open(name string, opts ...vfs.OpenOption) (vfs.File, error) {
 
 func (g *guard) OpenDir(name string) (vfs.File, error) {
 	f, err := g.FS.OpenDir(name)
-	if err != nil {
-		return nil, err
+	if err != nil || g.aside(name) {
+		return f, err
 	}
 	return &guarded{File: f, g: g, name: name}, nil
 }
 
 // alter changes a directory. If that fails for a vital file, it freezes.
 func (g *guard) alter(op, name string, change func() error) error {
+	if g.aside(name) {
+		return change()
+	}
 	if g.frozen.Load() {
 		return nil
 	}
@@ -212,7 +218,9 @@ func (g *guard) alter(op, name string, change func() error) error {
 
 func (g *guard) Remove(name string) error {
 	return g.alter("remove", name, func() error {
-		g.ledger.gone(name)
+		if !g.aside(name) {
+			g.ledger.gone(name)
+		}
 		return g.FS.Remove(name)
 	})
 }

@@ -213,7 +213,7 @@ func (l *minimums) note(r *row, to home, now time.Time) {
 		}
 		if s.Status == gq.StatusDelayed || s.Status == gq.StatusScheduled || s.Status == gq.StatusRetrying {
 			order := machine.Order(s)
-			l.low(bandKey{r.queue, s.Priority()}, position{signed(order.Hi), signed(order.Lo)})
+			l.low(bandKey{r.queue, order.Band()}, position{signed(order.Hi), signed(order.Lo)})
 		}
 	case nowhere, inDone, inHand: // no band
 	}
@@ -319,13 +319,13 @@ func (f *floors) pass(band bandKey, at position, n int) {
 func (f *floors) passWant(w *want) {
 	n, jobs, ends := 0, w.round, minimums(nil)
 	for i := range jobs {
-		band := bandKey{jobs[i].Spec.Queue, jobs[i].State.Priority()}
+		order := machine.Order(&jobs[i].State)
+		band := bandKey{jobs[i].Spec.Queue, order.Band()}
 		ends.low(bandKey{band.queue, heldBand}, position{nanoseconds(machine.Due(&jobs[i].State)), 0})
 		n++
-		if next := i + 1; next < len(jobs) && band == (bandKey{jobs[next].Spec.Queue, jobs[next].State.Priority()}) {
+		if next := i + 1; next < len(jobs) && band == (bandKey{jobs[next].Spec.Queue, machine.Order(&jobs[next].State).Band()}) {
 			continue // only the last job of a band counts: they are in claim order
 		}
-		order := machine.Order(&jobs[i].State)
 		f.pass(band, position{signed(order.Hi), signed(order.Lo)}, n)
 		n = 0
 	}

@@ -118,9 +118,9 @@ func (s *Store) remember(names []string, queues map[string]gq.Queue) {
 }
 
 // tardy reports whether a job rules out insertFast: it has a key of its user or dependencies, requires
-// something of its worker, may not run at once, or keeps its payload in gq.blob.
+// something of its worker, may not run at once, has a place that depends on the time, or keeps its payload in gq.blob.
 func tardy(spec *gq.Spec) bool {
-	return locks(spec) || spec.Gate != 0 || spec.Delay != 0 || !spec.RunAt.IsZero() || len(spec.Requires) > 0 || isApart(spec)
+	return locks(spec) || spec.Gate != 0 || spec.Policy.Aging != 0 || spec.Delay != 0 || !spec.RunAt.IsZero() || len(spec.Requires) > 0 || isApart(spec)
 }
 
 // insertFast inserts jobs in one round trip. If done is false it wrote nothing.

@@ -48,6 +48,9 @@ func (s *Store) Collect(ctx context.Context, limit int) (int, error) {
 		if removed, err = tx.expireOwn(ctx, max(limit, 1)); err != nil {
 			return err
 		}
+		if removed > 0 {
+			return tx.flush(ctx) // the horizons must not come past rows that are about to go
+		}
 		for _, status := range endings {
 			n, err := tx.expire(ctx, status, max(limit, 1)-removed)
 			if err != nil {

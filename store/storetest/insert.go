@@ -213,7 +213,7 @@ func insertReadBack(e *env) {
 				},
 				RetryTimeout: true, RetrySystem: false, RetryNever: true, OnLoss: gq.LossBackoff, CancelWins: true,
 				LeaseTTL: time.Second + 1, Hold: time.Minute + 2, HoldFault: true, Extend: gq.ExtendAdd, ExtendPPB: 123, RenewByPPB: 456, RenewalsMax: 9,
-				ExecutionTimeout: time.Hour + 3, Lifetime: 24*time.Hour + 4, RunLifetime: 2*time.Hour + 5, StartWithin: 23*time.Hour + 7, Retention: 25*time.Hour + 8, IdempotencyWindow: time.Hour + 6,
+				ExecutionTimeout: time.Hour + 3, Lifetime: 24*time.Hour + 4, RunLifetime: 2*time.Hour + 5, StartWithin: 23*time.Hour + 7, Retention: 25*time.Hour + 8, Aging: 26 * time.Hour, IdempotencyWindow: time.Hour + 6,
 			}
 		})
 	e.insert(spec)

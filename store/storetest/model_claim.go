@@ -3,6 +3,7 @@ package storetest
 import (
 	"errors"
 	"slices"
+	"time"
 
 	"pgregory.net/rapid"
 
@@ -50,6 +51,20 @@ func suits(f store.Filter, s *gq.Spec) bool {
 // before reports whether a job is served before another of its queue.
 func before(a, b gq.State) bool {
 	x, y := urgent(a.Own, a.Inherited), urgent(b.Own, b.Inherited)
+	aged := func(s gq.State, p gq.Priority) (time.Time, bool) {
+		return s.RunAt.Add(time.Duration(p-1) * s.Policy.Aging).Truncate(time.Microsecond), s.Policy.Aging > 0 && s.Turn == 0
+	}
+	first, ages := aged(a, x)
+	second, too := aged(b, y)
+	if ages && too {
+		return first.Before(second) || first.Equal(second) && a.Sequence < b.Sequence
+	}
+	if ages {
+		return y > gq.PriorityNormal || y == gq.PriorityNormal && b.Turn >= uint64(first.UnixMicro())
+	}
+	if too {
+		return x < gq.PriorityNormal || x == gq.PriorityNormal && a.Turn < uint64(second.UnixMicro())
+	}
 	return x < y || x == y && (a.Turn < b.Turn || a.Turn == b.Turn && a.Sequence < b.Sequence)
 }
 

@@ -72,6 +72,7 @@ func drawPolicy(r *rapid.T) gq.Policy {
 	p.ExecutionTimeout = seconds(r, "timeout", 0, 30, 8)
 	p.Lifetime = seconds(r, "lifetime", 0, 0, 0, 300, 20)
 	p.RunLifetime = seconds(r, "run lifetime", 0, 0, 0, 15)
+	p.Aging = seconds(r, "aging", 0, 0, 0, 2)
 	p.Retention = rapid.SampledFrom([]time.Duration{0, 0, 0, 0, 20 * time.Second, 90 * time.Second}).Draw(r, "retention") // no key lasts longer
 	p.StartWithin = seconds(r, "start within", 0, 0, 0, 0, 8)
 	p.IdempotencyWindow = seconds(r, "window", 5, 20)

@@ -144,6 +144,12 @@ func (n *naive) claimable(s gq.State, now time.Time) bool {
 
 func (n *naive) compare(a, b *gq.State) int {
 	switch n.bug {
+	case ignoresAging:
+		return cmp.Or(cmp.Compare(a.Priority(), b.Priority()), cmp.Compare(a.Turn, b.Turn), cmp.Compare(a.Sequence, b.Sequence))
+	case agesFromSubmission:
+		since := func(s gq.State) machine.OrderKey { s.RunAt = s.CreatedAt; return machine.Order(&s) }
+		x, y := since(*a), since(*b)
+		return cmp.Or(cmp.Compare(x.Hi, y.Hi), cmp.Compare(x.Lo, y.Lo))
 	case ordersByID:
 		return slices.Compare(a.ID[:], b.ID[:])
 	case ignoresPriority:

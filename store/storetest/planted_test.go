@@ -162,6 +162,8 @@ const (
 	asksNobody        bug = "whoever may not change a job changes it"
 
 	// Collecting.
+	ignoresAging        bug = "jobs do not move up while they wait"
+	agesFromSubmission  bug = "jobs move up before they may run"
 	collectsEarly       bug = "jobs are collected 1 ns early"
 	ignoresOwnRetention bug = "the retention of a job's own policy is ignored"
 	collectsByAge       bug = "retention counts from submission"
@@ -341,6 +343,8 @@ var planted = map[bug][]string{
 	tellsInsertsEarly: {"Events/Turns"},
 	asksNobody:        {"Update/Unauthorized"},
 
+	ignoresAging:        {"Aging/Overtakes", "Aging/Reopen"},
+	agesFromSubmission:  {"Aging/Ready"},
 	collectsEarly:       {"Collect/Retention"},
 	ignoresOwnRetention: {"Collect/Own", "Collect/OwnLonger", "Collect/None"},
 	collectsByAge:       {"Collect/Retention"},

@@ -64,7 +64,7 @@ func Cases() []Case {
 		claimCases, filterCases, leaseCases, limitCases, keyLimitCases, poolCases, rateCases, keyRateCases, waitingCases, fairCases,
 		updateCases, rescheduleCases, settleCases, fenceCases, blobCases, spawnCases,
 		dueCases, dependCases, strictOrderCases, gateCases, listCases, countCases, eventCases, traceCases,
-		collectCases, collectOwnCases, purgeCases, notifyCases, queueCases, docCases, changeCases, moveCases, reopenCases, closeCases, concurrentCases,
+		agingCases, collectCases, collectOwnCases, purgeCases, notifyCases, queueCases, docCases, changeCases, moveCases, reopenCases, closeCases, concurrentCases,
 	)
 }
 

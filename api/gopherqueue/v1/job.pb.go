@@ -1866,6 +1866,7 @@ type Policy struct {
 	IdempotencyWindow *durationpb.Duration   `protobuf:"bytes,20,opt,name=idempotency_window,json=idempotencyWindow,proto3" json:"idempotency_window,omitempty"`
 	StartWithin       *durationpb.Duration   `protobuf:"bytes,97,opt,name=start_within,json=startWithin,proto3" json:"start_within,omitempty"` // from submission to the start of the first attempt
 	Retention         *durationpb.Duration   `protobuf:"bytes,130,opt,name=retention,proto3" json:"retention,omitempty"`                       // of the finished job; 1 ns removes it at once, 0 is the store's setting
+	Aging             *durationpb.Duration   `protobuf:"bytes,131,opt,name=aging,proto3" json:"aging,omitempty"`                               // a waiting job moves up by one priority for each; 0 is never
 	unknownFields     protoimpl.UnknownFields
 	sizeCache         protoimpl.SizeCache
 }
@@ -2050,6 +2051,13 @@ func (x *Policy) GetStartWithin() *durationpb.Duration {
 func (x *Policy) GetRetention() *durationpb.Duration {
 	if x != nil {
 		return x.Retention
+	}
+	return nil
+}
+
+func (x *Policy) GetAging() *durationpb.Duration {
+	if x != nil {
+		return x.Aging
 	}
 	return nil
 }
@@ -2739,7 +2747,7 @@ const file_gopherqueue_v1_job_proto_rawDesc = "" +
 	"\n" +
 	"Dependency\x122\n" +
 	"\x04kind\x18\x01 \x01(\x0e2\x1e.gopherqueue.v1.DependencyKindR\x04kind\x12\x15\n" +
-	"\x06job_id\x18\x02 \x01(\tR\x05jobId\"\x9e\n" +
+	"\x06job_id\x18\x02 \x01(\tR\x05jobId\"\xd0\n" +
 	"\n" +
 	"\x06Policy\x123\n" +
 	"\x06preset\x18\x01 \x01(\x0e2\x16.gopherqueue.v1.PresetH\x00R\x06preset\x88\x01\x01\x12&\n" +
@@ -2770,7 +2778,8 @@ const file_gopherqueue_v1_job_proto_rawDesc = "" +
 	"\frun_lifetime\x18\x13 \x01(\v2\x19.google.protobuf.DurationR\vrunLifetime\x12H\n" +
 	"\x12idempotency_window\x18\x14 \x01(\v2\x19.google.protobuf.DurationR\x11idempotencyWindow\x12<\n" +
 	"\fstart_within\x18a \x01(\v2\x19.google.protobuf.DurationR\vstartWithin\x128\n" +
-	"\tretention\x18\x82\x01 \x01(\v2\x19.google.protobuf.DurationR\tretentionB\t\n" +
+	"\tretention\x18\x82\x01 \x01(\v2\x19.google.protobuf.DurationR\tretention\x120\n" +
+	"\x05aging\x18\x83\x01 \x01(\v2\x19.google.protobuf.DurationR\x05agingB\t\n" +
 	"\a_presetB\x0f\n" +
 	"\r_max_attemptsB\x13\n" +
 	"\x11_max_lease_lossesB\x10\n" +
@@ -3037,20 +3046,21 @@ var file_gopherqueue_v1_job_proto_depIdxs = []int32{
 	33, // 37: gopherqueue.v1.Policy.idempotency_window:type_name -> google.protobuf.Duration
 	33, // 38: gopherqueue.v1.Policy.start_within:type_name -> google.protobuf.Duration
 	33, // 39: gopherqueue.v1.Policy.retention:type_name -> google.protobuf.Duration
-	7,  // 40: gopherqueue.v1.Backoff.strategy:type_name -> gopherqueue.v1.Strategy
-	33, // 41: gopherqueue.v1.Backoff.initial:type_name -> google.protobuf.Duration
-	33, // 42: gopherqueue.v1.Backoff.max:type_name -> google.protobuf.Duration
-	8,  // 43: gopherqueue.v1.Backoff.jitter:type_name -> gopherqueue.v1.Jitter
-	9,  // 44: gopherqueue.v1.Lease.state:type_name -> gopherqueue.v1.LeaseState
-	10, // 45: gopherqueue.v1.Failure.category:type_name -> gopherqueue.v1.Category
-	33, // 46: gopherqueue.v1.Failure.retry_after:type_name -> google.protobuf.Duration
-	29, // 47: gopherqueue.v1.Problem.faults:type_name -> gopherqueue.v1.Fault
-	0,  // 48: gopherqueue.v1.Problem.job_status:type_name -> gopherqueue.v1.Status
-	49, // [49:49] is the sub-list for method output_type
-	49, // [49:49] is the sub-list for method input_type
-	49, // [49:49] is the sub-list for extension type_name
-	49, // [49:49] is the sub-list for extension extendee
-	0,  // [0:49] is the sub-list for field type_name
+	33, // 40: gopherqueue.v1.Policy.aging:type_name -> google.protobuf.Duration
+	7,  // 41: gopherqueue.v1.Backoff.strategy:type_name -> gopherqueue.v1.Strategy
+	33, // 42: gopherqueue.v1.Backoff.initial:type_name -> google.protobuf.Duration
+	33, // 43: gopherqueue.v1.Backoff.max:type_name -> google.protobuf.Duration
+	8,  // 44: gopherqueue.v1.Backoff.jitter:type_name -> gopherqueue.v1.Jitter
+	9,  // 45: gopherqueue.v1.Lease.state:type_name -> gopherqueue.v1.LeaseState
+	10, // 46: gopherqueue.v1.Failure.category:type_name -> gopherqueue.v1.Category
+	33, // 47: gopherqueue.v1.Failure.retry_after:type_name -> google.protobuf.Duration
+	29, // 48: gopherqueue.v1.Problem.faults:type_name -> gopherqueue.v1.Fault
+	0,  // 49: gopherqueue.v1.Problem.job_status:type_name -> gopherqueue.v1.Status
+	50, // [50:50] is the sub-list for method output_type
+	50, // [50:50] is the sub-list for method input_type
+	50, // [50:50] is the sub-list for extension type_name
+	50, // [50:50] is the sub-list for extension extendee
+	0,  // [0:50] is the sub-list for field type_name
 }
 
 func init() { file_gopherqueue_v1_job_proto_init() }

@@ -108,7 +108,7 @@ var modelFields = map[string]string{
 	"lease":   `id version state worker attempt previous granted_at heartbeat_at expires_at renew_by ttl renewals cost_units`,
 	"failure": `category code message retry_after`,
 	"policy": `preset max_attempts max_lease_losses backoff retry_timeout retry_system retry_never on_loss cancel_wins
-		lease_ttl hold hold_fault extend extend_ppb renew_by_ppb renewals_max execution_timeout lifetime run_lifetime start_within idempotency_window retention`,
+		lease_ttl hold hold_fault extend extend_ppb renew_by_ppb renewals_max execution_timeout lifetime run_lifetime start_within idempotency_window aging retention`,
 	"backoff":      `strategy initial max multiplier jitter custom`,
 	"cancellation": `requested_at delivered_at honoured_at reason`,
 }

@@ -1,0 +1,220 @@
+package local
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/machine"
+	"github.com/gopherqueue/gq/store"
+)
+
+// fill submits jobs with the numbers from first on, with payloads that do not compress.
+func fill(t *testing.T, s *Store, first, n int) {
+	t.Helper()
+	r := rand.NewChaCha8([32]byte{byte(first)})
+	groups := make([]store.Group, n)
+	for i := range groups {
+		payload := make([]byte, 4096)
+		_, _ = r.Read(payload)
+		groups[i] = store.One(gq.Spec{
+			ID: numberedID(first + i), Type: "send", Payload: gq.Payload{Data: payload, ContentType: gq.OctetStream},
+		}.WithDefaults())
+	}
+	out, err := s.Insert(t.Context(), groups)
+	for _, o := range out {
+		err = errors.Join(err, o.Err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func numberedID(n int) gq.JobID {
+	var id [16]byte
+	binary.BigEndian.PutUint32(id[:], uint32(n))
+	return machine.NewJobID(id)
+}
+
+// holds fails unless a store has exactly the jobs with the numbers from 1 to n.
+func holds(t *testing.T, dir string, n int) {
+	t.Helper()
+	s, err := Open(dir, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	refs := make([]store.Ref, n+1)
+	for i := range refs {
+		refs[i].Job = numberedID(i + 1)
+	}
+	found, err := s.Get(t.Context(), refs, gq.WithPayload)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, f := range found[:n] {
+		if f.Err != nil || len(f.Spec.Payload.Data) != 4096 {
+			t.Fatalf("job %d of %d: %d bytes, %v", i+1, n, len(f.Spec.Payload.Data), f.Err)
+		}
+	}
+	if !errors.Is(found[n].Err, gq.ErrNotFound) {
+		t.Errorf("a job that was submitted later is there: %v", found[n].Err)
+	}
+	claimed, err := s.Claim(t.Context(), []store.Claim{{Filter: store.Filter{Queues: []string{gq.DefaultQueue}}, N: 1, Worker: "w"}})
+	if err != nil || len(claimed[0].Jobs) != 1 {
+		t.Errorf("claim from a restored store: %+v, %v", claimed, err)
+	}
+}
+
+// A second backup copies only what is new; each generation restores to what it was taken of, and
+// old ones go without taking files from newer ones.
+func TestBackupIsIncremental(t *testing.T) {
+	root := t.TempDir()
+	dir, backups := filepath.Join(root, "store"), filepath.Join(root, "backups")
+	s, err := Open(dir, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = s.Close() }()
+	take := func(keep int) store.Backup {
+		t.Helper()
+		b, err := s.Backup(t.Context(), backups, keep)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := os.Stat(filepath.Join(dir, checkpointDir)); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("the checkpoint is still there: %v", err)
+		}
+		return b
+	}
+	fill(t, s, 1, 1000)
+	if err := s.db.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	first := take(0)
+	if first.CopiedBytes != first.Bytes || first.Bytes < 4_000_000 {
+		t.Errorf("the first backup: %+v", first)
+	}
+	fill(t, s, 1001, 10)
+	second := take(0)
+	if second.CopiedBytes > second.Bytes/2 || second.LastEvent <= first.LastEvent || second.Bytes < first.Bytes {
+		t.Errorf("the second backup: %+v", second)
+	}
+	fill(t, s, 1011, 10)
+
+	for _, test := range []struct {
+		name string
+		jobs int
+	}{{first.Generation, 1000}, {second.Generation, 1010}, {"", 1010}} {
+		to := filepath.Join(root, "restored-"+test.name)
+		if _, err := RestoreBackup(t.Context(), backups, test.name, to); err != nil {
+			t.Fatal(err)
+		}
+		holds(t, to, test.jobs)
+	}
+	third := take(1)
+	if third.Removed != 2 {
+		t.Errorf("the third backup removed %d generations", third.Removed)
+	}
+	if names, err := Generations(backups); err != nil || len(names) != 1 || names[0] != third.Generation {
+		t.Errorf("generations %v, %v", names, err)
+	}
+	to := filepath.Join(root, "third")
+	if _, err := RestoreBackup(t.Context(), backups, "", to); err != nil {
+		t.Fatal(err)
+	}
+	holds(t, to, 1020)
+}
+
+// Bad input and damage are refused; nothing is left behind that could be taken for a store.
+func TestBackupRefusals(t *testing.T) {
+	root := t.TempDir()
+	dir, backups := filepath.Join(root, "store"), filepath.Join(root, "backups")
+	s, err := Open(dir, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = s.Close() }()
+	other, err := Open(filepath.Join(root, "other"), Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := other.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for name, bad := range map[string]string{"none": "", "within the store": filepath.Join(dir, "b"), "the store": dir, "another store": filepath.Join(root, "other")} {
+		if _, err := s.Backup(t.Context(), bad, 0); !errors.Is(err, gq.ErrInvalid) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if _, err := s.Backup(t.Context(), backups, -1); !errors.Is(err, gq.ErrInvalid) {
+		t.Errorf("a negative number of generations: %v", err)
+	}
+	memory, err := OpenMemory(Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := memory.Backup(t.Context(), backups, 0); !errors.Is(err, gq.ErrInvalid) {
+		t.Errorf("a store in memory: %v", err)
+	}
+	_ = memory.Close()
+
+	to := filepath.Join(root, "to")
+	if _, err := RestoreBackup(t.Context(), backups, "", to); !errors.Is(err, gq.ErrNotFound) {
+		t.Errorf("restore without a backup: %v", err)
+	}
+	fill(t, s, 1, 10)
+	lock, err := openBackups(backups)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Backup(t.Context(), backups, 0); !errors.Is(err, gq.ErrInUse) {
+		t.Errorf("while another backup is written: %v", err)
+	}
+	if err := lock.close(); err != nil {
+		t.Fatal(err)
+	}
+	cancelled, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := s.Backup(cancelled, backups, 0); !errors.Is(err, context.Canceled) {
+		t.Errorf("a backup whose caller has left: %v", err)
+	}
+	made, err := s.Backup(t.Context(), backups, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := RestoreBackup(t.Context(), backups, "", dir); !errors.Is(err, gq.ErrInvalid) {
+		t.Errorf("restore over a store: %v", err)
+	}
+	if _, err := RestoreBackup(t.Context(), backups, "20000101T000000.000000000Z", to); !errors.Is(err, gq.ErrNotFound) {
+		t.Errorf("restore of an unknown generation: %v", err)
+	}
+	g, err := readGeneration(backups, made.Generation)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, damage := range []func(path string) error{
+		func(path string) error { return os.Truncate(path, 1) },
+		os.Remove,
+	} {
+		path := filepath.Join(backups, contentDir, g.Files[len(g.Files)-1].Sum)
+		if err := damage(path); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := RestoreBackup(t.Context(), backups, "", to); !errors.Is(err, gq.ErrCorrupt) {
+			t.Errorf("restore of a damaged backup: %v", err)
+		}
+		if _, err := os.Stat(to); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("a damaged backup left %s: %v", to, err)
+		}
+	}
+}
