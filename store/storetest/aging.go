@@ -60,7 +60,13 @@ func agingReady(e *env) {
 	delayed := e.add(aging(time.Minute, gq.PriorityLow), func(s *gq.Spec) { s.Delay = time.Hour }).ID
 	e.clock.Advance(time.Hour)
 	normal := e.add(aging(time.Minute, gq.PriorityNormal)).ID
-	e.claimed("a job whose delay is just over", 10, []gq.JobID{normal, delayed})
+	for _, want := range []gq.JobID{normal, delayed} {
+		j := e.one()
+		if j.State.ID != want {
+			e.Errorf("of a fresh job and one whose delay is just over: claimed %s, want %s", briefs([]gq.JobID{j.State.ID}), briefs([]gq.JobID{want}))
+		}
+		e.complete(j)
+	}
 	retried := e.add(aging(time.Minute, gq.PriorityLow), func(s *gq.Spec) { s.Policy.Backoff.Initial, s.Policy.Backoff.Max = time.Hour, time.Hour }).ID
 	e.fail(e.one(), temporary)
 	e.clock.Advance(time.Hour)

@@ -68,6 +68,16 @@ func before(a, b gq.State) bool {
 	return x < y || x == y && (a.Turn < b.Turn || a.Turn == b.Turn && a.Sequence < b.Sequence)
 }
 
+// standing returns the state that decides about the place of a job in its queue: a lost one is
+// there again from now on.
+func (m *model) standing(j *modelJob) gq.State {
+	if j.expired(m.now) {
+		j = j.clone()
+		j.advance(m.now)
+	}
+	return j.s
+}
+
 // granted records a claimed job in the model.
 func (m *model) granted(c store.Claim, got gq.Job) {
 	j := m.jobs[got.State.ID]

@@ -151,7 +151,7 @@ func (m *model) chosenIn(call, queue string, f store.Filter, n int, got []gq.Job
 		}
 	}
 	slices.SortFunc(must, func(a, b *modelJob) int {
-		if before(a.s, b.s) {
+		if before(m.standing(a), m.standing(b)) {
 			return -1
 		}
 		return 1
@@ -170,7 +170,7 @@ func (m *model) chosenIn(call, queue string, f store.Filter, n int, got []gq.Job
 	alone := false      // only the rate of the queue kept a job
 	next := 0           // index in got
 	for _, j := range append(must, nil) {
-		for next < len(got) && (j == nil || !before(j.s, got[next].State) || got[next].State.ID == j.spec.ID) {
+		for next < len(got) && (j == nil || !before(m.standing(j), got[next].State) || got[next].State.ID == j.spec.ID) {
 			g := m.jobs[got[next].State.ID]
 			if full(u.surely) {
 				m.Fatalf("%s found job %s in queue %s, of which MaxRunning are held", call, g.spec.ID, queue)
