@@ -54,8 +54,8 @@ func checkPolicy(p *gq.Policy, at string, f *faults) {
 			f.add(at+"."+d.field, "%v is not between 0 (no limit) and %v", d.value, gq.MaxDuration)
 		}
 	}
-	if p.Aging < 0 || p.Aging > gq.MaxDuration || p.Aging%time.Microsecond != 0 {
-		f.add(at+".aging", "%v is not between 0 (never) and %v in whole microseconds", p.Aging, gq.MaxDuration)
+	if p.Aging < 0 || p.Aging > gq.MaxDuration {
+		f.add(at+".aging", "%v is not between 0 (never) and %v", p.Aging, gq.MaxDuration)
 	}
 	if p.Retention < 0 || p.Retention > gq.MaxDuration {
 		f.add(at+".retention", "%v is not between 0 (the store's setting) and %v", p.Retention, gq.MaxDuration)

@@ -1,6 +1,10 @@
 package machine
 
-import "github.com/gopherqueue/gq"
+import (
+	"time"
+
+	"github.com/gopherqueue/gq"
+)
 
 // OrderKey sorts the claimable jobs of a queue; the smallest is claimed first. It is opaque to
 // stores, so a new order needs no new store. Jobs with equal keys are claimed by ascending id.
@@ -15,7 +19,7 @@ type OrderKey struct{ Hi, Lo uint64 }
 // HIGH and LOW that do not age; a queue has both only after its policy has changed.
 func Order(s *gq.State) OrderKey {
 	if aging := s.Policy.Aging; aging > 0 && s.Turn == 0 {
-		at := s.RunAt.UnixMicro() + int64(s.Priority().Level())*aging.Microseconds()
+		at := s.RunAt.UnixMicro() + (time.Duration(s.Priority().Level()) * aging).Microseconds()
 		return OrderKey{uint64(gq.PriorityNormal)<<56 | uint64(min(max(at, 0), MaxTurn)), s.Sequence}
 	}
 	return OrderKey{uint64(s.Priority())<<56 | s.Turn, s.Sequence}

@@ -10,6 +10,7 @@ import (
 	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/internal/access"
 	"github.com/gopherqueue/gq/internal/delivery"
+	"github.com/gopherqueue/gq/store"
 	"github.com/gopherqueue/gq/webhook"
 )
 
@@ -18,11 +19,38 @@ type Admin struct {
 	guard *access.Guard
 	ring  *access.Keyring
 	hooks *delivery.Hooks
+	saves Backups
 }
 
-// New returns an Admin that uses the given guard, keyring and deliveries.
-func New(g *access.Guard, k *access.Keyring, h *delivery.Hooks) *Admin {
-	return &Admin{guard: g, ring: k, hooks: h}
+// Backups is where and how backups are taken.
+type Backups struct {
+	Store store.Store
+	Dir   string // empty is nowhere
+	Keep  int    // generations; 0 is all
+}
+
+// New returns an Admin that uses the given guard, keyring, deliveries and backups.
+func New(g *access.Guard, k *access.Keyring, h *delivery.Hooks, b Backups) *Admin {
+	return &Admin{guard: g, ring: k, hooks: h, saves: b}
+}
+
+// Backup takes a backup of the store, which goes on serving, into the configured directory. It needs
+// admin on all queues.
+func (a *Admin) Backup(ctx context.Context) (gq.Backup, error) {
+	if err := a.guard.Administer(ctx); err != nil {
+		return gq.Backup{}, err
+	}
+	refuse := func(field, problem string) (gq.Backup, error) {
+		return gq.Backup{}, fmt.Errorf("back up: %w", &gq.InvalidError{Faults: []gq.Fault{{Field: field, Problem: problem}}})
+	}
+	s, ok := a.saves.Store.(store.Backuper)
+	if !ok {
+		return refuse("store", "a server can back up only a file: store; run gq backup FILE for a database, which need not be stopped for it")
+	}
+	if a.saves.Dir == "" {
+		return refuse("backup.dir", "is not set; start the server with --backup-dir DIR")
+	}
+	return s.Backup(ctx, a.saves.Dir, a.saves.Keep)
 }
 
 // CreateToken creates a token and returns its text, which is never shown again. It needs

@@ -41,6 +41,7 @@ type Config struct {
 	Log       Log
 	Limits    Limits
 	Retention store.Retention
+	Backup    Backup
 	Scheduler Scheduler
 	TaskQueue TaskQueue
 	Matching  match.Settings // initial settings, until they are changed at run time
@@ -64,6 +65,12 @@ type Limits struct {
 	BodyTimeout time.Duration // how long an HTTP client may take to send a body
 	KeyWindow   time.Duration // how long idempotency keys are remembered, unless a policy says otherwise
 	IdleTimeout time.Duration // how long an idle connection stays open
+}
+
+// Backup configures backups of a file: store that are taken while it serves.
+type Backup struct {
+	Dir  string // where they go; empty is nowhere
+	Keep int    // generations; 0 is all
 }
 
 // Scheduler configures the scheduler API.
@@ -194,6 +201,9 @@ func (c *Config) Settings() []Setting {
 		{Key: "retention.cancelled", Usage: "how long cancelled jobs are kept", kind: retention(&c.Retention.Cancelled)},
 		{Key: "retention.failed", Usage: "how long failed jobs are kept", kind: retention(&c.Retention.Failed)},
 		{Key: "retention.dead_letter", Usage: "how long dead-lettered jobs are kept", kind: retention(&c.Retention.DeadLetter)},
+
+		{Key: "backup.dir", Usage: "directory for backups that gq backup --server takes of a file: store while it serves", kind: &textKind{to: &c.Backup.Dir}},
+		{Key: "backup.keep", Usage: "how many of these backups to keep; 0 is all", kind: &numberKind[int]{&c.Backup.Keep, 0, 1_000_000}},
 
 		{Key: "scheduler.capacity", Usage: "cost units that running jobs of the scheduler API may occupy together", kind: &numberKind[int64]{&c.Scheduler.Capacity, 0, gq.MaxCapacity}},
 		{Key: "scheduler.claim_hold", Usage: "how long a claim without a lease keeps its job", kind: &durationKind{&c.Scheduler.ClaimHold, time.Millisecond, gq.MaxDuration}},

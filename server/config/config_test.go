@@ -34,7 +34,7 @@ func TestDefaultsAreThoseOfTheDesign(t *testing.T) {
 
 func TestEverySourceReachesEveryKey(t *testing.T) {
 	other := map[string]string{
-		"store": "memory:", "data": "dir", "http": "127.0.0.1:1", "grpc": "127.0.0.1:2", "insecure": "true", "drain": "5s", "drain_lag": "2s", "dashboard": "false", "accept_loss": "true", "memory_limit": "3GiB", "capacity": "9", "default_preset": "resilient",
+		"store": "memory:", "data": "dir", "http": "127.0.0.1:1", "grpc": "127.0.0.1:2", "insecure": "true", "drain": "5s", "drain_lag": "2s", "dashboard": "false", "accept_loss": "true", "backup.dir": "backups", "backup.keep": "7", "memory_limit": "3GiB", "capacity": "9", "default_preset": "resilient",
 		"log.level": "debug", "log.format": "json",
 		"limits.payload_bytes": "2MiB", "limits.result_bytes": "3MiB", "limits.checkpoint_bytes": "4MiB", "limits.body_bytes": "32MiB",
 		"limits.header_bytes": "8KiB", "limits.body_timeout": "9s", "limits.idle_timeout": "10s", "limits.key_window": "23h0m0s",

@@ -249,16 +249,20 @@ func (e *encoder) policy(p *gq.Policy) {
 		return
 	}
 	e.byte(1)
-	flags := byte(0) // all bits are in use
+	flags := byte(0)
 	for i, set := range []bool{p.RetryTimeout, p.RetrySystem, p.RetryNever, p.CancelWins, p.HoldFault} {
 		if set {
 			flags |= 1 << i
 		}
 	}
+	rare := byte(0) // which of the rare numbers follow
 	for i, v := range rareNumbers(p) {
 		if *v != 0 {
-			flags |= 1 << (rareFlags + i)
+			rare |= 1 << i
 		}
+	}
+	if rare != 0 {
+		flags |= rareFlag
 	}
 	e.byte(flags)
 	e.byte(byte(p.OnLoss))
@@ -273,6 +277,10 @@ func (e *encoder) policy(p *gq.Policy) {
 	for _, v := range counts(p) {
 		e.varint(int64(*v))
 	}
+	if rare == 0 {
+		return
+	}
+	e.byte(rare)
 	for _, v := range rareNumbers(p) {
 		if *v != 0 {
 			e.varint(*v)
@@ -280,12 +288,13 @@ func (e *encoder) policy(p *gq.Policy) {
 	}
 }
 
-// rareNumbers are written only if they are not zero: each has a flag, from rareFlags on.
+// rareNumbers are written only if they are not zero.
 func rareNumbers(p *gq.Policy) [3]*int64 {
 	return [3]*int64{(*int64)(&p.StartWithin), (*int64)(&p.Retention), (*int64)(&p.Aging)}
 }
 
-const rareFlags = 5
+// rareFlag says that a policy has some of them.
+const rareFlag = 1 << 5
 
 func numbers(p *gq.Policy) [8]*int64 {
 	return [8]*int64{
@@ -311,7 +320,7 @@ func (d *decoder) policy() *gq.Policy {
 	}
 	p := presetPolicies[preset]
 	flags := d.byte()
-	d.require(flags < 1<<(rareFlags+len(rareNumbers(&p))), "unknown rules")
+	d.require(flags < 2*rareFlag, "unknown rules")
 	for i, set := range []*bool{&p.RetryTimeout, &p.RetrySystem, &p.RetryNever, &p.CancelWins, &p.HoldFault} {
 		*set = flags&(1<<i) != 0
 	}
@@ -327,8 +336,13 @@ func (d *decoder) policy() *gq.Policy {
 	for _, v := range counts(&p) {
 		*v = int(d.varint())
 	}
+	rare := byte(0)
+	if flags&rareFlag != 0 {
+		rare = d.byte()
+		d.require(rare != 0 && rare < 1<<len(rareNumbers(&p)), "unknown numbers")
+	}
 	for i, v := range rareNumbers(&p) {
-		if *v = 0; flags&(1<<(rareFlags+i)) != 0 {
+		if *v = 0; rare&(1<<i) != 0 {
 			*v = d.varint()
 			d.require(*v != 0, "empty number")
 		}

@@ -60,7 +60,7 @@ var policies = rapid.Custom(func(r *rapid.T) gq.Policy {
 	}
 	p.OnLoss = rapid.SampledFrom([]gq.LossRule{gq.LossCounts, gq.LossFree, gq.LossBackoff, gq.LossFails}).Draw(r, "on loss")
 	p.LeaseTTL, p.Hold = durations.Draw(r, "ttl"), durations.Draw(r, "hold")
-	for _, d := range []*time.Duration{&p.ExecutionTimeout, &p.Lifetime, &p.RunLifetime, &p.StartWithin, &p.Retention, &p.IdempotencyWindow} {
+	for _, d := range []*time.Duration{&p.ExecutionTimeout, &p.Lifetime, &p.RunLifetime, &p.StartWithin, &p.Retention, &p.Aging, &p.IdempotencyWindow} {
 		*d = maybe(durations).Draw(r, "limit")
 	}
 	p.Extend = rapid.SampledFrom([]gq.ExtendMode{gq.ExtendReset, gq.ExtendAdd}).Draw(r, "extend")

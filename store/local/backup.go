@@ -24,7 +24,7 @@ const checkpointDir = "BACKUP"
 
 // Backup implements [store.Backuper]. A checkpoint takes milliseconds, whatever the size of the
 // store, and holds up no call; copying follows.
-func (s *Store) Backup(ctx context.Context, dir string, keep int) (out store.Backup, err error) {
+func (s *Store) Backup(ctx context.Context, dir string, keep int) (out gq.Backup, err error) {
 	if err := s.usable(ctx); err != nil {
 		return out, err
 	}

@@ -18,7 +18,6 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/gopherqueue/gq"
-	"github.com/gopherqueue/gq/store"
 )
 
 // A directory of backups:
@@ -85,7 +84,7 @@ func (b *backups) close() error { return b.lock.Close() }
 func (b *backups) content(sum string) string { return filepath.Join(b.dir, contentDir, sum) }
 
 // add adds the files of a directory as a generation.
-func (b *backups) add(ctx context.Context, from string, out *store.Backup) error {
+func (b *backups) add(ctx context.Context, from string, out *gq.Backup) error {
 	known, err := b.known()
 	if err != nil {
 		return err
@@ -256,7 +255,7 @@ func readGeneration(dir, name string) (g generation, err error) {
 // RestoreBackup makes a store of a generation, the newest if its name is empty. The directory must be
 // empty or missing. Every file is compared with its checksum; if one is damaged or missing, the
 // error is [gq.ErrCorrupt] and there is no store.
-func RestoreBackup(ctx context.Context, dir, name, to string) (out store.Backup, err error) {
+func RestoreBackup(ctx context.Context, dir, name, to string) (out gq.Backup, err error) {
 	if name == "" {
 		names, err := Generations(dir)
 		if err != nil {
@@ -283,7 +282,7 @@ func RestoreBackup(ctx context.Context, dir, name, to string) (out store.Backup,
 	if err := os.MkdirAll(partial, 0o700); err != nil {
 		return out, fmt.Errorf("restore: %w", err)
 	}
-	out = store.Backup{Generation: name, Time: g.Time, LastEvent: g.LastEvent}
+	out = gq.Backup{Generation: name, Time: g.Time, LastEvent: g.LastEvent}
 	for _, f := range g.Files {
 		if err := ctx.Err(); err != nil {
 			return out, errors.Join(context.Cause(ctx), os.RemoveAll(partial))

@@ -85,7 +85,7 @@ func TestBackupIsIncremental(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = s.Close() }()
-	take := func(keep int) store.Backup {
+	take := func(keep int) gq.Backup {
 		t.Helper()
 		b, err := s.Backup(t.Context(), backups, keep)
 		if err != nil {

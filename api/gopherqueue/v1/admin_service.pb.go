@@ -826,6 +826,143 @@ func (x *GetWebhookSecretResponse) GetSecret() string {
 	return ""
 }
 
+type CreateBackupRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CreateBackupRequest) Reset() {
+	*x = CreateBackupRequest{}
+	mi := &file_gopherqueue_v1_admin_service_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CreateBackupRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CreateBackupRequest) ProtoMessage() {}
+
+func (x *CreateBackupRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_gopherqueue_v1_admin_service_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CreateBackupRequest.ProtoReflect.Descriptor instead.
+func (*CreateBackupRequest) Descriptor() ([]byte, []int) {
+	return file_gopherqueue_v1_admin_service_proto_rawDescGZIP(), []int{13}
+}
+
+// Backup is a generation of a backup.
+type Backup struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Generation    string                 `protobuf:"bytes,1,opt,name=generation,proto3" json:"generation,omitempty"` // its name; later ones sort after earlier ones
+	TakenAt       *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=taken_at,json=takenAt,proto3" json:"taken_at,omitempty"`
+	LastEvent     uint64                 `protobuf:"varint,3,opt,name=last_event,json=lastEvent,proto3" json:"last_event,omitempty"` // it has all events up to this one
+	Files         int64                  `protobuf:"varint,4,opt,name=files,proto3" json:"files,omitempty"`
+	Bytes         int64                  `protobuf:"varint,5,opt,name=bytes,proto3" json:"bytes,omitempty"`
+	CopiedFiles   int64                  `protobuf:"varint,6,opt,name=copied_files,json=copiedFiles,proto3" json:"copied_files,omitempty"` // those that no earlier generation had
+	CopiedBytes   int64                  `protobuf:"varint,7,opt,name=copied_bytes,json=copiedBytes,proto3" json:"copied_bytes,omitempty"`
+	Removed       int64                  `protobuf:"varint,8,opt,name=removed,proto3" json:"removed,omitempty"` // older generations that were removed
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Backup) Reset() {
+	*x = Backup{}
+	mi := &file_gopherqueue_v1_admin_service_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Backup) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Backup) ProtoMessage() {}
+
+func (x *Backup) ProtoReflect() protoreflect.Message {
+	mi := &file_gopherqueue_v1_admin_service_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Backup.ProtoReflect.Descriptor instead.
+func (*Backup) Descriptor() ([]byte, []int) {
+	return file_gopherqueue_v1_admin_service_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *Backup) GetGeneration() string {
+	if x != nil {
+		return x.Generation
+	}
+	return ""
+}
+
+func (x *Backup) GetTakenAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.TakenAt
+	}
+	return nil
+}
+
+func (x *Backup) GetLastEvent() uint64 {
+	if x != nil {
+		return x.LastEvent
+	}
+	return 0
+}
+
+func (x *Backup) GetFiles() int64 {
+	if x != nil {
+		return x.Files
+	}
+	return 0
+}
+
+func (x *Backup) GetBytes() int64 {
+	if x != nil {
+		return x.Bytes
+	}
+	return 0
+}
+
+func (x *Backup) GetCopiedFiles() int64 {
+	if x != nil {
+		return x.CopiedFiles
+	}
+	return 0
+}
+
+func (x *Backup) GetCopiedBytes() int64 {
+	if x != nil {
+		return x.CopiedBytes
+	}
+	return 0
+}
+
+func (x *Backup) GetRemoved() int64 {
+	if x != nil {
+		return x.Removed
+	}
+	return 0
+}
+
 var File_gopherqueue_v1_admin_service_proto protoreflect.FileDescriptor
 
 const file_gopherqueue_v1_admin_service_proto_rawDesc = "" +
@@ -887,12 +1024,25 @@ const file_gopherqueue_v1_admin_service_proto_rawDesc = "" +
 	"\x02id\x18\x01 \x01(\tR\x02id\"\x19\n" +
 	"\x17GetWebhookSecretRequest\"2\n" +
 	"\x18GetWebhookSecretResponse\x12\x16\n" +
-	"\x06secret\x18\x01 \x01(\tR\x06secret*\x82\x01\n" +
+	"\x06secret\x18\x01 \x01(\tR\x06secret\"\x15\n" +
+	"\x13CreateBackupRequest\"\x8a\x02\n" +
+	"\x06Backup\x12\x1e\n" +
+	"\n" +
+	"generation\x18\x01 \x01(\tR\n" +
+	"generation\x125\n" +
+	"\btaken_at\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\atakenAt\x12\x1d\n" +
+	"\n" +
+	"last_event\x18\x03 \x01(\x04R\tlastEvent\x12\x14\n" +
+	"\x05files\x18\x04 \x01(\x03R\x05files\x12\x14\n" +
+	"\x05bytes\x18\x05 \x01(\x03R\x05bytes\x12!\n" +
+	"\fcopied_files\x18\x06 \x01(\x03R\vcopiedFiles\x12!\n" +
+	"\fcopied_bytes\x18\a \x01(\x03R\vcopiedBytes\x12\x18\n" +
+	"\aremoved\x18\b \x01(\x03R\aremoved*\x82\x01\n" +
 	"\rDeliveryState\x12\x1e\n" +
 	"\x1aDELIVERY_STATE_UNSPECIFIED\x10\x00\x12\x1a\n" +
 	"\x16DELIVERY_STATE_PENDING\x10\x01\x12\x1c\n" +
 	"\x18DELIVERY_STATE_DELIVERED\x10\x02\x12\x17\n" +
-	"\x13DELIVERY_STATE_DEAD\x10\x032\x9e\x04\n" +
+	"\x13DELIVERY_STATE_DEAD\x10\x032\xeb\x04\n" +
 	"\fAdminService\x12V\n" +
 	"\vCreateToken\x12\".gopherqueue.v1.CreateTokenRequest\x1a#.gopherqueue.v1.CreateTokenResponse\x12S\n" +
 	"\n" +
@@ -900,7 +1050,8 @@ const file_gopherqueue_v1_admin_service_proto_rawDesc = "" +
 	"\vRevokeToken\x12\".gopherqueue.v1.RevokeTokenRequest\x1a\x15.gopherqueue.v1.Token\x12_\n" +
 	"\x0eListDeliveries\x12%.gopherqueue.v1.ListDeliveriesRequest\x1a&.gopherqueue.v1.ListDeliveriesResponse\x12O\n" +
 	"\rRetryDelivery\x12$.gopherqueue.v1.RetryDeliveryRequest\x1a\x18.gopherqueue.v1.Delivery\x12e\n" +
-	"\x10GetWebhookSecret\x12'.gopherqueue.v1.GetWebhookSecretRequest\x1a(.gopherqueue.v1.GetWebhookSecretResponseB<Z:github.com/gopherqueue/gq/api/gopherqueue/v1;gopherqueuev1b\x06proto3"
+	"\x10GetWebhookSecret\x12'.gopherqueue.v1.GetWebhookSecretRequest\x1a(.gopherqueue.v1.GetWebhookSecretResponse\x12K\n" +
+	"\fCreateBackup\x12#.gopherqueue.v1.CreateBackupRequest\x1a\x16.gopherqueue.v1.BackupB<Z:github.com/gopherqueue/gq/api/gopherqueue/v1;gopherqueuev1b\x06proto3"
 
 var (
 	file_gopherqueue_v1_admin_service_proto_rawDescOnce sync.Once
@@ -915,7 +1066,7 @@ func file_gopherqueue_v1_admin_service_proto_rawDescGZIP() []byte {
 }
 
 var file_gopherqueue_v1_admin_service_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_gopherqueue_v1_admin_service_proto_msgTypes = make([]protoimpl.MessageInfo, 13)
+var file_gopherqueue_v1_admin_service_proto_msgTypes = make([]protoimpl.MessageInfo, 15)
 var file_gopherqueue_v1_admin_service_proto_goTypes = []any{
 	(DeliveryState)(0),               // 0: gopherqueue.v1.DeliveryState
 	(*Grant)(nil),                    // 1: gopherqueue.v1.Grant
@@ -931,41 +1082,46 @@ var file_gopherqueue_v1_admin_service_proto_goTypes = []any{
 	(*RetryDeliveryRequest)(nil),     // 11: gopherqueue.v1.RetryDeliveryRequest
 	(*GetWebhookSecretRequest)(nil),  // 12: gopherqueue.v1.GetWebhookSecretRequest
 	(*GetWebhookSecretResponse)(nil), // 13: gopherqueue.v1.GetWebhookSecretResponse
-	(*timestamppb.Timestamp)(nil),    // 14: google.protobuf.Timestamp
-	(EventType)(0),                   // 15: gopherqueue.v1.EventType
+	(*CreateBackupRequest)(nil),      // 14: gopherqueue.v1.CreateBackupRequest
+	(*Backup)(nil),                   // 15: gopherqueue.v1.Backup
+	(*timestamppb.Timestamp)(nil),    // 16: google.protobuf.Timestamp
+	(EventType)(0),                   // 17: gopherqueue.v1.EventType
 }
 var file_gopherqueue_v1_admin_service_proto_depIdxs = []int32{
 	1,  // 0: gopherqueue.v1.Token.grants:type_name -> gopherqueue.v1.Grant
-	14, // 1: gopherqueue.v1.Token.created_at:type_name -> google.protobuf.Timestamp
-	14, // 2: gopherqueue.v1.Token.expires_at:type_name -> google.protobuf.Timestamp
+	16, // 1: gopherqueue.v1.Token.created_at:type_name -> google.protobuf.Timestamp
+	16, // 2: gopherqueue.v1.Token.expires_at:type_name -> google.protobuf.Timestamp
 	1,  // 3: gopherqueue.v1.CreateTokenRequest.grants:type_name -> gopherqueue.v1.Grant
-	14, // 4: gopherqueue.v1.CreateTokenRequest.expires_at:type_name -> google.protobuf.Timestamp
+	16, // 4: gopherqueue.v1.CreateTokenRequest.expires_at:type_name -> google.protobuf.Timestamp
 	2,  // 5: gopherqueue.v1.CreateTokenResponse.token:type_name -> gopherqueue.v1.Token
 	2,  // 6: gopherqueue.v1.ListTokensResponse.tokens:type_name -> gopherqueue.v1.Token
-	15, // 7: gopherqueue.v1.Delivery.type:type_name -> gopherqueue.v1.EventType
+	17, // 7: gopherqueue.v1.Delivery.type:type_name -> gopherqueue.v1.EventType
 	0,  // 8: gopherqueue.v1.Delivery.state:type_name -> gopherqueue.v1.DeliveryState
-	14, // 9: gopherqueue.v1.Delivery.created_at:type_name -> google.protobuf.Timestamp
-	14, // 10: gopherqueue.v1.Delivery.next_at:type_name -> google.protobuf.Timestamp
-	14, // 11: gopherqueue.v1.Delivery.last_at:type_name -> google.protobuf.Timestamp
+	16, // 9: gopherqueue.v1.Delivery.created_at:type_name -> google.protobuf.Timestamp
+	16, // 10: gopherqueue.v1.Delivery.next_at:type_name -> google.protobuf.Timestamp
+	16, // 11: gopherqueue.v1.Delivery.last_at:type_name -> google.protobuf.Timestamp
 	0,  // 12: gopherqueue.v1.ListDeliveriesRequest.state:type_name -> gopherqueue.v1.DeliveryState
 	8,  // 13: gopherqueue.v1.ListDeliveriesResponse.deliveries:type_name -> gopherqueue.v1.Delivery
-	3,  // 14: gopherqueue.v1.AdminService.CreateToken:input_type -> gopherqueue.v1.CreateTokenRequest
-	5,  // 15: gopherqueue.v1.AdminService.ListTokens:input_type -> gopherqueue.v1.ListTokensRequest
-	7,  // 16: gopherqueue.v1.AdminService.RevokeToken:input_type -> gopherqueue.v1.RevokeTokenRequest
-	9,  // 17: gopherqueue.v1.AdminService.ListDeliveries:input_type -> gopherqueue.v1.ListDeliveriesRequest
-	11, // 18: gopherqueue.v1.AdminService.RetryDelivery:input_type -> gopherqueue.v1.RetryDeliveryRequest
-	12, // 19: gopherqueue.v1.AdminService.GetWebhookSecret:input_type -> gopherqueue.v1.GetWebhookSecretRequest
-	4,  // 20: gopherqueue.v1.AdminService.CreateToken:output_type -> gopherqueue.v1.CreateTokenResponse
-	6,  // 21: gopherqueue.v1.AdminService.ListTokens:output_type -> gopherqueue.v1.ListTokensResponse
-	2,  // 22: gopherqueue.v1.AdminService.RevokeToken:output_type -> gopherqueue.v1.Token
-	10, // 23: gopherqueue.v1.AdminService.ListDeliveries:output_type -> gopherqueue.v1.ListDeliveriesResponse
-	8,  // 24: gopherqueue.v1.AdminService.RetryDelivery:output_type -> gopherqueue.v1.Delivery
-	13, // 25: gopherqueue.v1.AdminService.GetWebhookSecret:output_type -> gopherqueue.v1.GetWebhookSecretResponse
-	20, // [20:26] is the sub-list for method output_type
-	14, // [14:20] is the sub-list for method input_type
-	14, // [14:14] is the sub-list for extension type_name
-	14, // [14:14] is the sub-list for extension extendee
-	0,  // [0:14] is the sub-list for field type_name
+	16, // 14: gopherqueue.v1.Backup.taken_at:type_name -> google.protobuf.Timestamp
+	3,  // 15: gopherqueue.v1.AdminService.CreateToken:input_type -> gopherqueue.v1.CreateTokenRequest
+	5,  // 16: gopherqueue.v1.AdminService.ListTokens:input_type -> gopherqueue.v1.ListTokensRequest
+	7,  // 17: gopherqueue.v1.AdminService.RevokeToken:input_type -> gopherqueue.v1.RevokeTokenRequest
+	9,  // 18: gopherqueue.v1.AdminService.ListDeliveries:input_type -> gopherqueue.v1.ListDeliveriesRequest
+	11, // 19: gopherqueue.v1.AdminService.RetryDelivery:input_type -> gopherqueue.v1.RetryDeliveryRequest
+	12, // 20: gopherqueue.v1.AdminService.GetWebhookSecret:input_type -> gopherqueue.v1.GetWebhookSecretRequest
+	14, // 21: gopherqueue.v1.AdminService.CreateBackup:input_type -> gopherqueue.v1.CreateBackupRequest
+	4,  // 22: gopherqueue.v1.AdminService.CreateToken:output_type -> gopherqueue.v1.CreateTokenResponse
+	6,  // 23: gopherqueue.v1.AdminService.ListTokens:output_type -> gopherqueue.v1.ListTokensResponse
+	2,  // 24: gopherqueue.v1.AdminService.RevokeToken:output_type -> gopherqueue.v1.Token
+	10, // 25: gopherqueue.v1.AdminService.ListDeliveries:output_type -> gopherqueue.v1.ListDeliveriesResponse
+	8,  // 26: gopherqueue.v1.AdminService.RetryDelivery:output_type -> gopherqueue.v1.Delivery
+	13, // 27: gopherqueue.v1.AdminService.GetWebhookSecret:output_type -> gopherqueue.v1.GetWebhookSecretResponse
+	15, // 28: gopherqueue.v1.AdminService.CreateBackup:output_type -> gopherqueue.v1.Backup
+	22, // [22:29] is the sub-list for method output_type
+	15, // [15:22] is the sub-list for method input_type
+	15, // [15:15] is the sub-list for extension type_name
+	15, // [15:15] is the sub-list for extension extendee
+	0,  // [0:15] is the sub-list for field type_name
 }
 
 func init() { file_gopherqueue_v1_admin_service_proto_init() }
@@ -980,7 +1136,7 @@ func file_gopherqueue_v1_admin_service_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_gopherqueue_v1_admin_service_proto_rawDesc), len(file_gopherqueue_v1_admin_service_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   13,
+			NumMessages:   15,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

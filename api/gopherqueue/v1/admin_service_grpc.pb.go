@@ -25,6 +25,7 @@ const (
 	AdminService_ListDeliveries_FullMethodName   = "/gopherqueue.v1.AdminService/ListDeliveries"
 	AdminService_RetryDelivery_FullMethodName    = "/gopherqueue.v1.AdminService/RetryDelivery"
 	AdminService_GetWebhookSecret_FullMethodName = "/gopherqueue.v1.AdminService/GetWebhookSecret"
+	AdminService_CreateBackup_FullMethodName     = "/gopherqueue.v1.AdminService/CreateBackup"
 )
 
 // AdminServiceClient is the client API for AdminService service.
@@ -46,6 +47,8 @@ type AdminServiceClient interface {
 	RetryDelivery(ctx context.Context, in *RetryDeliveryRequest, opts ...grpc.CallOption) (*Delivery, error)
 	// GetWebhookSecret tells what deliveries are signed with.
 	GetWebhookSecret(ctx context.Context, in *GetWebhookSecretRequest, opts ...grpc.CallOption) (*GetWebhookSecretResponse, error)
+	// CreateBackup backs up a file: store into the server's backup directory, while it serves.
+	CreateBackup(ctx context.Context, in *CreateBackupRequest, opts ...grpc.CallOption) (*Backup, error)
 }
 
 type adminServiceClient struct {
@@ -116,6 +119,16 @@ func (c *adminServiceClient) GetWebhookSecret(ctx context.Context, in *GetWebhoo
 	return out, nil
 }
 
+func (c *adminServiceClient) CreateBackup(ctx context.Context, in *CreateBackupRequest, opts ...grpc.CallOption) (*Backup, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(Backup)
+	err := c.cc.Invoke(ctx, AdminService_CreateBackup_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // AdminServiceServer is the server API for AdminService service.
 // All implementations must embed UnimplementedAdminServiceServer
 // for forward compatibility.
@@ -135,6 +148,8 @@ type AdminServiceServer interface {
 	RetryDelivery(context.Context, *RetryDeliveryRequest) (*Delivery, error)
 	// GetWebhookSecret tells what deliveries are signed with.
 	GetWebhookSecret(context.Context, *GetWebhookSecretRequest) (*GetWebhookSecretResponse, error)
+	// CreateBackup backs up a file: store into the server's backup directory, while it serves.
+	CreateBackup(context.Context, *CreateBackupRequest) (*Backup, error)
 	mustEmbedUnimplementedAdminServiceServer()
 }
 
@@ -162,6 +177,9 @@ func (UnimplementedAdminServiceServer) RetryDelivery(context.Context, *RetryDeli
 }
 func (UnimplementedAdminServiceServer) GetWebhookSecret(context.Context, *GetWebhookSecretRequest) (*GetWebhookSecretResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method GetWebhookSecret not implemented")
+}
+func (UnimplementedAdminServiceServer) CreateBackup(context.Context, *CreateBackupRequest) (*Backup, error) {
+	return nil, status.Error(codes.Unimplemented, "method CreateBackup not implemented")
 }
 func (UnimplementedAdminServiceServer) mustEmbedUnimplementedAdminServiceServer() {}
 func (UnimplementedAdminServiceServer) testEmbeddedByValue()                      {}
@@ -292,6 +310,24 @@ func _AdminService_GetWebhookSecret_Handler(srv interface{}, ctx context.Context
 	return interceptor(ctx, in, info, handler)
 }
 
+func _AdminService_CreateBackup_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(CreateBackupRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AdminServiceServer).CreateBackup(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: AdminService_CreateBackup_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AdminServiceServer).CreateBackup(ctx, req.(*CreateBackupRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // AdminService_ServiceDesc is the grpc.ServiceDesc for AdminService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -322,6 +358,10 @@ var AdminService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "GetWebhookSecret",
 			Handler:    _AdminService_GetWebhookSecret_Handler,
+		},
+		{
+			MethodName: "CreateBackup",
+			Handler:    _AdminService_CreateBackup_Handler,
 		},
 	},
 	Streams:  []grpc.StreamDesc{},

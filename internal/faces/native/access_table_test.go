@@ -86,6 +86,7 @@ var rpcAccess = map[string]callNeeds{
 	"AdminService/ListDeliveries":   {needs: access.Read, lists: true, body: `{}`},
 	"AdminService/RetryDelivery":    {needs: access.Submit, body: `{"id":"$DELIVERY"}`},
 	"AdminService/GetWebhookSecret": {needs: access.Admin, whole: true, body: `{}`},
+	"AdminService/CreateBackup":     {needs: access.Admin, whole: true, body: `{}`},
 }
 
 // routeAccess has a row for every route.
@@ -157,6 +158,7 @@ var routeAccess = map[string]callNeeds{
 	"GET /v1/webhooks/deliveries":             {needs: access.Read, lists: true},
 	"POST /v1/webhooks/deliveries/{id}/retry": {needs: access.Submit},
 	"GET /v1/webhooks/secret":                 {needs: access.Admin, whole: true},
+	"POST /v1/backups":                        {needs: access.Admin, whole: true},
 
 	"GET /healthz": {open: true}, "GET /readyz": {open: true}, "GET /docs": {open: true}, "GET /openapi.json": {open: true},
 }

@@ -7,6 +7,7 @@ import (
 
 	"google.golang.org/protobuf/types/known/timestamppb"
 
+	"github.com/gopherqueue/gq"
 	pb "github.com/gopherqueue/gq/api/gopherqueue/v1"
 	"github.com/gopherqueue/gq/internal/access"
 	"github.com/gopherqueue/gq/internal/delivery"
@@ -23,6 +24,7 @@ type Admin interface {
 	Deliveries(ctx context.Context, state delivery.State, cursor string, limit int) (delivery.Page, error)
 	RetryDelivery(ctx context.Context, id string) (delivery.Delivery, error)
 	WebhookSecret(ctx context.Context) (webhook.Secret, error)
+	Backup(ctx context.Context) (gq.Backup, error)
 }
 
 // grants parses grants and collects the faults in their scopes.
@@ -96,6 +98,10 @@ func (h *HTTP) adminRoutes() []httpx.Route {
 		httpx.Handle(httpx.Route{
 			Method: http.MethodGet, Path: "/v1/webhooks/secret", ID: "webhook-secret", Tag: "admin", Summary: "Read what deliveries are signed with",
 		}, h.webhookSecret),
+		httpx.Handle(httpx.Route{
+			Method: http.MethodPost, Path: "/v1/backups", ID: "create-backup", Tag: "admin", Optional: true, Summary: "Back up the store", Status: http.StatusCreated,
+			Description: "Backs up a file: store into the server's backup directory (backup.dir) while it serves. Files that an earlier backup has are not copied again.",
+		}, h.createBackup),
 	}
 }
 
