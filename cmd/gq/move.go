@@ -38,8 +38,9 @@ The backup is written to FILE.partial and renamed once it is complete and has be
 read back; the next run replaces a leftover. It contains payloads, so only its
 owner may read it.
 
-A server must not be using the directory. It may be using the database: the backup
-is a snapshot, taken in one transaction that stays open as long as the backup runs.`,
+A server must not be using the directory; gq backup now lets it back up the directory
+itself. It may be using the database: the backup is a snapshot, taken in one
+transaction that stays open as long as the backup runs.`,
 		Example: `  gq backup friday.gqb
   gq backup friday.gqb --store postgres://db.example/app`,
 		Args: oneArgument("a file to write"),
@@ -49,12 +50,13 @@ is a snapshot, taken in one transaction that stays open as long as the backup ru
 	c.RunE = func(c *cobra.Command, args []string) error {
 		return m.backup(c.Context(), *where, args[0])
 	}
+	c.AddCommand(newBackupNow(p))
 	return c
 }
 
 func newRestore(p process) *cobra.Command {
 	c := &cobra.Command{
-		Use:   "restore FILE",
+		Use:   "restore FILE|DIR",
 		Short: "Fill an empty store from a backup",
 		Long: `Fill an empty store from a backup.
 
@@ -62,14 +64,24 @@ func newRestore(p process) *cobra.Command {
 
 The file is checked first; a damaged or truncated one is refused. An interrupted
 restore leaves a store that no server opens. Run the same command again to resume
-it.`,
+it.
+
+DIR is where a server took backups (gq backup now). The newest one is restored unless
+--generation names another; the store must be file:.`,
 		Example: `  gq restore friday.gqb --store file:/var/lib/gq
   gq restore friday.gqb --store postgres://db.example/app`,
 		Args: oneArgument("a backup"),
 	}
 	m := newMover(p, c)
 	where := m.storeFlag(c, "store to fill")
+	generation := c.Flags().String("generation", "", "with DIR: which backup, the name of a file in DIR/generations without .json (default the newest)")
 	c.RunE = func(c *cobra.Command, args []string) error {
+		if isDir(args[0]) {
+			return m.restoreDir(c.Context(), args[0], *generation, *where)
+		}
+		if *generation != "" {
+			return cli.Invalid("generation", args[0]+" is not a directory of backups")
+		}
 		return m.restore(c.Context(), args[0], *where)
 	}
 	return c

@@ -191,6 +191,7 @@ var routeRows = map[string]routeRow{
 	"GET /v1/webhooks/deliveries":             {shape: "deliveries:a next_cursor:s", bad: "?limit=0"},
 	"POST /v1/webhooks/deliveries/{id}/retry": {status: 404, shape: problemShape}, // existing one: TestDeadLetter
 	"GET /v1/webhooks/secret":                 {shape: "secret:s"},
+	"POST /v1/backups":                        {status: 400, shape: problemShape}, // correct call: TestBackupOfAServer
 }
 
 func TestEveryRoute(t *testing.T) {
@@ -369,6 +370,7 @@ var rpcRows = map[string]rpcRow{
 	"AdminService/ListDeliveries":   {`{}`, "", `{"limit":"-1"}`, codes.InvalidArgument},
 	"AdminService/RetryDelivery":    {`{"id":"none"}`, "-", `{"id":"none"}`, codes.NotFound},
 	"AdminService/GetWebhookSecret": {`{}`, "secret:s", "", 0},
+	"AdminService/CreateBackup":     {`{}`, "-", `{}`, codes.InvalidArgument}, // correct call: TestBackupOfAServer
 }
 
 func TestEveryRPC(t *testing.T) {
@@ -504,6 +506,7 @@ var commandRows = map[string]commandRow{
 	"webhook list":   {shape: "deliveries:a next_cursor:s", prints: "STATE", bad: "--limit 0"},
 	"webhook retry":  {args: "none", exit: 3, bad: ""},
 	"webhook secret": {shape: "secret:s", prints: "whsec_", bad: "extra"},
+	"backup now":     {exit: 2, bad: "extra"}, // correct call: TestBackupOfAServer
 
 	"top":    {long: true, bad: "--interval 1ms"}, // TestTop and TestTopOnce run it
 	"events": {args: "--last 1", shape: "seq:n time:s entity:s type:s data:o", prints: "job.", bad: "--event nonsense"},
