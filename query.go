@@ -89,6 +89,7 @@ type Stats struct {
 	Commits   uint64 // batches written since the store was opened
 	Syncs     uint64 // waits for stable storage since then
 	DiskBytes uint64 // size on disk
+	DiskFree  uint64 // bytes that are free there
 }
 
 // CancelReport is the result of [Driver.CancelWhere].

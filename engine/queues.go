@@ -263,7 +263,7 @@ func (e *Engine) Stats(ctx context.Context) (gq.Stats, error) {
 	}
 	if m, ok := e.store.(store.Meter); ok {
 		metrics := m.Meter()
-		stats.Commits, stats.Syncs, stats.DiskBytes = metrics.Commits, metrics.Syncs, metrics.DiskBytes
+		stats.Commits, stats.Syncs, stats.DiskBytes, stats.DiskFree = metrics.Commits, metrics.Syncs, metrics.DiskBytes, metrics.DiskFree
 	}
 	return stats, nil
 }

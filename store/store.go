@@ -276,6 +276,7 @@ type Metrics struct {
 	Commits   uint64 // batches written
 	Syncs     uint64 // times stable storage was waited for
 	DiskBytes uint64 // size on disk now; 0 if it has none
+	DiskFree  uint64 // bytes that are free there; 0 if unknown
 }
 
 // LateLister is an optional capability of stores where finding the next change costs about as

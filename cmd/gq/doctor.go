@@ -19,9 +19,10 @@ func newDoctor(p process) *cobra.Command {
 		Use:   "doctor",
 		Short: "Find problems of an installation",
 		Long: `Find problems of an installation: an unreachable or slow server; queues without
-workers, paused or at their limits; dead-lettered jobs; paused or late schedules;
-submissions that were refused after their transactions; clocks that disagree; servers
-and workers of different versions.
+workers, paused or at their limits; jobs that no live worker can run; failed and
+dead-lettered jobs; schedules that are paused, late or will never fire; submissions
+that were refused after their transactions; clocks that disagree; a disk that is
+nearly full; servers and workers of different versions.
 
 The exit status is 1 if there is a problem and 4 if the server is unreachable.
 Notes do not change it.`,
@@ -101,6 +102,13 @@ func (f *findings) examine(ctx context.Context, q queue) error {
 	f.workers(workers)
 	f.versions(stats.Nodes, workers)
 	f.queues(queues, stats.Queues, workers)
+	if err := f.stranded(ctx, q, queues, stats.Queues, workers); err != nil {
+		return err
+	}
+	f.disk(&stats)
+	if n := stats.Total.By[gq.StatusFailed]; n > 0 {
+		f.add("note", "failed", "%d jobs failed for good; gq job list --state FAILED, gq job replay --state FAILED", n)
+	}
 	if n := stats.Total.By[gq.StatusDeadLetter]; n > 0 {
 		f.add("note", "dead", "%d jobs were given up; gq dlq list", n)
 	}
@@ -244,8 +252,10 @@ func (f *findings) schedules(all []gq.Schedule) {
 			f.add("note", "schedule", "%s is paused", s.Name)
 		case !s.Next.IsZero() && time.Since(s.Next) > late:
 			f.add("fail", "schedule", "%s should have fired %s", s.Name, ago(s.Next))
+		case s.Next.IsZero() && !s.End.IsZero() && !time.Now().Before(s.End):
+			f.add("note", "schedule", "%s ended %s and will not fire again; gq schedule delete %s", s.Name, ago(s.End), s.Name)
 		case s.Next.IsZero():
-			f.add("note", "schedule", "%s has ended and will not fire again", s.Name)
+			f.add("fail", "schedule", "%s will never fire: its calendar %q has no time left; change or delete it", s.Name, s.Cron)
 		}
 		if s.LastError != "" {
 			f.add("fail", "schedule", "%s could not submit its last job: %s", s.Name, clean(s.LastError))

@@ -18,6 +18,7 @@ type Stats struct {
 	Commits   uint64           `json:"commits,omitzero" doc:"Batches that the store has written since it was opened."`
 	Syncs     uint64           `json:"syncs,omitzero" doc:"Times it waited for stable storage."`
 	DiskBytes uint64           `json:"disk_bytes,omitzero" doc:"Its size on disk."`
+	DiskFree  uint64           `json:"disk_free,omitzero" doc:"Bytes that are free there."`
 }
 
 // Node is an engine that runs on the store.
@@ -44,7 +45,7 @@ func StatsOf(s *gq.Stats) Stats {
 	out := Stats{
 		Queues: make([]QueueCounts, len(s.Queues)),
 		Total:  countsOf(&s.Total), Live: s.Total.Live(), Held: s.Total.Held(),
-		Workers: s.Workers, Commits: s.Commits, Syncs: s.Syncs, DiskBytes: s.DiskBytes,
+		Workers: s.Workers, Commits: s.Commits, Syncs: s.Syncs, DiskBytes: s.DiskBytes, DiskFree: s.DiskFree,
 	}
 	for i := range s.Nodes {
 		n := &s.Nodes[i]

@@ -147,7 +147,7 @@ func TestProtoRoundTrip(t *testing.T) {
 		roundTrip(t, rapid.Custom(func(r *rapid.T) gq.Stats {
 			s := gq.Stats{
 				Workers: maybeOf(drawInt).Draw(r, "workers"), Commits: rapid.Uint64().Draw(r, "commits"),
-				Syncs: rapid.Uint64().Draw(r, "syncs"), DiskBytes: rapid.Uint64().Draw(r, "bytes"),
+				Syncs: rapid.Uint64().Draw(r, "syncs"), DiskBytes: rapid.Uint64().Draw(r, "bytes"), DiskFree: rapid.Uint64().Draw(r, "free"),
 			}
 			for range rapid.IntRange(0, 3).Draw(r, "queues") {
 				c := gq.Count{Queue: maybeOf(drawText).Draw(r, "queue")}

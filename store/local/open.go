@@ -250,6 +250,9 @@ func (s *Store) Meter() store.Metrics {
 	if s.reading() {
 		defer s.reads.Done()
 		m.DiskBytes = s.db.Metrics().DiskSpaceUsage()
+		if usage, err := s.disk.GetDiskUsage(s.dir); err == nil { // a file system in memory has no answer
+			m.DiskFree = usage.AvailBytes
+		}
 	}
 	return m
 }

@@ -2383,7 +2383,8 @@ type StatsResponse struct {
 	Commits       uint64                 `protobuf:"varint,3,opt,name=commits,proto3" json:"commits,omitempty"` // batches the store has written since it was opened
 	Syncs         uint64                 `protobuf:"varint,4,opt,name=syncs,proto3" json:"syncs,omitempty"`     // times it waited for stable storage
 	DiskBytes     uint64                 `protobuf:"varint,5,opt,name=disk_bytes,json=diskBytes,proto3" json:"disk_bytes,omitempty"`
-	Nodes         []*Node                `protobuf:"bytes,85,rep,name=nodes,proto3" json:"nodes,omitempty"` // engines that run on the store, by id
+	DiskFree      uint64                 `protobuf:"varint,132,opt,name=disk_free,json=diskFree,proto3" json:"disk_free,omitempty"` // bytes that are free where the store is
+	Nodes         []*Node                `protobuf:"bytes,85,rep,name=nodes,proto3" json:"nodes,omitempty"`                         // engines that run on the store, by id
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2449,6 +2450,13 @@ func (x *StatsResponse) GetSyncs() uint64 {
 func (x *StatsResponse) GetDiskBytes() uint64 {
 	if x != nil {
 		return x.DiskBytes
+	}
+	return 0
+}
+
+func (x *StatsResponse) GetDiskFree() uint64 {
+	if x != nil {
+		return x.DiskFree
 	}
 	return 0
 }
@@ -2895,14 +2903,15 @@ const file_gopherqueue_v1_jobs_service_proto_rawDesc = "" +
 	"\rByStatusEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\x03R\x05value:\x028\x01\"\x0e\n" +
-	"\fStatsRequest\"\xd8\x01\n" +
+	"\fStatsRequest\"\xf6\x01\n" +
 	"\rStatsResponse\x122\n" +
 	"\x06queues\x18\x01 \x03(\v2\x1a.gopherqueue.v1.QueueCountR\x06queues\x12\x18\n" +
 	"\aworkers\x18\x02 \x01(\x03R\aworkers\x12\x18\n" +
 	"\acommits\x18\x03 \x01(\x04R\acommits\x12\x14\n" +
 	"\x05syncs\x18\x04 \x01(\x04R\x05syncs\x12\x1d\n" +
 	"\n" +
-	"disk_bytes\x18\x05 \x01(\x04R\tdiskBytes\x12*\n" +
+	"disk_bytes\x18\x05 \x01(\x04R\tdiskBytes\x12\x1c\n" +
+	"\tdisk_free\x18\x84\x01 \x01(\x04R\bdiskFree\x12*\n" +
 	"\x05nodes\x18U \x03(\v2\x14.gopherqueue.v1.NodeR\x05nodes\"\xe9\x01\n" +
 	"\x04Node\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +

@@ -1,0 +1,113 @@
+package main
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gopherqueue/gq"
+)
+
+// installation is an installation with made-up facts.
+type installation struct {
+	queue
+	stats     gq.Stats
+	workers   []gq.LiveWorker
+	schedules []gq.Schedule
+	jobs      []gq.Job
+}
+
+func (p installation) Stats(context.Context) (gq.Stats, error)              { return p.stats, nil }
+func (p installation) Workers(context.Context) ([]gq.LiveWorker, error)     { return p.workers, nil }
+func (p installation) Schedules(context.Context) ([]gq.Schedule, error)     { return p.schedules, nil }
+func (p installation) Inbox(context.Context, string, int) (gq.Inbox, error) { return gq.Inbox{}, nil }
+func (p installation) List(context.Context, gq.Query) (gq.Page, error) {
+	return gq.Page{Jobs: p.jobs}, nil
+}
+func (p installation) Queues(context.Context) ([]gq.Queue, error) {
+	return []gq.Queue{{Name: "mail"}}, nil
+}
+
+// Each check finds its problem, and nothing else does.
+func TestDoctorFinds(t *testing.T) {
+	now := time.Now()
+	ready := func(n int64) gq.Stats {
+		var c gq.Count
+		c.Queue = "mail"
+		c.By[gq.StatusScheduled] = n
+		return gq.Stats{Queues: []gq.Count{c}, Total: c, DiskFree: 100 << 30, Nodes: []gq.Node{{Version: "v1", LastSeen: now}}}
+	}
+	worker := gq.LiveWorker{Name: "w", Queues: []string{"mail"}, Types: []string{"send"}, Offers: []string{"smtp"}, MaxCost: 5, Version: "v1"}
+	job := func(change func(*gq.Spec)) gq.Job {
+		j := gq.Job{Spec: gq.Spec{Queue: "mail", Type: "send"}, State: gq.State{CreatedAt: now}}
+		change(&j.Spec)
+		return j
+	}
+	for _, test := range []struct {
+		name   string
+		change func(p *installation)
+		level  string
+		check  string
+		says   string
+	}{
+		{"healthy", func(*installation) {}, "", "", ""},
+		{"runnable", func(p *installation) {
+			p.stats, p.jobs = ready(1), []gq.Job{job(func(s *gq.Spec) { s.Requires, s.CostUnits = []string{"smtp"}, 5 })}
+		}, "", "", ""},
+		{"type", func(p *installation) {
+			p.stats, p.jobs = ready(2), []gq.Job{job(func(s *gq.Spec) { s.Type = "fax" }), job(func(*gq.Spec) {})}
+		}, "fail", "jobs", "1 of 2 ready jobs in queue mail cannot run: no live worker handles type fax; gq job explain"},
+		{"capability", func(p *installation) {
+			p.stats, p.jobs = ready(1), []gq.Job{job(func(s *gq.Spec) { s.Requires = []string{"gpu"} })}
+		}, "fail", "jobs", "no live worker offers all of gpu"},
+		{"cost", func(p *installation) {
+			p.stats, p.jobs = ready(1), []gq.Job{job(func(s *gq.Spec) { s.CostUnits = 6 })}
+		}, "fail", "jobs", "no live worker accepts a cost of 6"},
+		{"no worker", func(p *installation) { p.stats, p.workers[0].Queues = ready(3), []string{"other"} }, "fail", "queue", "mail has 3 jobs ready and no worker asks for them"},
+		{"failed jobs", func(p *installation) { p.stats.Total.By[gq.StatusFailed] = 4 }, "note", "failed", "4 jobs failed for good"},
+		{"dead letters", func(p *installation) { p.stats.Total.By[gq.StatusDeadLetter] = 4 }, "note", "dead", "4 jobs were given up"},
+		{"full disk", func(p *installation) { p.stats.DiskFree = diskFull - 1 }, "fail", "disk", "submissions are refused soon"},
+		{"low disk", func(p *installation) { p.stats.DiskFree = diskLow - 1 }, "note", "disk", "are free where the store is"},
+		{"a store that fills its disk", func(p *installation) { p.stats.DiskBytes = 101 << 30 }, "note", "disk", "are free where the store is"},
+		{"servers of two versions", func(p *installation) {
+			p.stats.Nodes = append(p.stats.Nodes, gq.Node{Version: "v2", LastSeen: now})
+			p.workers[0].Version = "v2"
+		}, "note", "versions", "servers of different versions"},
+		{"worker of another version", func(p *installation) { p.workers[0].Version = "v0" }, "note", "versions", "workers have other versions"},
+		{"clock behind", func(p *installation) { p.stats.Nodes[0].LastSeen = now.Add(-time.Hour) }, "note", "clock", "behind this one"},
+		{"clock ahead", func(p *installation) { p.stats.Nodes[0].LastSeen = now.Add(time.Hour) }, "note", "clock", "ahead of this one"},
+		{"paused schedule", func(p *installation) { p.schedules[0].Paused = true }, "note", "schedule", "nightly is paused"},
+		{"late schedule", func(p *installation) { p.schedules[0].Next = now.Add(-time.Hour) }, "fail", "schedule", "nightly should have fired"},
+		{"ended schedule", func(p *installation) {
+			p.schedules[0].Next, p.schedules[0].End = time.Time{}, now.Add(-time.Hour)
+		}, "note", "schedule", "nightly ended"},
+		{"impossible schedule", func(p *installation) {
+			p.schedules[0].Next, p.schedules[0].Cron = time.Time{}, "0 0 30 2 *"
+		}, "fail", "schedule", `nightly will never fire: its calendar "0 0 30 2 *"`},
+		{"refused firing", func(p *installation) { p.schedules[0].LastError = "queue full" }, "fail", "schedule", "could not submit its last job: queue full"},
+	} {
+		p := installation{stats: ready(0), workers: []gq.LiveWorker{worker}, schedules: []gq.Schedule{{Name: "nightly", Next: now.Add(time.Hour)}}}
+		test.change(&p)
+		var found findings
+		if err := found.examine(t.Context(), p); err != nil {
+			t.Fatal(err)
+		}
+		matched := 0
+		for _, f := range found.all {
+			switch {
+			case f.Level == "ok" || f.Check == "server": // a slow machine answers late
+			case f.Level == test.level && f.Check == test.check && strings.Contains(f.Text, test.says):
+				matched++
+			default:
+				t.Errorf("%s: unexpected %+v", test.name, f)
+			}
+		}
+		if want := min(len(test.check), 1); matched != want {
+			t.Errorf("%s: %d findings of %d: %+v", test.name, matched, want, found.all)
+		}
+		if found.failed != (test.level == "fail") {
+			t.Errorf("%s: failed is %v", test.name, found.failed)
+		}
+	}
+}
