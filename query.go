@@ -122,6 +122,7 @@ type Node struct {
 	Started  time.Time
 	LastSeen time.Time // its last announcement to the others
 	Workers  int       // live workers that call it
+	Layout   int       // the newest layout of the store's tables that its program knows; 0 if the store has one for itself
 }
 
 // MaxListedLeases is the largest number of leases that a [LiveWorker] lists.

@@ -23,14 +23,14 @@ import (
 // documents of nodeKind. The first has the node's id as its name; the others, id/1 and so on, have
 // the workers that did not fit.
 
-const nodeKind = "node"
+const nodeKind = store.NodeKind
 
 const (
 	nodeBusy   = 5 * time.Second        // between announcements of a node with workers
 	nodeIdle   = time.Minute            // between announcements of a node without workers
 	nodeSoon   = 200 * time.Millisecond // from a worker's first call to the next announcement
 	nodeFresh  = 15 * time.Second       // how long an announcement tells about workers
-	nodeListed = 90 * time.Second       // how long a node is listed after its last announcement
+	nodeListed = store.NodeLive         // how long a node is listed after its last announcement
 	nodeSilent = 5 * time.Minute        // after this any node deletes the announcement
 	nodeWithin = 5 * time.Second        // time limit for one announcement
 
@@ -60,14 +60,18 @@ func newNode(s store.Store, release string) *node {
 		host = "unknown"
 	}
 	_, shared := s.(store.Shared)
-	return &node{shared: shared, Node: gq.Node{
+	n := &node{shared: shared, Node: gq.Node{
 		ID: rand.Text(), Host: host, PID: os.Getpid(), Version: release, Started: time.Now(),
 	}}
+	if u, ok := s.(store.Upgradable); ok {
+		n.Layout = u.Layout()
+	}
+	return n
 }
 
 // announcement is the content of a document.
 type announcement struct {
-	Time    time.Time   `json:"time"` // by the store's clock
+	store.NodeLayout
 	Host    string      `json:"host,omitzero"`
 	PID     int         `json:"pid,omitzero"`
 	Version string      `json:"version,omitzero"`
@@ -128,7 +132,7 @@ func (a announcement) documents() ([][]byte, error) {
 			return nil, fmt.Errorf("encode an announcement: %w", err)
 		}
 		docs = append(docs, data)
-		a = announcement{Time: a.Time}
+		a = announcement{NodeLayout: store.NodeLayout{Time: a.Time}}
 	}
 	return docs, nil
 }
@@ -152,7 +156,7 @@ func (e *Engine) announce(ctx context.Context) (workers int, err error) {
 	}
 	n := e.node
 	list := e.workers.list(n.ID, &e.clock)
-	a := announcement{Time: e.clock.at(time.Now()), Host: n.Host, PID: n.PID, Version: n.Version, Started: e.clock.at(n.Started), Count: e.countListed(list)}
+	a := announcement{NodeLayout: store.NodeLayout{Time: e.clock.at(time.Now()), Layout: n.Layout}, Host: n.Host, PID: n.PID, Version: n.Version, Started: e.clock.at(n.Started), Count: e.countListed(list)}
 	for i := range list {
 		w := &list[i]
 		a.Workers = append(a.Workers, announced{
@@ -175,6 +179,9 @@ func (e *Engine) announce(ctx context.Context) (workers int, err error) {
 	if err == nil && time.Since(n.looked) > nodeIdle {
 		n.looked = time.Now()
 		err = e.forgetNodes(ctx)
+		if u, ok := e.store.(store.Upgradable); ok && err == nil {
+			err = u.FinishUpgrade(ctx)
+		}
 	}
 	return len(list), err
 }
@@ -286,7 +293,7 @@ func (e *Engine) others(docs []nodeRecord) (nodes []gq.Node, workers []worker) {
 	for _, f := range docs {
 		if f.doc.Name == f.node && now.Sub(f.Time) <= nodeListed {
 			nodes = append(nodes, gq.Node{
-				ID: f.node, Host: f.Host, PID: f.PID, Version: f.Version, Started: f.Started, LastSeen: f.Time, Workers: f.Count,
+				ID: f.node, Host: f.Host, PID: f.PID, Version: f.Version, Started: f.Started, LastSeen: f.Time, Workers: f.Count, Layout: f.Layout,
 			})
 		}
 		if now.Sub(f.Time) > nodeFresh {

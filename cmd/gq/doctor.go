@@ -171,9 +171,13 @@ func (f *findings) nodes(nodes []gq.Node) {
 
 // versions tells if servers and workers were built from different releases.
 func (f *findings) versions(nodes []gq.Node, workers []gq.LiveWorker) {
-	servers, clients := map[string]int{}, map[string]int{}
+	servers, clients, layouts := map[string]int{}, map[string]int{}, map[string]int{}
 	for i := range nodes {
 		servers[nodes[i].Version]++
+		layouts[fmt.Sprint("layout ", nodes[i].Layout)]++
+	}
+	if len(layouts) > 1 {
+		f.add("note", "layouts", "servers that know different layouts of the tables share the database: %s; the upgrade is finished when the older ones are stopped", tally(layouts))
 	}
 	for i := range workers {
 		if v := workers[i].Version; v != "" {

@@ -23,8 +23,9 @@ func newMigrate(p process) *cobra.Command {
 A server does this when it starts. Use the command to do it earlier, as another
 role, or with another tool. All tables are in one schema: gq, or the one that the
 URL names (?gq_schema=NAME). Migrations run in one transaction, and any number of
-processes may run them at once. The command refuses a database that a newer
-version has migrated.`,
+processes may run them at once. Servers of the version before go on working on a
+migrated database; older ones must be stopped first. The command refuses a database
+that a version has migrated which is too new for this program.`,
 		Example: `  gq migrate status --store postgres://db.example/app
   gq migrate up --store postgres://db.example/app
   gq migrate dump > schema.sql`,
@@ -72,7 +73,7 @@ func newMigrateUp(p process) *cobra.Command {
 			return fmt.Errorf("%s: %w", config.Redact(url), err)
 		}
 		if *inJSON {
-			return wire.EncodeJSON(p.stdout, migrationReport{Version: before.Current, Before: &before.Version})
+			return wire.EncodeJSON(p.stdout, migrationReport{Version: max(before.Version, before.Current), Before: &before.Version})
 		}
 		if !before.Pending() {
 			_, err = fmt.Fprintf(p.stdout, "schema version %d is up to date\n", before.Version)
@@ -107,8 +108,11 @@ func newMigrateStatus(p process) *cobra.Command {
 			return wire.EncodeJSON(p.stdout, migrationReport{Version: l.Version, Current: &l.Current})
 		}
 		word := "up to date"
-		if l.Pending() {
+		switch {
+		case l.Pending():
 			word = "to be migrated"
+		case l.Version > l.Current:
+			word = "migrated by a newer version; this program can use it"
 		}
 		_, err = fmt.Fprintf(p.stdout, "schema version %d, this program needs %d: %s\n", l.Version, l.Current, word)
 		return err

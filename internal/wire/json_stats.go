@@ -30,6 +30,7 @@ type Node struct {
 	StartedAt  time.Time `json:"started_at"`
 	LastSeenAt time.Time `json:"last_seen_at" doc:"Its last announcement to the others."`
 	Workers    int       `json:"workers" doc:"Live ones that call it."`
+	Layout     int       `json:"layout,omitzero" doc:"The newest layout of the database's tables that its program knows."`
 }
 
 // QueueCounts has the number of a queue's jobs in each state.
@@ -51,7 +52,7 @@ func StatsOf(s *gq.Stats) Stats {
 		n := &s.Nodes[i]
 		out.Nodes = append(out.Nodes, Node{
 			ID: n.ID, Host: n.Host, PID: n.PID, Version: n.Version,
-			StartedAt: utc(n.Started), LastSeenAt: utc(n.LastSeen), Workers: n.Workers,
+			StartedAt: utc(n.Started), LastSeenAt: utc(n.LastSeen), Workers: n.Workers, Layout: n.Layout,
 		})
 	}
 	for i := range s.Queues {

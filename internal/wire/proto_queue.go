@@ -207,7 +207,7 @@ func ProtoStats(s *gq.Stats) *pb.StatsResponse {
 		n := &s.Nodes[i]
 		m.Nodes = append(m.Nodes, &pb.Node{
 			Id: n.ID, Host: n.Host, Pid: int64(n.PID), Version: n.Version,
-			StartedAt: protoTime(n.Started), LastSeenAt: protoTime(n.LastSeen), Workers: int64(n.Workers),
+			StartedAt: protoTime(n.Started), LastSeenAt: protoTime(n.LastSeen), Workers: int64(n.Workers), Layout: int64(n.Layout),
 		})
 	}
 	return m
@@ -227,7 +227,7 @@ func StatsFromProto(m *pb.StatsResponse) (gq.Stats, error) {
 		s.Nodes = append(s.Nodes, gq.Node{
 			ID: n.GetId(), Host: n.GetHost(), PID: r.int("nodes.", "pid", n.GetPid()), Version: n.GetVersion(),
 			Started: r.time("nodes.", "started_at", n.GetStartedAt()), LastSeen: r.time("nodes.", "last_seen_at", n.GetLastSeenAt()),
-			Workers: r.int("nodes.", "workers", n.GetWorkers()),
+			Workers: r.int("nodes.", "workers", n.GetWorkers()), Layout: r.int("nodes.", "layout", n.GetLayout()),
 		})
 	}
 	return s, r.err()

@@ -3,6 +3,7 @@ package postgres
 import (
 	"context"
 	_ "embed" // schema.sql
+	"errors"
 	"fmt"
 	"strings"
 
@@ -18,13 +19,15 @@ var schema string
 // migration upgrades the tables from the previous layout to its own. Its SQL also adds the
 // new version to gq.migration.
 type migration struct {
-	to   int
-	name string
-	sql  string
+	to     int
+	name   string
+	sql    string
+	oldest int    // programs that know this layout or a later one can use the tables after sql; 0 is to
+	finish string // executed when no program runs that knows only an older layout than to
 }
 
 // migrations lists all steps from an empty database to the layout of this program.
-var migrations = []migration{{1, "schema.sql", schema}}
+var migrations = []migration{{to: 1, name: "schema.sql", sql: schema}}
 
 // Classes of advisory locks: "gq" in ASCII and a number, to stay clear of the
 // application's own locks.
@@ -42,18 +45,21 @@ const (
 	lockFloors    = 0x6771000B
 )
 
-// Layout is the version of a database's tables, and the version that this program needs.
+// Layout is the version of a database's tables, and the version that this program knows.
 type Layout struct {
 	Version int // of the tables; 0 if there are none
-	Current int // required by this program
+	Oldest  int // programs that know this version or a later one can use the tables
+	Current int // known by this program
 }
 
 // Pending reports whether [MigrateUp] has anything to do.
 func (l Layout) Pending() bool { return l.Version < l.Current }
 
 // MigrateUp upgrades a database to the layout of this program, in one transaction. Any
-// number of processes may do so at once. The error is [gq.ErrFormat] if the tables belong
-// to a newer version or to another program.
+// number of processes may do so at once, and programs of the layout before may go on using
+// it. It changes nothing if a newer version has migrated the database and says that this
+// program can still use it. The error is [gq.ErrFormat] if the tables belong to a version that
+// is too new or to another program, and [gq.ErrInUse] if servers that are too old run.
 func MigrateUp(ctx context.Context, url string) (before Layout, err error) {
 	err = connected(ctx, url, func(conn connection) error {
 		before, err = migrate(ctx, conn, migrations)
@@ -80,7 +86,7 @@ func MigrateDump(schema string) (string, error) {
 	}
 	var b strings.Builder
 	for _, m := range migrations {
-		fmt.Fprintf(&b, "-- %s\n\n%s\n", m.name, dialect.of(m.sql))
+		fmt.Fprintf(&b, "-- %s\n\n%s\n%s\n", m.name, dialect.of(m.sql), dialect.of(m.finish)) // nobody uses the tables yet
 	}
 	return b.String(), nil
 }
@@ -128,11 +134,23 @@ func migrate(ctx context.Context, db beginner, steps []migration) (before Layout
 			if m.to <= before.Version {
 				continue
 			}
+			if before.Version > 0 {
+				if err := m.allow(ctx, tx); err != nil {
+					return err
+				}
+			}
 			if _, err := tx.Exec(ctx, m.sql); err != nil {
 				return fmt.Errorf("%s: %w", m.name, err)
 			}
+			if _, err := tx.Exec(ctx, "UPDATE gq.migration SET oldest = $1 WHERE version = $2", m.since(), m.to); err != nil {
+				return err
+			}
 		}
-		return nil
+		now, err := layoutOf(ctx, tx, steps)
+		if err == nil {
+			_, err = finish(ctx, tx, steps, now)
+		}
+		return err
 	})
 	return before, err
 }
@@ -149,12 +167,13 @@ func layoutOf(ctx context.Context, db querier, steps []migration) (Layout, error
 	if !ours {
 		return l, fmt.Errorf("the database has a schema of that name that is not GopherQueue's: %w", gq.ErrFormat)
 	}
-	if err := db.QueryRow(ctx, "SELECT coalesce(max(version), 0) FROM gq.migration").Scan(&l.Version); err != nil {
+	err = db.QueryRow(ctx, "SELECT version, coalesce(oldest, version) FROM gq.migration ORDER BY version DESC LIMIT 1").Scan(&l.Version, &l.Oldest)
+	if err != nil && !errors.Is(err, pgx.ErrNoRows) {
 		return l, err
 	}
 	switch {
-	case l.Version > l.Current:
-		return l, fmt.Errorf("the database has layout %d, this program knows %d at most: %w", l.Version, l.Current, gq.ErrFormat)
+	case l.Current < l.Oldest:
+		return l, fmt.Errorf("the database has layout %d, which needs a program that knows layout %d; this one knows layout %d: install a newer version: %w", l.Version, l.Oldest, l.Current, gq.ErrFormat)
 	case l.Version < steps[0].to:
 		return l, fmt.Errorf("the schema of the queue has no layout: %w", gq.ErrFormat)
 	}

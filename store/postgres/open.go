@@ -106,6 +106,10 @@ func start(ctx context.Context, pool database, begins begins, cfg store.Config) 
 	if err == nil {
 		before, err = migrate(ctx, pool, migrations)
 	}
+	var now Layout
+	if err == nil {
+		now, err = layoutOf(ctx, pool, migrations)
+	}
 	if err == nil && !cfg.Unfinished {
 		err = refuseUnfinished(ctx, pool)
 	}
@@ -121,6 +125,7 @@ func start(ctx context.Context, pool database, begins begins, cfg store.Config) 
 		return nil, fmt.Errorf("open postgres: %w", err)
 	}
 	s := &Store{cfg: cfg, pool: pool, begins: begins, ids: ids}
+	s.unfinished.Store(now.Oldest < now.Current)
 	s.floors.every.Store(raiseEvery)
 	s.spares = make(chan int64, maxSpares)
 	s.works.New = func() any { return new(workspace) }

@@ -61,6 +61,8 @@ type Store struct {
 	registry  registry
 	works     sync.Pool // *workspace
 
+	unfinished atomic.Bool // an upgrade of the tables waits for the end of older programs
+
 	mu      sync.RWMutex   // held for reading during every call
 	closed  bool           // guarded by mu
 	closing sync.Mutex     // held by Close

@@ -26,6 +26,7 @@ CREATE SCHEMA IF NOT EXISTS gq;
 
 CREATE TABLE gq.migration (
     version    integer     PRIMARY KEY,
+    oldest     integer,    -- programs that know this version or a later one can use the tables; NULL is version
     applied_at timestamptz NOT NULL DEFAULT clock_timestamp()
 );
 

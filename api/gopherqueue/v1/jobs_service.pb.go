@@ -2478,6 +2478,7 @@ type Node struct {
 	StartedAt     *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=started_at,json=startedAt,proto3" json:"started_at,omitempty"`
 	LastSeenAt    *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=last_seen_at,json=lastSeenAt,proto3" json:"last_seen_at,omitempty"` // its last announcement to the others
 	Workers       int64                  `protobuf:"varint,7,opt,name=workers,proto3" json:"workers,omitempty"`                          // live ones that call it
+	Layout        int64                  `protobuf:"varint,160,opt,name=layout,proto3" json:"layout,omitempty"`                          // the newest layout of the database's tables that its program knows
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2557,6 +2558,13 @@ func (x *Node) GetLastSeenAt() *timestamppb.Timestamp {
 func (x *Node) GetWorkers() int64 {
 	if x != nil {
 		return x.Workers
+	}
+	return 0
+}
+
+func (x *Node) GetLayout() int64 {
+	if x != nil {
+		return x.Layout
 	}
 	return 0
 }
@@ -2912,7 +2920,7 @@ const file_gopherqueue_v1_jobs_service_proto_rawDesc = "" +
 	"\n" +
 	"disk_bytes\x18\x05 \x01(\x04R\tdiskBytes\x12\x1c\n" +
 	"\tdisk_free\x18\x84\x01 \x01(\x04R\bdiskFree\x12*\n" +
-	"\x05nodes\x18U \x03(\v2\x14.gopherqueue.v1.NodeR\x05nodes\"\xe9\x01\n" +
+	"\x05nodes\x18U \x03(\v2\x14.gopherqueue.v1.NodeR\x05nodes\"\x82\x02\n" +
 	"\x04Node\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
 	"\x04host\x18\x02 \x01(\tR\x04host\x12\x10\n" +
@@ -2922,7 +2930,8 @@ const file_gopherqueue_v1_jobs_service_proto_rawDesc = "" +
 	"started_at\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\tstartedAt\x12<\n" +
 	"\flast_seen_at\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\n" +
 	"lastSeenAt\x12\x18\n" +
-	"\aworkers\x18\a \x01(\x03R\aworkers\"\x1e\n" +
+	"\aworkers\x18\a \x01(\x03R\aworkers\x12\x17\n" +
+	"\x06layout\x18\xa0\x01 \x01(\x03R\x06layout\"\x1e\n" +
 	"\fPurgeRequest\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\"\x0f\n" +
 	"\rPurgeResponse\"@\n" +

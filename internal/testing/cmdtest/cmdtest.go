@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -40,8 +41,8 @@ func build(name string) (program string, err error) {
 
 // Build builds a program the way scripts/docker-build builds the image's, static and
 // without paths, so that the build cache serves all tests.
-func Build(program, source string) error {
-	c := exec.CommandContext(context.Background(), "go", "build", "-trimpath", "-o", program, source)
+func Build(program, source string, tags ...string) error {
+	c := exec.CommandContext(context.Background(), "go", "build", "-trimpath", "-tags", strings.Join(tags, ","), "-o", program, source)
 	c.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := c.CombinedOutput(); err != nil {
 		return fmt.Errorf("build %s: %w\n%s", source, err, out)
