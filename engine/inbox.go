@@ -37,6 +37,15 @@ func (e *Engine) takeInWaiting(ctx context.Context) (store.TakenIn, error) {
 	return all, nil
 }
 
+// TakeIn takes in the submissions that wait in the inbox of a store on which no engine runs.
+func TakeIn(ctx context.Context, s store.Store, o Options) (store.TakenIn, error) {
+	e, err := New(s, o)
+	if err != nil {
+		return store.TakenIn{}, err
+	}
+	return e.takeInWaiting(ctx)
+}
+
 // takeIn takes in the submissions with these ids, or those that wait. One call at a time: each
 // holds a connection while it may need another one.
 func (e *Engine) takeIn(ctx context.Context, inbox store.Inbox, ids []gq.JobID) (store.TakenIn, error) {

@@ -2,9 +2,14 @@ package store
 
 import (
 	"context"
+	"fmt"
 
 	"github.com/gopherqueue/gq"
 )
+
+// ErrInboxWaiting is the error of Export while submissions wait in the inbox: they would be missing
+// in the export.
+var ErrInboxWaiting = fmt.Errorf("submissions wait in the inbox: %w", gq.ErrInUse)
 
 // Inbox is an optional capability: submissions that an application wrote as plain rows,
 // in a transaction of its own, and that an engine takes in after the commit. [News.Inbox]

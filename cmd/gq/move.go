@@ -209,7 +209,7 @@ func (m *mover) backup(ctx context.Context, url, path string) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, s.Close()) }()
-	from, err := s.Export(ctx)
+	from, err := m.export(ctx, s, url)
 	if err != nil {
 		return err
 	}
@@ -253,7 +253,7 @@ func (m *mover) copy(ctx context.Context, src, dst string) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, from.Close()) }()
-	x, err := from.Export(ctx)
+	x, err := m.export(ctx, from, src)
 	if err != nil {
 		return err
 	}

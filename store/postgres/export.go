@@ -89,6 +89,13 @@ func (x *export) begin(ctx context.Context) error {
 	}
 	var live int64
 	var states, queues, pools string
+	var waiting bool
+	if err := x.tx.QueryRow(ctx, "SELECT EXISTS (SELECT FROM gq.inbox)").Scan(&waiting); err != nil {
+		return err
+	}
+	if waiting {
+		return store.ErrInboxWaiting
+	}
 	err = x.tx.QueryRow(ctx, `
 		SELECT count(*), coalesce(sum(('x' || substr(md5(data || int8send(seq)), 1, 15))::bit(60)::bigint), 0)::text,
 			(SELECT coalesce(md5(string_agg(q::text, ' ' ORDER BY name)), '') FROM gq.queue AS q),
