@@ -50,13 +50,19 @@ func RunOutcomes() []RunOutcome {
 	return []RunOutcome{RunCompleted, RunFailed, RunTimedOut, RunCancelled, RunReleased, RunLost, RunAbandoned}
 }
 
-// outcomeOf returns the outcome of an execution; o is nil if none was sent.
-func outcomeOf(watched bool, o *gq.Outcome) RunOutcome {
+// observe ends the span of an execution and measures it. The outcome is nil if it is not sent.
+func (w *Worker) observe(r *Run, how RunOutcome, o *gq.Outcome) {
+	if r.span != nil {
+		r.endSpan(how, o)
+	}
+	if m := w.config.Metrics; m != nil {
+		m.Finished(r.Type(), how, time.Since(r.began))
+	}
+}
+
+// outcomeOf returns how an execution ended.
+func outcomeOf(o *gq.Outcome) RunOutcome {
 	switch {
-	case !watched:
-		return RunAbandoned
-	case o == nil:
-		return RunLost
 	case o.Verdict == gq.VerdictComplete:
 		return RunCompleted
 	case o.Verdict == gq.VerdictRelease:

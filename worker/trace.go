@@ -22,22 +22,18 @@ func (w *Worker) traced(r *Run) context.Context {
 	return ctx
 }
 
-// endSpan ends the span of an attempt.
-func (r *Run) endSpan(ended ended, o *gq.Outcome) {
-	if r.span == nil {
-		return
-	}
-	defer r.span.End()
+// endSpan ends the span of an execution. The outcome is nil if it is not sent.
+func (r *Run) endSpan(how RunOutcome, o *gq.Outcome) {
+	r.span.SetAttributes(attribute.String("gq.outcome", how.String()))
 	switch {
-	case o == nil || ended.lost:
+	case o == nil:
 		r.span.SetStatus(codes.Error, "lease_lost")
 	case o.Verdict == gq.VerdictComplete:
 		r.span.SetStatus(codes.Ok, "")
-	case o.Verdict == gq.VerdictRelease:
-		r.span.SetAttributes(attribute.String("gq.released", o.Reason))
-	default:
+	case o.Verdict == gq.VerdictFail:
 		tracing.Failed(r.span, &o.Failure)
 	}
+	r.span.End()
 }
 
 // traced sets the trace context of child jobs to the span of ctx; see [Run.Spawn].

@@ -290,22 +290,18 @@ func (r *Run) invoke() (err error) {
 func (w *Worker) finish(r *Run, err error) {
 	e, ok := w.keeper.remove(r)
 	r.cancel(context.Canceled)
-	var outcome *gq.Outcome // nil if it is not sent
-	defer func() {
-		r.endSpan(e, outcome)
-		if m := w.config.Metrics; m != nil {
-			m.Finished(r.Type(), outcomeOf(ok, outcome), time.Since(r.began))
-		}
-	}()
 	switch {
 	case !ok:
+		w.observe(r, RunAbandoned, nil)
 		r.logged(slog.LevelWarn, "abandoned handler returned; its job was released before")
 	case e.lost || reached(e.over, time.Now()):
+		w.observe(r, RunLost, nil)
 		w.settler.stats.refused.Add(1)
 		r.logged(slog.LevelWarn, "handler returned after its lease was lost; the outcome is not sent", slog.Bool("succeeded", err == nil))
 	default:
-		sent := w.safely(r, e, err)
-		r.outcome.Outcome, outcome = sent, &sent
+		o := &r.outcome.Outcome
+		*o = w.safely(r, e, err)
+		w.observe(r, outcomeOf(o), o) // before the settler owns it
 		w.settler.add(w.life, r)
 	}
 	if ok {
