@@ -63,7 +63,7 @@ func (c *Client) Close() error {
 func (c *Client) Submit(ctx context.Context, s Spec) (SubmitResult, error) {
 	var to Submitter = c.Driver
 	if !c.plain() {
-		to = submitting{to, c}
+		to = submitting{to: to, client: c}
 	}
 	r, err := to.Submit(ctx, s)
 	if err == nil {
@@ -86,7 +86,7 @@ func (c *Client) In(tx any) Submitter {
 		case err == nil && c.plain():
 			return t
 		case err == nil:
-			return submitting{t, c}
+			return submitting{to: t, client: c}
 		}
 		return failedTx{err}
 	}

@@ -14,7 +14,7 @@ func (c *Client) SubmitBatch(ctx context.Context, specs []Spec) ([]SubmitResult,
 	if c.plain() {
 		return c.Driver.SubmitBatch(ctx, specs)
 	}
-	return submitting{c.Driver, c}.SubmitBatch(ctx, specs)
+	return submitting{to: c.Driver, client: c}.SubmitBatch(ctx, specs)
 }
 
 // SubmitGraph stores jobs that depend on each other: all of them or none.
@@ -22,7 +22,7 @@ func (c *Client) SubmitGraph(ctx context.Context, jobs []GraphJob) ([]SubmitResu
 	if c.plain() {
 		return c.Driver.SubmitGraph(ctx, jobs)
 	}
-	return submitting{c.Driver, c}.SubmitGraph(ctx, jobs)
+	return submitting{to: c.Driver, client: c}.SubmitGraph(ctx, jobs)
 }
 
 // SubmitWorkflow stores the jobs of a workflow and its record: all of it or nothing.
@@ -30,7 +30,7 @@ func (c *Client) SubmitWorkflow(ctx context.Context, f *Flow) (WorkflowID, error
 	if c.plain() {
 		return c.Driver.SubmitWorkflow(ctx, f)
 	}
-	return submitting{c.Driver, c}.SubmitWorkflow(ctx, f)
+	return submitting{to: c.Driver, client: c}.SubmitWorkflow(ctx, f)
 }
 
 // AddToWorkflow adds the jobs of a flow to a workflow that has not ended.
@@ -38,7 +38,7 @@ func (c *Client) AddToWorkflow(ctx context.Context, id WorkflowID, f *Flow) (w W
 	if c.plain() {
 		return c.Driver.AddToWorkflow(ctx, id, f)
 	}
-	err = submitting{c.Driver, c}.flow(ctx, f, func(ctx context.Context, f *Flow) error {
+	err = submitting{to: c.Driver, client: c}.flow(ctx, f, func(ctx context.Context, f *Flow) error {
 		w, err = c.Driver.AddToWorkflow(ctx, id, f)
 		return err
 	})
@@ -56,7 +56,7 @@ func (c *Client) Edit(ctx context.Context, id JobID, change JobEdit) (SubmitResu
 		return SubmitResult{Err: err}, err
 	}
 	j.Spec.Payload = *change.Payload
-	if err := c.sealSpec(ctx, &j.Spec); err != nil {
+	if err := c.sealSpec(ctx, &j.Spec, false); err != nil {
 		err = fmt.Errorf("seal the payload of %.80q: %w", j.Spec.Type, err)
 		return SubmitResult{Err: err}, err
 	}
@@ -93,7 +93,7 @@ func (c *Client) PutSchedule(ctx context.Context, s Schedule) (Schedule, error) 
 	if c.plain() {
 		return c.Driver.PutSchedule(ctx, s)
 	}
-	if err := c.sealSpec(ctx, &s.Template); err != nil {
+	if err := c.sealSpec(ctx, &s.Template, false); err != nil {
 		return Schedule{}, fmt.Errorf("seal the payload of schedule %.80q: %w", s.Name, err)
 	}
 	return c.unsealSchedule(ctx)(c.Driver.PutSchedule(ctx, s))

@@ -41,7 +41,7 @@ type Data struct {
 	Job         JobID  // with a result or a checkpoint; the id of a payload's job is not known when it is sealed
 	Bytes       []byte // never empty: an empty part is not sealed
 	ContentType string // of a payload
-	Repeatable  bool   // the submission has an idempotency key: sealing the same data again must return the same bytes
+	Repeatable  bool   // the submission has an idempotency key, or its workflow an id: sealing the same data again must return the same bytes
 }
 
 // Sealer applies the middleware of a client to data. [Client] implements it; package worker
@@ -95,8 +95,9 @@ func contain(err *error) {
 
 // submitting is a transaction or the queue, with the middleware of a client.
 type submitting struct {
-	to     Submitter
-	client *Client
+	to         Submitter
+	client     *Client
+	repeatable bool // the submission as a whole is idempotent
 }
 
 // around calls submit within all middleware.
@@ -109,7 +110,7 @@ func (s submitting) around(ctx context.Context, specs []Spec, submit SubmitFunc)
 		}
 		specs = slices.Clone(specs)
 		for i := range specs {
-			if err := s.client.sealSpec(ctx, &specs[i]); err != nil {
+			if err := s.client.sealSpec(ctx, &specs[i], s.repeatable); err != nil {
 				return nil, fmt.Errorf("seal the payload of %.80q: %w", specs[i].Type, err)
 			}
 		}
@@ -127,11 +128,13 @@ func (s submitting) around(ctx context.Context, specs []Spec, submit SubmitFunc)
 	return results, err
 }
 
-func (c *Client) sealSpec(ctx context.Context, s *Spec) error {
+func (c *Client) sealSpec(ctx context.Context, s *Spec, repeatable bool) error {
 	if len(s.Payload.Data) == 0 {
 		return nil
 	}
-	d, err := c.Seal(ctx, payloadData(s))
+	d := payloadData(s)
+	d.Repeatable = d.Repeatable || repeatable
+	d, err := c.Seal(ctx, d)
 	s.Payload = Payload{Data: d.Bytes, ContentType: d.ContentType}
 	return err
 }
@@ -190,6 +193,7 @@ func (s submitting) flow(ctx context.Context, f *Flow, submit func(ctx context.C
 	if err := f.Check(); err != nil {
 		return err
 	}
+	s.repeatable = !f.ID.IsZero()
 	_, err := s.around(ctx, specsOf(f.Jobs), func(ctx context.Context, specs []Spec) ([]SubmitResult, error) {
 		changed := *f
 		changed.Jobs = withSpecs(f.Jobs, specs)

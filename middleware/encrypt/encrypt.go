@@ -38,10 +38,10 @@
 //
 // # Idempotency and uniqueness
 //
-// The nonce is random. A submission with an idempotency key, and a signal, use a nonce that
-// depends on the content instead, so that the queue recognizes a repeated submission; who reads
-// the database can then see that two such contents are equal. A repetition under another key
-// is other content to the queue: it returns the existing job and [gq.ErrKeyReused].
+// The nonce is random. A submission with an idempotency key, a workflow with an id and a signal
+// use a nonce that depends on the content instead, so that the queue recognizes a repetition; who
+// reads the database can then see that two such contents are equal. A repetition under another
+// key is other content to the queue: it returns the existing job and [gq.ErrKeyReused].
 //
 // Jobs that are unique by fields of their payload ([gq.UniqueBy]) need [BlindIndex]: the server
 // cannot read the fields, so the middleware replaces them with a keyed hash.

@@ -11,6 +11,7 @@ import (
 
 	"github.com/gopherqueue/gq"
 	_ "github.com/gopherqueue/gq/driver/file"
+	"github.com/gopherqueue/gq/machine"
 	"github.com/gopherqueue/gq/middleware/encrypt"
 	"github.com/gopherqueue/gq/worker"
 )
@@ -347,6 +348,14 @@ func TestKeysAndFields(t *testing.T) {
 	}
 	if other, err := charge.Submit(t.Context(), c, card{"1"}, gq.Key("order-7")); !errors.Is(err, gq.ErrKeyReused) || other != first {
 		t.Errorf("another submission with the key: %s, %v", other, err)
+	}
+	flow := gq.NewWorkflow("order")
+	flow.ID = machine.NewWorkflowID(time.Now(), [16]byte{7})
+	flow.Add("charge", charge.With(card{secret}))
+	for range 2 {
+		if id, err := c.SubmitWorkflow(t.Context(), flow); err != nil || id != flow.ID {
+			t.Errorf("a workflow with an id: %s, %v", id, err)
+		}
 	}
 	unique := []gq.Option{gq.Unique(gq.WhileLive), gq.UniqueBy("Number")}
 	first, err = charge.Submit(t.Context(), c, card{secret}, unique...)
