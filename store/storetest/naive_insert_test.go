@@ -204,6 +204,7 @@ func (n *naive) create(specs []gq.Spec, extra map[gq.JobID]naiveExtra, changed m
 		n.data.sequence++
 		b := machine.Submission{
 			ID: s.ID, Sequence: n.data.sequence, Policy: &s.Policy, Own: s.Metadata.Priority, Depth: info.Depth[i], RunAt: store.RunAt(&s, extra[s.ID].notBefore, now), Gate: s.Gate, After: after[i],
+			Trace: machine.TraceParent(&s),
 		}
 		if !b.After.IsZero() {
 			b.Waits++
