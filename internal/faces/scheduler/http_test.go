@@ -53,6 +53,7 @@ func tellRoutes(f *fixture) {
 		"GET /stats/snapshot", "GET /stats/timeseries",
 		// Not part of the contract.
 		"GET /facts/job_runs", "GET /facts/lease_runs", "GET /facts/events", "GET /admin/capacity", "PUT /admin/capacity",
+		"GET /lease", "POST /lease/{lease_id}/cancel",
 	}
 	a := f.try(http.MethodGet, "/openapi.json", nil)
 	var got []string

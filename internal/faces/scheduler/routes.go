@@ -52,6 +52,12 @@ func routes(f *Face) []route {
 			Method: http.MethodPost, Path: "/lease/{lease_id}/release", ID: "release-lease", Tag: "leases", Summary: "End a lease and its job",
 		}, f.release), []Code{CodeLeaseNotFound, CodeLeaseNotActive, CodeJobMismatch, CodeWorkerMismatch}},
 		{httpx.Handle(httpx.Route{
+			Method: http.MethodPost, Path: "/lease/{lease_id}/cancel", ID: "cancel-lease", Tag: "leases", Summary: "Take a running job away from its worker and queue it again", Optional: true,
+		}, f.cancelLease), []Code{CodeLeaseNotFound, CodeLeaseNotActive}},
+		{httpx.Handle(httpx.Route{
+			Method: http.MethodGet, Path: "/lease", ID: "list-leases", Tag: "leases", Summary: "List the active leases",
+		}, f.leases), []Code{CodeInvalidCursor}},
+		{httpx.Handle(httpx.Route{
 			Method: http.MethodGet, Path: "/lease/{lease_id}", ID: "get-lease", Tag: "leases", Summary: "How a lease stands",
 		}, f.getLease), []Code{CodeLeaseNotFound}},
 		{httpx.Handle(httpx.Route{

@@ -56,6 +56,8 @@ var stories = []story{
 	{name: "cancel running lost", Covers: nil, options: Options{}, tell: tellCancelRunningLost},
 
 	{name: "lease", Covers: []string{"S-26", "S-30", "S-31", "S-32", "S-33", "S-35", "S-88", "S-89", "S-90", "S-95", "S-111"}, options: Options{}, tell: tellLease},
+	{name: "lease list", Covers: nil, options: Options{}, tell: tellLeaseList},
+	{name: "lease cancel", Covers: nil, options: Options{}, tell: tellLeaseCancel},
 	{name: "lease request invalid", Covers: nil, options: Options{}, tell: tellLeaseRequestInvalid},
 	{name: "denial", Covers: []string{"S-91", "S-92", "S-93", "S-94", "S-96", "S-97", "S-130", "S-131"}, options: Options{}, tell: tellDenial},
 	{name: "dearer than all", Covers: nil, options: Options{}, tell: tellDearerThanAll},
