@@ -266,6 +266,18 @@ func TestEverySchedulerCallIsGuarded(t *testing.T) {
 			return code == http.StatusUnauthorized, code == http.StatusForbidden, text
 		})
 	}
+	// A worker needs no other scope for a job that has run before.
+	scene, worker := c.schedulerScene("again"), c.token("work", "again")
+	c.must("POST", "/api/scheduler"+scene.Replace("/lease/$LEASE/cancel"), "")
+	if job := within(c.must("POST", "/api/scheduler/jobs/claim", `{"addon_id":"again","worker_id":"w"}`), "job", "job_id"); job != scene.Replace("$LEASED") {
+		t.Fatalf("claimed %v", job)
+	}
+	lease, _ := within(c.must("POST", "/api/scheduler/lease/request", scene.Replace(`{"job_id":"$LEASED"}`)), "lease", "lease_id").(string)
+	for _, verb := range []string{"heartbeat", "release"} {
+		if code, text := c.text(worker, "POST", "/api/scheduler/lease/"+lease+"/"+verb, scene.Replace(schedulerAccess["POST /lease/{lease_id}/"+verb].body)); code != http.StatusOK {
+			t.Errorf("%s of a second lease: %d %s", verb, code, text)
+		}
+	}
 }
 
 // judge calls without a token and with every role, with tokens for the first queue and

@@ -45,15 +45,13 @@ func (f *Face) cancelLease(ctx context.Context, in *leaseInput, r *cancelRequest
 	if err != nil {
 		return nil, err
 	}
-	_, err = f.engine.Release(ctx, run.lease.Ref(), 0, reason)
+	freed, err := f.engine.Release(ctx, run.lease.Ref(), 0, reason)
 	if errors.Is(err, gq.ErrStaleLease) {
 		return nil, f.lost(ctx, job.State.ID, notActive(&run))
 	}
 	if err != nil {
 		return nil, err
 	}
-	if job, run, err = f.leased(ctx, in, gq.WithPayload); err != nil {
-		return nil, err
-	}
-	return httpx.OK(heartbeatAnswer{leaseOf(&job, &run.lease), intentOf(&job)}), nil
+	job.State = freed
+	return httpx.OK(heartbeatAnswer{leaseOf(&job, freed.Lease), intentOf(&job)}), nil
 }

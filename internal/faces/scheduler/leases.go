@@ -151,8 +151,11 @@ func (f *Face) leased(ctx context.Context, in *leaseInput, parts gq.Parts) (job 
 	if err != nil {
 		return job, run, err
 	}
-	if l := job.State.Lease; l != nil && l.ID == id && l.Attempt == 0 {
-		return job, run, unknown // a claim, not a lease
+	if l := job.State.Lease; l != nil && l.ID == id {
+		if l.Attempt == 0 {
+			return job, run, unknown // a claim, not a lease
+		}
+		return job, leaseRun{lease: *l}, nil // without the history, which workers may not read
 	}
 	runs, err := f.runsOf(ctx, &job)
 	if err != nil {
