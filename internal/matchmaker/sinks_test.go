@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -20,16 +21,20 @@ import (
 
 // receiver collects the records of a sink and can refuse them.
 type receiver[T interface{ RecordID() string }] struct {
-	records []T
-	calls   int
-	down    bool
-	block   chan struct{} // if not nil, calls wait for it
+	block chan struct{} // if not nil, calls wait for it; set before the first call
+
+	mu   sync.Mutex
+	got  []T  // guarded by mu
+	n    int  // calls; guarded by mu
+	down bool // guarded by mu
 }
 
 var errDown = errors.New("the receiver is down")
 
 func (r *receiver[T]) accept(ctx context.Context, some []T) error {
-	r.calls++
+	r.mu.Lock()
+	r.n++
+	r.mu.Unlock()
 	if r.block != nil {
 		select {
 		case <-r.block:
@@ -37,15 +42,35 @@ func (r *receiver[T]) accept(ctx context.Context, some []T) error {
 			return ctx.Err()
 		}
 	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	if r.down {
 		return errDown
 	}
-	r.records = append(r.records, some...)
+	r.got = append(r.got, some...)
 	return nil
 }
 
+func (r *receiver[T]) setDown(down bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.down = down
+}
+
+func (r *receiver[T]) calls() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.n
+}
+
+func (r *receiver[T]) records() []T {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clone(r.got)
+}
+
 func (r *receiver[T]) ids() (list []string) {
-	for _, v := range r.records {
+	for _, v := range r.records() {
 		list = append(list, v.RecordID())
 	}
 	return list
@@ -75,10 +100,10 @@ func TestClaimsAreDelivered(t *testing.T) {
 			f.beats("p")
 		}
 		time.Sleep(10 * time.Minute)
-		if claims.calls < 10 || claims.calls > 30 {
-			f.Errorf("%d attempts in ten minutes", claims.calls)
+		if claims.calls() < 10 || claims.calls() > 30 {
+			f.Errorf("%d attempts in ten minutes", claims.calls())
 		}
-		claims.down = false
+		claims.setDown(false)
 		time.Sleep(2 * time.Minute)
 		got := claims.ids()
 		slices.Sort(got)
@@ -86,16 +111,16 @@ func TestClaimsAreDelivered(t *testing.T) {
 		if !slices.Equal(got, want) {
 			f.Errorf("claims %v, want %v", got, want)
 		}
-		if c := claims.records[0]; c.Provider != "p" || c.Units != 7 || c.Digest != digest || c.Proof != "ipfs://x" || c.Kind != match.AI || c.At.IsZero() {
+		if c := claims.records()[0]; c.Provider != "p" || c.Units != 7 || c.Digest != digest || c.Proof != "ipfs://x" || c.Kind != match.AI || c.At.IsZero() {
 			f.Errorf("%+v", c)
 		}
 		if docs, err := f.store.Docs(f.Context(), "matching.claim", "", 10); err != nil || len(docs) != 0 {
 			f.Errorf("%d claims are kept, %v", len(docs), err)
 		}
-		calls := claims.calls
+		calls := claims.calls()
 		time.Sleep(time.Hour)
-		if claims.calls != calls {
-			f.Errorf("%d calls without records", claims.calls-calls)
+		if claims.calls() != calls {
+			f.Errorf("%d calls without records", claims.calls()-calls)
 		}
 	})
 }
@@ -135,13 +160,13 @@ func TestSinksDelayNothing(t *testing.T) {
 				time.Sleep(90 * time.Second) // more than a call may take
 			}
 		}
-		if claims.calls == 0 || rounds.calls == 0 || rulings.calls == 0 || len(claims.records)+len(rounds.records)+len(rulings.records) > 0 {
-			f.Errorf("the sinks were not as slow as this test wants: %d, %d, %d calls", claims.calls, rounds.calls, rulings.calls)
+		if claims.calls() == 0 || rounds.calls() == 0 || rulings.calls() == 0 || len(claims.records())+len(rounds.records())+len(rulings.records()) > 0 {
+			f.Errorf("the sinks were not as slow as this test wants: %d, %d, %d calls", claims.calls(), rounds.calls(), rulings.calls())
 		}
 		close(block)
 		time.Sleep(5 * time.Minute)
-		if len(claims.records) != 5 || len(rounds.records) != 5 || len(rulings.records) != 5 {
-			f.Errorf("%d claims, %d rounds, %d rulings", len(claims.records), len(rounds.records), len(rulings.records))
+		if len(claims.records()) != 5 || len(rounds.records()) != 5 || len(rulings.records()) != 5 {
+			f.Errorf("%d claims, %d rounds, %d rulings", len(claims.records()), len(rounds.records()), len(rulings.records()))
 		}
 	})
 }
@@ -160,7 +185,7 @@ func TestRoundsAreDelivered(t *testing.T) {
 			t.Fatal(err)
 		}
 		f := quiet.another(o)
-		if err := f.Deliver(f.Context()); err != nil || len(rounds.records) != 0 {
+		if err := f.Deliver(f.Context()); err != nil || len(rounds.records()) != 0 {
 			f.Fatalf("%v, %v", rounds.ids(), err)
 		}
 		for n := range 250 {
@@ -187,10 +212,10 @@ func TestRoundsAreDelivered(t *testing.T) {
 		if err := f.Deliver(f.Context()); err != nil {
 			f.Fatal(err)
 		}
-		if len(rounds.records) != 250 {
-			f.Fatalf("%d rounds", len(rounds.records))
+		if len(rounds.records()) != 250 {
+			f.Fatalf("%d rounds", len(rounds.records()))
 		}
-		for i, r := range rounds.records {
+		for i, r := range rounds.records() {
 			if r.Round != uint64(i)+2 {
 				f.Fatalf("round %d is at place %d", r.Round, i)
 			}
@@ -237,12 +262,12 @@ func TestDeletedRoundsAreSkipped(t *testing.T) {
 			time.Sleep(time.Hour)
 			f.beats("p")
 		}
-		rounds.down = false
+		rounds.setDown(false)
 		if err := f.Deliver(f.Context()); err != nil {
 			f.Fatal(err)
 		}
-		n := len(rounds.records)
-		if n == 0 || n == 20 || rounds.records[n-1].Round != 20 || rounds.records[0].Round != uint64(21-n) {
+		n := len(rounds.records())
+		if n == 0 || n == 20 || rounds.records()[n-1].Round != 20 || rounds.records()[0].Round != uint64(21-n) {
 			f.Errorf("delivered %v", rounds.ids())
 		}
 	})
@@ -273,7 +298,7 @@ func TestRulingsAreDelivered(t *testing.T) {
 			stake, before, penalty int64
 			jail                   bool
 		}{{10_000, 0, 0, false}, {10_000, 1, 4000, false}, {6000, 2, 6000, true}} {
-			r := rulings.records[i]
+			r := rulings.records()[i]
 			if r.Provider != "p" || r.Flaw != fmt.Sprint("flaw ", i) || r.Stake != want.stake || r.Before != want.before || r.Penalty != want.penalty || r.Jail != want.jail || r.At.IsZero() {
 				f.Errorf("%+v", r)
 			}
@@ -296,16 +321,16 @@ func TestOneProcessDelivers(t *testing.T) {
 			}
 		}
 		completed()
-		if err := f.Deliver(f.Context()); err != nil || len(claims.records) != 1 {
-			f.Fatalf("%d claims, %v", len(claims.records), err)
+		if err := f.Deliver(f.Context()); err != nil || len(claims.records()) != 1 {
+			f.Fatalf("%d claims, %v", len(claims.records()), err)
 		}
 		completed()
-		if err := other.Deliver(f.Context()); err != nil || len(claims.records) != 1 {
-			f.Errorf("the other process delivered beside the first: %d claims, %v", len(claims.records), err)
+		if err := other.Deliver(f.Context()); err != nil || len(claims.records()) != 1 {
+			f.Errorf("the other process delivered beside the first: %d claims, %v", len(claims.records()), err)
 		}
 		time.Sleep(61 * time.Second) // the first one is dead
-		if err := other.Deliver(f.Context()); err != nil || len(claims.records) != 2 {
-			f.Errorf("the other process does not continue: %d claims, %v", len(claims.records), err)
+		if err := other.Deliver(f.Context()); err != nil || len(claims.records()) != 2 {
+			f.Errorf("the other process does not continue: %d claims, %v", len(claims.records()), err)
 		}
 	})
 }
