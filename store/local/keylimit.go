@@ -107,7 +107,7 @@ func (q *queue) detach(j *job) {
 	j.limit = nil
 	if k.jobs--; k.jobs == 0 {
 		q.aside.set(k, 0)
-		if k.hidden = false; k.due == 0 {
+		if k.hidden = false; k.owing == noTimer {
 			q.forget(k)
 		}
 	}

@@ -159,17 +159,28 @@ func (q *queue) freeAt(at time.Time) time.Time {
 	return wake.Earlier(at, time.Unix(0, q.aside.heap[0].at).UTC())
 }
 
-// forgetKeys removes keys that owe nothing any more.
+// forgetKeys removes keys that owe nothing any more. One that has live jobs keeps its record,
+// which its next claim replaces, and is looked at again later.
 func (tx *txn) forgetKeys() {
 	t, now := tx.t, tx.now.UnixNano()
 	for range advanceStep {
 		k := t.owing.past(now)
-		if k == nil {
+		switch {
+		case k == nil:
 			return
+		case k.jobs == 0:
+			tx.settle(k)
+		default:
+			k.due = 0
+			k.queue.aside.set(k, 0)
+			t.judge(k)
+			t.owing.set(k, now+int64(forgetAgain))
 		}
-		tx.settle(k)
 	}
 }
+
+// forgetAgain is how soon forgetKeys looks at a key again.
+const forgetAgain = time.Minute
 
 // settle makes a key owe nothing.
 func (tx *txn) settle(k *limitKey) {

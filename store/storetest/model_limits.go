@@ -228,6 +228,9 @@ func (m *model) chosenIn(call, queue string, f store.Filter, n int, got []gq.Job
 	if !alone {
 		retry = keyed
 	}
+	if full(u.possibly) { // the end of a job counts then, not the time
+		blocked = false
+	}
 	if at, ok := m.rate(u.possibly.copyRate(queue), queue); !ok && at.After(retry) {
 		retry = at // also for a job that the store may see and the model does not
 	}
