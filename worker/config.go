@@ -56,7 +56,7 @@ type Config struct {
 // If the sets have more slots together than the worker, an idle set reserves one slot and
 // leaves the others to the busy sets.
 type QueueSet struct {
-	Queues []string // tried in this order
+	Queues []string // tried in this order; mail.* is all queues whose names begin with mail., see [gq.MatchQueue]
 	Slots  int      // handlers that run at once; default: all slots of the worker
 }
 

@@ -69,7 +69,7 @@ trusted network.`,
 	flags := c.Flags()
 	flags.StringSliceVar(&f.types, "type", nil, "types of jobs to run; required")
 	flags.StringVar(&f.command, "exec", "", "shell command to run; required")
-	flags.StringSliceVar(&f.queues, "queue", nil, "queues to claim from, tried in this order (default \""+gq.DefaultQueue+"\")")
+	flags.StringSliceVar(&f.queues, "queue", nil, "queues to claim from, tried in this order; mail.* is all whose names begin with mail. (default \""+gq.DefaultQueue+"\")")
 	flags.IntVar(&f.slots, "slots", 1, "programs to run at once")
 	flags.StringVar(&f.name, "name", "", "name of this worker (default host name and process id)")
 	flags.StringSliceVar(&f.offers, "offers", nil, "capabilities of this worker")
