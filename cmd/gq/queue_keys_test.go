@@ -48,7 +48,7 @@ func TestQueueKeys(t *testing.T) {
 	} {
 		d.want(2, args...)
 	}
-	if id := d.submit("a", "--queue", "mail", "--limit-key", "acme", "--weight", "5"); d.json("job", "show", id)["weight"] != 5.0 {
+	if id := d.submit("a", "--queue", "mail", "--limit-key", "acme", "--weight", "5"); d.json("job", "get", id)["weight"] != 5.0 {
 		t.Error("the job does not show its weight")
 	}
 }
