@@ -40,6 +40,7 @@ var flagValues = map[string]values{
 // argumentValues has the completions of arguments, by the command's name below gq.
 var argumentValues = map[string]values{
 	"queue show": queueNames, "queue set": queueNames, "queue pause": queueNames, "queue resume": queueNames, "queue delete": queueNames,
+	"queue key list": queueNames, "queue key set": queueNames, "queue key unset": queueNames,
 	"pool set":      poolNames,
 	"schedule show": scheduleNames, "schedule set": scheduleNames, "schedule pause": scheduleNames, "schedule resume": scheduleNames, "schedule delete": scheduleNames,
 	"schedule trigger": scheduleNames, "schedule backfill": scheduleNames,
