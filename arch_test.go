@@ -179,7 +179,7 @@ var arrows = []arrow{
 	}, tests: []string{"internal/designs/*", "internal/matchmaker"}},
 
 	// What a user's program looks like: it imports what users import.
-	{pkg: "examples/shop", imports: []string{".", "worker", "driver/*"}, tests: []string{"gqtest"}},
+	{pkg: "examples/shop", imports: []string{".", "worker", "driver/*", "dashboard"}, tests: []string{"gqtest"}},
 
 	// The laboratory, which gq links none of.
 	{pkg: "cmd/gqlab", imports: []string{

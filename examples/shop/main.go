@@ -20,6 +20,7 @@ import (
 	_ "github.com/jackc/pgx/v5/stdlib" // the database/sql driver "pgx"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/dashboard"
 	_ "github.com/gopherqueue/gq/driver/file"     // memory:
 	_ "github.com/gopherqueue/gq/driver/postgres" // postgres://
 	"github.com/gopherqueue/gq/worker"
@@ -77,8 +78,18 @@ func run(ctx context.Context, args []string, databaseURL string, out io.Writer) 
 	if err != nil {
 		return err
 	}
+	// Who reaches the dashboard may do everything. A real shop puts its own sign-in in front of it.
+	board, err := dashboard.New(client, dashboard.Options{Prefix: "/queue", Log: log})
+	if err != nil {
+		return err
+	}
+	defer board.Close()
+	web := http.NewServeMux()
+	web.Handle("/", shop.Web())
+	web.Handle("/queue/", board)
+
 	log.Info("open", "url", "http://"+listener.Addr().String(), "postgres", databaseURL != "")
-	return serve(ctx, listener, shop.Web())
+	return serve(ctx, listener, web)
 }
 
 // serve answers requests until ctx ends.

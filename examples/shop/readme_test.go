@@ -39,7 +39,7 @@ func TestReadme(t *testing.T) {
 		commands, _, _ := strings.Cut(block, "```")
 		blocks = append(blocks, commands)
 	}
-	if len(blocks) != 9 {
+	if len(blocks) != 10 {
 		t.Fatalf("the README has %d blocks of commands; add the new ones here", len(blocks))
 	}
 
@@ -73,20 +73,21 @@ func TestReadme(t *testing.T) {
 		if len(jobs) != 2 || jobs[0][1] != jobs[1][1] {
 			t.Errorf("the reminders are %q", jobs)
 		}
+		r.run(blocks[5], "<html", "name=payments")
 	}
 	calls()
 	stop()
 
-	create, serve, _ := strings.Cut(blocks[5], "\n")
+	create, serve, _ := strings.Cut(blocks[6], "\n")
 	r.run(create)
 	stop = r.start(serve, "msg=open")
 	defer stop()
 	calls()
-	stopServer := r.start(blocks[6], "http")
+	stopServer := r.start(blocks[7], "http")
 	defer stopServer()
-	r.run(blocks[7], "order a-1", "order a-2", "SUCCEEDED", "FAILED", "payments")
-	if blocks[8] != "go test ./examples/shop\n" { // which runs this
-		t.Errorf("the last block is %q", blocks[8])
+	r.run(blocks[8], "order a-1", "order a-2", "SUCCEEDED", "FAILED", "payments")
+	if blocks[9] != "go test ./examples/shop\n" { // which runs this
+		t.Errorf("the last block is %q", blocks[9])
 	}
 }
 
