@@ -22,7 +22,11 @@ type Shop struct {
 func (s *Shop) Configure(ctx context.Context) error {
 	for _, q := range []gq.Queue{
 		{Name: "payments", MaxRunning: 10, KeyLimit: 1}, // ten calls to the bank at once, one for each customer
-		{Name: "mail", KeyLimit: 1, Rate: gq.Rate{Count: 50, Per: time.Second, Burst: 50}},
+		{
+			Name:    "mail",
+			Rate:    gq.Rate{Count: 50, Per: time.Second, Burst: 50}, // what the mail server takes
+			KeyRate: gq.Rate{Count: 10, Per: time.Hour, Burst: 5},    // what a customer bears
+		},
 	} {
 		if _, err := s.Client.DeclareQueue(ctx, q); err != nil {
 			return err

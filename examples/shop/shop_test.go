@@ -217,6 +217,30 @@ func TestLimitPerCustomer(t *testing.T) {
 	}
 }
 
+// A customer gets five mails at once, and then one every six minutes. Others do not wait for that.
+func TestRatePerCustomer(t *testing.T) {
+	w := newWorld(t)
+	for i := range 7 {
+		w.order(t, fmt.Sprint("a-", i), "ada@x", "4711", 4200)
+	}
+	w.order(t, "b-0", "bob@x", "4712", 4200)
+	to := func(customer string) (n int) {
+		for _, m := range w.mails {
+			if strings.HasPrefix(m, customer) {
+				n++
+			}
+		}
+		return n
+	}
+	for _, want := range []int{5, 6, 7, 7} {
+		w.RunUntilIdle()
+		if to("ada@x") != want || to("bob@x") != 1 {
+			t.Errorf("at %s: %d mails, want %d; %d to the other customer", w.Now().Format(time.TimeOnly), to("ada@x"), want, to("bob@x"))
+		}
+		w.Advance(6 * time.Minute)
+	}
+}
+
 // The reminder comes an hour after the customer last touched the cart.
 func TestCartReminder(t *testing.T) {
 	w := newWorld(t)
