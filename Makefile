@@ -47,6 +47,14 @@ python:
 node:
 	@scripts/install-node
 
+.PHONY: chromium
+chromium:
+	@scripts/install-chromium
+
+.PHONY: test-browser
+test-browser: postgres chromium ## Use the dashboard in Chromium, on file: and postgres:; SHOTS=DIR takes a picture of every page
+	cd dashboard/browsertest && $(GO) test -count=1 -v -timeout 20m . -stores file,postgres $(if $(SHOTS),-shots $(abspath $(SHOTS)))
+
 .PHONY: test-arch
 test-arch: ## Run gq match built for 386, arm64, riscv64 and s390x and compare bytes (installs qemu-user)
 	@scripts/install-qemu

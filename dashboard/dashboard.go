@@ -39,6 +39,9 @@ type Options struct {
 	// where other names are refused: a web site can make its name resolve to this machine.
 	Hosts []string
 
+	// Sources are further pages of a server.
+	Sources Sources
+
 	// Audit is called after every action, successful or not. nil logs it.
 	Audit func(ctx context.Context, a Action)
 }
@@ -162,6 +165,12 @@ func (d *Dashboard) route() {
 	d.get("/workflows/{id}", d.workflow)
 	d.post("/workflows/{id}/{action}", d.actOnWorkflow)
 	d.get("/events", d.events)
+	d.get("/webhooks", d.webhooks)
+	d.post("/webhooks/retry", d.redeliver)
+	d.get("/pools", d.pools)
+	d.get("/providers", d.providers)
+	d.get("/tokens", d.tokens)
+	d.get("/about", d.about)
 	d.get("/live", d.live)
 	d.get("/assets/{name}", d.asset)
 	d.get("/signin", d.signInPage)

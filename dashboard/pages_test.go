@@ -66,6 +66,10 @@ func TestQueue(t *testing.T) {
 	s.submit(gq.Spec{Queue: "mail", Type: "email.later"})
 	s.claim("mail")
 	page := s.get("queue?name=mail", http.StatusOK)
+	for _, status := range []string{"pending", "dead_letter", "completed"} {
+		s.get("jobs?queue=mail&state="+status, http.StatusOK)
+		s.has(page, "state="+status+`"`)
+	}
 	s.has(page, "worker-1", "email.later", "Not enough jobs have finished", "no limit")
 
 	next := s.post(page, "queue/pause", "name", "mail")
@@ -326,7 +330,7 @@ func TestLargeGraphsAreCollapsed(t *testing.T) {
 	if n := strings.Count(page, `class="node`); n != 5 {
 		t.Errorf("%d boxes, want 5", n)
 	}
-	s.has(page, "502 jobs, drawn as one box for each type and step.", "167 × part.0", "302 more are not shown")
+	s.has(page, "502 jobs, drawn as one box for each type and step.", "167 × part.0", "402 more are not shown")
 }
 
 func TestEvents(t *testing.T) {

@@ -66,3 +66,19 @@ func (w view) Query(q url.Values, more ...string) template.URL {
 func (w view) MayAll(permission string, queues []string) bool {
 	return !slices.ContainsFunc(queues, func(q string) bool { return !w.May(permission, q) })
 }
+
+// Source reports whether the server has a source.
+func (w view) Source(name string) bool {
+	s := &w.v.d.options.Sources
+	switch name {
+	case "webhooks":
+		return s.Deliveries != nil
+	case "providers":
+		return s.Providers != nil
+	case "tokens":
+		return s.Tokens != nil
+	case "settings":
+		return s.Settings != nil
+	}
+	return false
+}

@@ -10,7 +10,7 @@ import (
 // Limits of the pages of workflows.
 const (
 	workflowsPerPage = 20
-	shownSteps       = 200 // jobs of a workflow in the table
+	shownSteps       = 100 // jobs of a workflow in the table
 )
 
 type workflowRow struct {

@@ -207,3 +207,50 @@ func TestDashboardSessionEndsWithItsToken(t *testing.T) {
 		t.Errorf("after it was revoked: %d", status)
 	}
 }
+
+// Pages of a server that a queue alone does not have.
+func TestDashboardPagesOfAServer(t *testing.T) {
+	s, e := embedded(t, server.Options{AdminToken: adminToken, Version: "gq v9"})
+	web := httptest.NewServer(s.Handler())
+	defer web.Close()
+	token := makeToken(t, web, `{"name":"reader","grants":[{"scopes":["read"],"queues":["mail.*"]}]}`)
+	if err := e.PutPool(t.Context(), gq.Pool{Name: "gpu", Capacity: 8}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := e.ChangeQueue(t.Context(), "render", func(q *gq.Queue) { q.Pool = "gpu" }); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := e.Submit(t.Context(), gq.Spec{Queue: "render", Type: "scene", CostUnits: 3}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := e.Claim(t.Context(), gq.ClaimRequest{Worker: "big-machine", Queues: []string{"render"}, N: 1}); err != nil {
+		t.Fatal(err)
+	}
+	reader := enter(t, web, token)
+	for _, path := range []string{"/tokens", "/pools"} {
+		if status, _ := reader.get(path); status != http.StatusForbidden {
+			t.Errorf("%s for a reader of some queues: %d", path, status)
+		}
+	}
+	if status, page := reader.get("/about"); status != http.StatusOK || strings.Contains(page, "retention.completed") {
+		t.Errorf("about for a reader: %d", status)
+	}
+	admin := enter(t, web, adminToken)
+	for path, texts := range map[string][]string{
+		"/tokens": {"reader", "read@mail.*", "now</time>"}, "/pools": {"3 of 8 cost units", "big-machine", "render"}, "/webhooks": {"No deliveries"},
+		"/providers": {"No providers"}, "/about": {"gq v9", "retention.completed"},
+	} {
+		status, page := admin.get(path)
+		if status != http.StatusOK {
+			t.Errorf("%s: %d", path, status)
+		}
+		for _, text := range texts {
+			if !strings.Contains(page, text) {
+				t.Errorf("%s lacks %q\n%s", path, text, page)
+			}
+		}
+		if strings.Contains(page, token) || strings.Contains(page, token[len(token)-20:]) {
+			t.Errorf("%s shows a secret", path)
+		}
+	}
+}

@@ -138,7 +138,7 @@ func New(ctx context.Context, e *engine.Engine, cfg config.Config, o Options) (*
 	s.unready = []func(){s.grpc.Drain, matching.face.Drain, s.http.Drain} // HTTP last, since it reports readiness
 	apis := s.access.own.http(route(s.http, scheduling, matching.face))
 	if cfg.Dashboard {
-		d, err := newDashboard(e, s.access, o)
+		d, err := newDashboard(e, &s.config, s.access, matching.Dispatcher, o)
 		if err != nil {
 			return nil, err
 		}

@@ -33,6 +33,8 @@ then exits. If a load balancer polls /readyz, give it time to notice with
 --drain-lag. A second signal ends the server at once. If the store fails, for
 example because its disk does, the server exits with an error.
 
+The HTTP address also serves a dashboard at /, unless --dashboard=false is given.
+
 Without authentication it listens on loopback only, unless --insecure is given.
 Under systemd use Type=notify.
 
@@ -109,6 +111,9 @@ func greet(p process, cfg config.Config, http, grpc net.Addr) {
 		s.line("  (with TLS: name its authority, GQ_TLS_CA=FILE for gq and --cacert FILE for curl)")
 	}
 	s.line("  curl %s://%s/v1/stats", scheme, http)
+	if cfg.Dashboard {
+		s.line("Dashboard: %s://%s/", scheme, http)
+	}
 	s.line("API: %s://%s/docs   stop: Ctrl-C", scheme, http)
 }
 

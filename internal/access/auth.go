@@ -121,7 +121,8 @@ type Identity struct {
 	expires time.Time
 	limit   *limiter
 	revoked atomic.Bool
-	ring    *Keyring // the keyring of the token
+	used    atomic.Int64 // last call in Unix nanoseconds, to the second
+	ring    *Keyring     // the keyring of the token
 
 	life context.Context // ends when the token is known to be revoked; nil never ends
 	end  context.CancelFunc
@@ -232,6 +233,16 @@ func (i *Identity) Valid(ctx context.Context) error {
 	return nil
 }
 
+// use notes that the token is in use.
+func (i *Identity) use() {
+	if i.ring == nil {
+		return
+	}
+	if now := time.Now().UnixNano(); now-i.used.Load() > int64(time.Second) {
+		i.used.Store(now)
+	}
+}
+
 // limiter enforces a rate limit.
 type limiter struct {
 	rate gq.Rate
@@ -333,6 +344,7 @@ func Enter(ctx context.Context) (*Identity, error) {
 	if err := v.Valid(ctx); err != nil {
 		return nil, err
 	}
+	v.use()
 	if v.limit == nil || v.counted.Load() {
 		return v.Identity, nil
 	}

@@ -279,7 +279,15 @@ func (k *Keyring) Create(ctx context.Context, t Token) (Token, string, error) {
 // List returns all tokens, oldest first.
 func (k *Keyring) List(ctx context.Context) ([]Token, error) {
 	tokens := []Token{}
-	if err := k.each(ctx, func(t Token, _ digest) { tokens = append(tokens, t) }); err != nil {
+	known := k.known.Load()
+	if err := k.each(ctx, func(t Token, _ digest) {
+		if known != nil && known.keys[t.ID] != nil {
+			if used := known.keys[t.ID].identity.used.Load(); used > 0 {
+				t.UsedAt = time.Unix(0, used)
+			}
+		}
+		tokens = append(tokens, t)
+	}); err != nil {
 		return nil, fmt.Errorf("list tokens: %w", err)
 	}
 	slices.SortFunc(tokens, func(a, b Token) int {

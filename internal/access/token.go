@@ -58,6 +58,7 @@ type Token struct {
 	Rate      int       // calls a second; 0 is no limit
 	CreatedAt time.Time // set by Create
 	ExpiresAt time.Time // zero never expires
+	UsedAt    time.Time // last call that this process has seen; set by List, zero if there was none
 }
 
 // Validate reports all faults of a token to be created.

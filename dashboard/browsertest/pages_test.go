@@ -1,0 +1,150 @@
+package browsertest
+
+import (
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"testing"
+
+	"github.com/chromedp/cdproto/emulation"
+	"github.com/chromedp/cdproto/runtime"
+	"github.com/chromedp/chromedp"
+)
+
+// scripts turns scripts on or off.
+func (b *tab) scripts(on bool) {
+	b.Helper()
+	if err := call(b.ctx, emulation.SetScriptExecutionDisabled, emulation.SetScriptExecutionDisabledParams{Value: !on}); err != nil {
+		b.Fatal(err)
+	}
+}
+
+// scheme makes the browser prefer light or dark.
+func (b *tab) scheme(name string) {
+	b.Helper()
+	if err := call(b.ctx, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{
+		Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: name}},
+	}); err != nil {
+		b.Fatal(err)
+	}
+}
+
+// scene fills a server with something of everything, and returns its pages.
+func scene(s *server) map[string]string {
+	s.Helper()
+	submit := func(n int, body string) (id string) {
+		for range n {
+			id = s.submit(body)
+		}
+		return id
+	}
+	done := func(queue string) {
+		s.call("POST", "/v1/leases/"+s.claim(queue)+"/complete", `{"result":{"sent":true}}`)
+	}
+	large := `{"name":"import of 500 files","jobs":[{"ref":"split","type":"import.split","queue":"import"}`
+	for i := range 500 {
+		large += fmt.Sprintf(`,{"ref":"part-%d","type":"import.%s","queue":"import","needs":[{"ref":"split"}]}`, i, []string{"parse", "resize", "index"}[i%3])
+	}
+	largeID := s.call("POST", "/v1/workflows", large+`,{"ref":"join","type":"import.join","queue":"import","final":"EITHER"}]}`)["id"].(string)
+	submit(9, `{"type":"email.send","queue":"mail","payload":{"to":"ada@example.org"},"tags":{"tenant":"acme"},"correlation_id":"order-1"}`)
+	for range 6 {
+		done("mail")
+	}
+	dead := ""
+	for i := range 4 {
+		kind, message := "card.charge", fmt.Sprintf("gateway timeout after %d ms", 3000+i)
+		if i == 3 {
+			kind, message = "invoice.print", "the printer is on fire"
+		}
+		dead = s.submit(fmt.Sprintf(`{"type":%q,"queue":"billing","policy":{"max_attempts":1}}`, kind))
+		s.call("POST", "/v1/leases/"+s.claim("billing")+"/fail", fmt.Sprintf(`{"message":%q,"code":"unavailable"}`, message))
+	}
+	submit(2, `{"type":"report.build","queue":"reports"}`)
+	delayed := s.submit(`{"type":"report.build","queue":"reports","delay":"2h","priority":"HIGH"}`)
+	s.call("PUT", "/v1/queues/reports", `{"paused":true,"max_running":4,"max_depth":1000}`)
+	running := s.submit(`{"type":"video.encode","queue":"video","payload":{"file":"talk.mov"},"tags":{"tenant":"acme","kind":"talk"},"correlation_id":"upload-7"}`)
+	lease := s.claim("video")
+	s.call("POST", "/v1/leases/"+lease+"/heartbeat", `{"progress":0.62,"note":"pass 2 of 3","checkpoint":{"frame":4711}}`)
+	s.call("PUT", "/v1/pools/gpu", `{"capacity":8}`)
+	s.call("PUT", "/v1/queues/render", `{"pool":"gpu"}`)
+	s.submit(`{"type":"scene.render","queue":"render","cost_units":3}`)
+	s.claim("render")
+	s.call("POST", "/api/matching/providers", `{"id":"provider-1","capabilities":["AI"],"models":["small","large"],"region":"eu","stake":1000}`)
+	flowID := s.call("POST", "/v1/workflows", flow)["id"].(string)
+	s.call("POST", "/v1/leases/"+s.claim("orders")+"/complete", `{}`)
+	s.call("PUT", "/v1/schedules/nightly-report", `{"cron":"30 2 * * *","time_zone":"Europe/Berlin","job":{"type":"report.build","queue":"reports"}}`)
+	s.call("PUT", "/v1/schedules/cleanup", `{"every":"15m","job":{"type":"files.clean","queue":"default"}}`)
+	return map[string]string{
+		"overview": "", "queues": "queues", "queue": "queue?name=mail", "queue-paused": "queue?name=reports", "limits": "queue/limits?name=reports",
+		"jobs": "jobs", "jobs-filtered": "jobs?state=dead_letter&queue=billing", "jobs-none": "jobs?type=none", "jobs-wrong": "jobs?state=sleepy",
+		"job-running": "jobs/" + running, "job-dead": "jobs/" + dead, "job-delayed": "jobs/" + delayed, "job-payload": "jobs/" + running + "?show=payload",
+		"dead": "dead", "workflows": "workflows", "workflow": "workflows/" + flowID, "workflow-large": "workflows/" + largeID,
+		"webhooks": "webhooks", "pools": "pools", "providers": "providers", "tokens": "tokens", "about": "about",
+		"schedules": "schedules", "workers": "workers", "events": "events", "not-found": "nothing", "signin": "signin",
+	}
+}
+
+// TestPages checks every page for what makes it hard to use, and takes its picture.
+func TestPages(t *testing.T) {
+	source, err := os.ReadFile("node_modules/axe-core/axe.min.js")
+	if err != nil {
+		t.Fatalf("%v; scripts/install-chromium installs it", err)
+	}
+	onEachStore(t, func(t *testing.T, s *server) {
+		pages := scene(s)
+		looks := []look{{"light", "light", 1280, 900, "null"}, {"dark", "dark", 1280, 900, `["color-contrast"]`}, {"phone", "light", 390, 844, `["scrollable-region-focusable", "target-size"]`}}
+		for _, name := range slices.Sorted(maps.Keys(pages)) {
+			if testing.Short() && !slices.Contains([]string{"overview", "job-running", "dead"}, name) {
+				continue
+			}
+			b := s.open()
+			b.expect("Failed to load resource") // the pages that are not there or not possible
+			for _, l := range looks {
+				b.scheme(l.scheme)
+				b.do(chromedp.EmulateViewport(l.width, l.height))
+				b.visit(pages[name])
+				b.shoot(name+"-"+l.name, true)
+				if file := pictures[name]; l.name == "light" && file != "" {
+					b.do(chromedp.EmulateViewport(1100, 680))
+					b.visit(pages[name])
+					b.shoot(file, false)
+					b.do(chromedp.EmulateViewport(l.width, l.height))
+				}
+				if b.value(`document.documentElement.scrollWidth > innerWidth`) == true {
+					t.Errorf("%s, %s: wider than the window", name, l.name)
+				}
+				for _, finding := range axe(b, string(source), l.rules) {
+					t.Errorf("%s, %s: %s", name, l.name, finding)
+				}
+			}
+			b.close()
+		}
+	})
+}
+
+// pictures are the screenshots of the README.
+var pictures = map[string]string{"overview": "readme-overview", "job-running": "readme-job"}
+
+// look is how a page is looked at, and the rules that may find something new there: as JSON, or
+// null for all.
+type look struct {
+	name, scheme  string
+	width, height int64
+	rules         string
+}
+
+const serious = `axe.run(document, {resultTypes: ["violations"], ...(rules ? {runOnly: {type: "rule", values: rules}} : {})}).then(r => r.violations
+	.filter(v => v.impact === "serious" || v.impact === "critical")
+	.map(v => v.id + ": " + v.help + ": " + v.nodes.slice(0, 3).map(n => n.html.slice(0, 200) + " " + (n.any[0]?.message || "")).join(" | ")))`
+
+// axe returns the serious findings of the accessibility checker.
+func axe(b *tab, source, rules string) []string {
+	b.Helper()
+	b.do(chromedp.Evaluate[chromedp.Void](source))
+	findings, err := chromedp.Run(b.ctx, chromedp.Evaluate[[]string]("(rules => "+serious+")("+rules+")", func(p *runtime.EvaluateParams) { p.AwaitPromise = new(true) }))
+	if err != nil {
+		b.Fatal(err)
+	}
+	return findings
+}
