@@ -169,6 +169,8 @@ func (d *Dashboard) route() {
 	d.post("/webhooks/retry", d.redeliver)
 	d.get("/pools", d.pools)
 	d.get("/providers", d.providers)
+	d.get("/rounds", d.rounds)
+	d.get("/rounds/{number}", d.round)
 	d.get("/tokens", d.tokens)
 	d.get("/about", d.about)
 	d.get("/live", d.live)

@@ -21,6 +21,12 @@ type Sources struct {
 	// Providers lists the providers of matching after an id.
 	Providers func(ctx context.Context, after string, limit int) ([]Provider, error)
 
+	// Rounds lists recorded rounds of matching before a number, newest first; 0 is the newest.
+	// next is where the next page begins, 0 on the last.
+	Rounds func(ctx context.Context, before uint64, limit int) (page []Round, next uint64, err error)
+	// Round returns one of them, with up to limit assignments and refused jobs.
+	Round func(ctx context.Context, number uint64, limit int) (RoundDetail, error)
+
 	// Settings lists the configuration of the server, without secrets.
 	Settings func(ctx context.Context) ([]Setting, error)
 }
@@ -60,6 +66,46 @@ type Provider struct {
 	Health                     float64 // 0 to 1
 	Fails                      int64   // consecutive ones
 	SeenAt                     time.Time
+}
+
+// Round summarises a round of matching.
+type Round struct {
+	Number   uint64
+	At       time.Time
+	Jobs     int // that the round considered
+	Assigned int
+	Refused  int // that no provider got
+	SetAside int // that no provider could ever serve
+}
+
+// RoundDetail is a round with what it decided.
+type RoundDetail struct {
+	Round
+	Providers   int
+	Assignments []Assignment
+	Refusals    []Refusal
+	Unserved    []Unserved
+}
+
+// Assignment gives a job to a provider.
+type Assignment struct {
+	Job, Provider string
+	Attempt       int64
+	Score         float64 // 0 to 1
+}
+
+// Refusal says why no provider got a job.
+type Refusal struct {
+	Job     string
+	Kind    string
+	Fitting int            // providers that could have taken it, but had no room left for it
+	Reasons map[string]int // providers by the reason why they could not
+}
+
+// Unserved are jobs that no provider could ever serve.
+type Unserved struct {
+	Like string // what they ask for
+	Jobs int
 }
 
 // Setting is a key of the configuration with its value.

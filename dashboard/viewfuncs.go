@@ -75,6 +75,8 @@ func (w view) Source(name string) bool {
 		return s.Deliveries != nil
 	case "providers":
 		return s.Providers != nil
+	case "rounds":
+		return s.Rounds != nil
 	case "tokens":
 		return s.Tokens != nil
 	case "settings":

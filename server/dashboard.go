@@ -4,13 +4,11 @@ import (
 	"context"
 	"net/http"
 	"strings"
-	"time"
 
 	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/dashboard"
 	"github.com/gopherqueue/gq/engine"
 	"github.com/gopherqueue/gq/internal/access"
-	"github.com/gopherqueue/gq/internal/delivery"
 	"github.com/gopherqueue/gq/internal/feed"
 	"github.com/gopherqueue/gq/internal/matchmaker"
 	"github.com/gopherqueue/gq/server/config"
@@ -22,90 +20,9 @@ func newDashboard(e *engine.Engine, cfg *config.Config, a *door, m *matchmaker.D
 		Version: o.Version, Log: o.Log, Access: visitors{a.gate},
 		Sources: dashboard.Sources{
 			Tokens: a.tokens, Deliveries: a.deliveries, Redeliver: a.redeliver,
-			Providers: providersOf(a.guard, m), Settings: settingsOf(a.guard, cfg),
+			Providers: providersOf(a.guard, m), Rounds: roundsOf(a.guard, m), Round: roundOf(a.guard, m), Settings: settingsOf(a.guard, cfg),
 		},
 	})
-}
-
-// tokens lists the tokens for the dashboard.
-func (a *door) tokens(ctx context.Context) ([]dashboard.Token, error) {
-	tokens, err := a.admin.Tokens(ctx)
-	if err != nil {
-		return nil, err
-	}
-	list := make([]dashboard.Token, len(tokens))
-	for i, t := range tokens {
-		list[i] = dashboard.Token{ID: t.ID, Name: t.Name, Rate: t.Rate, CreatedAt: t.CreatedAt, ExpiresAt: t.ExpiresAt, UsedAt: t.UsedAt}
-		for _, g := range t.Grants {
-			list[i].Grants = append(list[i].Grants, g.String())
-		}
-	}
-	return list, nil
-}
-
-// deliveries lists webhook deliveries for the dashboard.
-func (a *door) deliveries(ctx context.Context, state, cursor string, limit int) ([]dashboard.Delivery, string, error) {
-	page, err := a.admin.Deliveries(ctx, delivery.State(state), cursor, limit)
-	if err != nil {
-		return nil, "", err
-	}
-	list := make([]dashboard.Delivery, len(page.Deliveries))
-	for i, d := range page.Deliveries {
-		list[i] = dashboard.Delivery{
-			ID: d.ID, State: string(d.State), Job: d.Job, Queue: d.Queue, Type: d.Type, URL: d.URL, Attempts: d.Attempts,
-			CreatedAt: d.CreatedAt, NextAt: d.NextAt, LastAt: d.LastAt, LastStatus: d.Status, Reason: d.Reason,
-		}
-	}
-	return list, page.Next, nil
-}
-
-func (a *door) redeliver(ctx context.Context, id string) error {
-	_, err := a.admin.RetryDelivery(ctx, id)
-	return err
-}
-
-// providersOf lists the providers of matching for callers who may read its jobs, as its API does.
-func providersOf(g *access.Guard, m *matchmaker.Dispatcher) func(ctx context.Context, after string, limit int) ([]dashboard.Provider, error) {
-	return func(ctx context.Context, after string, limit int) ([]dashboard.Provider, error) {
-		if err := g.Allow(ctx, access.Read, matchmaker.DefaultQueue, nil); err != nil {
-			return nil, err
-		}
-		providers, err := m.Providers(ctx, after, limit)
-		if err != nil {
-			return nil, err
-		}
-		list := make([]dashboard.Provider, len(providers))
-		for i := range providers {
-			p := &providers[i]
-			list[i] = dashboard.Provider{
-				ID: p.ID, Status: p.Status.String(), Reason: p.Reason, Region: p.Region, Models: p.Models, Eligible: p.Eligible,
-				Leases: p.LeasesActive, Stake: p.Stake, Health: float64(p.Health) / 1e9, Fails: p.Fails,
-			}
-			if p.LastHeartbeatAt > 0 {
-				list[i].SeenAt = time.Unix(p.LastHeartbeatAt, 0)
-			}
-			for _, k := range p.Capabilities {
-				list[i].Kinds = append(list[i].Kinds, k.String())
-			}
-		}
-		return list, nil
-	}
-}
-
-// settingsOf lists the configuration for administrators.
-func settingsOf(g *access.Guard, cfg *config.Config) func(context.Context) ([]dashboard.Setting, error) {
-	return func(ctx context.Context) ([]dashboard.Setting, error) {
-		if err := g.Administer(ctx); err != nil {
-			return nil, err
-		}
-		var list []dashboard.Setting
-		for _, s := range cfg.Settings() {
-			if !s.Short {
-				list = append(list, dashboard.Setting{Name: s.Key, Value: s.Text(), Usage: s.Usage})
-			}
-		}
-		return list, nil
-	}
 }
 
 // withDashboard serves the dashboard beside the APIs. Its own pages come first; a path that

@@ -254,3 +254,41 @@ func TestDashboardPagesOfAServer(t *testing.T) {
 		}
 	}
 }
+
+// A round says who got a job and why others got none.
+func TestDashboardRounds(t *testing.T) {
+	s, _ := embedded(t, server.Options{})
+	web := httptest.NewServer(s.Handler())
+	defer web.Close()
+	v := visitor{t, web.URL, web.Client()}
+	post := func(path, body string) {
+		t.Helper()
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, web.URL+path, strings.NewReader(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header.Set("Content-Type", "application/json")
+		if status, text := v.do(r); status >= 300 {
+			t.Fatalf("%s: %d %s", path, status, text)
+		}
+	}
+	post("/api/matching/providers", `{"id":"provider-1","capabilities":["AI"],"models":["small"],"stake":1000,"attestation_expires_at":4000000000}`)
+	for range 20 { // 16 fit
+		post("/api/matching/jobs", `{"kind":"AI","spec":{"model":"small"}}`)
+	}
+	refused := regexp.MustCompile(`rounds/(\d+)" data-open>\d+</a></td>(?:<td class="num">.*?</td>){3}<td class="num">[1-9]`)
+	var found []string
+	for found == nil {
+		_, page := v.get("/rounds")
+		found = refused.FindStringSubmatch(page)
+	}
+	status, page := v.get("/rounds/" + found[1])
+	if status != http.StatusOK || !strings.Contains(page, "provider-1") || !strings.Contains(page, "Providers could not take it because of") {
+		t.Errorf("the round: %d\n%s", status, page)
+	}
+	for path, want := range map[string]int{"/rounds/0": 404, "/rounds/x": 404, "/rounds/999999": 404, "/rounds?before=x": 400, "/providers": 200} {
+		if status, _ := v.get(path); status != want {
+			t.Errorf("%s: %d, want %d", path, status, want)
+		}
+	}
+}

@@ -6,6 +6,7 @@ import (
 	"os"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/cdproto/runtime"
@@ -70,7 +71,11 @@ func scene(s *server) map[string]string {
 	s.call("PUT", "/v1/queues/render", `{"pool":"gpu"}`)
 	s.submit(`{"type":"scene.render","queue":"render","cost_units":3}`)
 	s.claim("render")
-	s.call("POST", "/api/matching/providers", `{"id":"provider-1","capabilities":["AI"],"models":["small","large"],"region":"eu","stake":1000}`)
+	s.call("POST", "/api/matching/providers", `{"id":"provider-1","capabilities":["AI"],"models":["small","large"],"region":"eu","stake":1000,"attestation_expires_at":4000000000}`)
+	for range 20 { // more than a provider may hold
+		s.call("POST", "/api/matching/jobs", `{"kind":"AI","spec":{"model":"small"}}`)
+	}
+	round := refusing(s)
 	flowID := s.call("POST", "/v1/workflows", flow)["id"].(string)
 	s.call("POST", "/v1/leases/"+s.claim("orders")+"/complete", `{}`)
 	s.call("PUT", "/v1/schedules/nightly-report", `{"cron":"30 2 * * *","time_zone":"Europe/Berlin","job":{"type":"report.build","queue":"reports"}}`)
@@ -80,9 +85,23 @@ func scene(s *server) map[string]string {
 		"jobs": "jobs", "jobs-filtered": "jobs?state=dead_letter&queue=billing", "jobs-none": "jobs?type=none", "jobs-wrong": "jobs?state=sleepy",
 		"job-running": "jobs/" + running, "job-dead": "jobs/" + dead, "job-delayed": "jobs/" + delayed, "job-payload": "jobs/" + running + "?show=payload",
 		"dead": "dead", "workflows": "workflows", "workflow": "workflows/" + flowID, "workflow-large": "workflows/" + largeID,
-		"webhooks": "webhooks", "pools": "pools", "providers": "providers", "tokens": "tokens", "about": "about",
+		"webhooks": "webhooks", "pools": "pools", "providers": "providers", "rounds": "rounds", "round": fmt.Sprintf("rounds/%v", round), "tokens": "tokens", "about": "about",
 		"schedules": "schedules", "workers": "workers", "events": "events", "not-found": "nothing", "signin": "signin",
 	}
+}
+
+// refusing waits for a round of matching that refused jobs and returns its number.
+func refusing(s *server) float64 {
+	s.Helper()
+	for until := time.Now().Add(20 * time.Second); time.Now().Before(until); time.Sleep(50 * time.Millisecond) {
+		for _, r := range s.call("GET", "/api/matching/rounds", "")["rounds"].([]any) {
+			if round := r.(map[string]any); round["requeued"].(float64) > 0 {
+				return round["round"].(float64)
+			}
+		}
+	}
+	s.Fatal("no round refused a job")
+	return 0
 }
 
 // TestPages checks every page for what makes it hard to use, and takes its picture.
