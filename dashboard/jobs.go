@@ -14,7 +14,7 @@ import (
 // Limits of lists of jobs.
 const (
 	jobsPerPage = 50
-	maxScanned  = 5000 // jobs that a search by key or correlation id looks at for one page
+	maxScanned  = 2000 // jobs that a search by key or correlation id looks at for one page
 	maxTags     = 8    // tags of one filter
 )
 

@@ -125,7 +125,7 @@ func TestPages(t *testing.T) {
 				b.visit(pages[name])
 				b.shoot(name+"-"+l.name, true)
 				if file := pictures[name]; l.name == "light" && file != "" {
-					b.do(chromedp.EmulateViewport(1100, 680))
+					b.do(chromedp.EmulateViewport(1280, 760))
 					b.visit(pages[name])
 					b.shoot(file, false)
 					b.do(chromedp.EmulateViewport(l.width, l.height))

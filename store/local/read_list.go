@@ -7,13 +7,11 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2"
 
 	"github.com/gopherqueue/gq"
-	"github.com/gopherqueue/gq/internal/enum"
 	"github.com/gopherqueue/gq/store"
 	"github.com/gopherqueue/gq/store/codec"
 )
@@ -21,8 +19,7 @@ import (
 func compare(a, b string) int { return cmp.Compare(a, b) }
 
 // List implements [store.Store]. It merges a page from ordered sources, one for each
-// queue and status: live jobs in memory, finished ones on disk. So it reads one entry
-// of each source in addition to those it returns.
+// queue and status: see pager.
 func (s *Store) List(ctx context.Context, q gq.Query) (gq.Page, error) {
 	if err := store.CheckQuery(&q); err != nil {
 		return gq.Page{}, fmt.Errorf("list: %w", err)
@@ -135,138 +132,6 @@ func (s *Store) firstSince(at time.Time) (first uint64, err error) {
 		}
 	}
 	return lo, damaged(it.Error())
-}
-
-// listed is a candidate for a page.
-type listed struct {
-	state gq.State
-	flags byte
-}
-
-// source yields jobs of one queue and status in order.
-type source struct {
-	head   listed
-	ok     bool
-	next   func() (listed, bool, error)
-	finish func() error
-}
-
-func (s *Store) page(q *gq.Query, from, to uint64) (seen []listed, next string, err error) {
-	var sources []*source
-	defer func() {
-		for _, src := range sources {
-			if src.finish == nil {
-				continue
-			}
-			if closeErr := src.finish(); err == nil {
-				err = closeErr
-			}
-		}
-	}()
-	for _, queue := range s.table.numbers[1:] {
-		if q.Queue != "" && q.Queue != queue.config.Name {
-			continue
-		}
-		for _, status := range enum.All[gq.Status]() {
-			if queue.counts[status] == 0 || len(q.Statuses) > 0 && !slices.Contains(q.Statuses, status) {
-				continue
-			}
-			var src *source
-			if !status.Terminal() {
-				src = s.liveSource(queue, status, from, to, q.OldestFirst, q.Limit+1)
-			} else if src, err = s.doneSource(queue, status, from, to, q.OldestFirst); err != nil {
-				return nil, "", err
-			}
-			sources = append(sources, src)
-			if src.head, src.ok, err = src.next(); err != nil {
-				return nil, "", err
-			}
-		}
-	}
-	for {
-		var best *source
-		for _, src := range sources {
-			if src.ok && (best == nil || (src.head.state.Sequence < best.head.state.Sequence) == q.OldestFirst) {
-				best = src
-			}
-		}
-		if best == nil {
-			return seen, "", nil
-		}
-		if len(seen) == q.Limit {
-			return seen, store.Cursor(seen[q.Limit-1].state.Sequence), nil
-		}
-		seen = append(seen, best.head)
-		if best.head, best.ok, err = best.next(); err != nil {
-			return nil, "", err
-		}
-	}
-}
-
-// liveSource reads at most limit jobs from memory.
-func (s *Store) liveSource(q *queue, status gq.Status, from, to uint64, oldest bool, limit int) *source {
-	var jobs []*job
-	collect := func(seq uint64) bool {
-		if seq < from || seq >= to {
-			return false
-		}
-		jobs = append(jobs, s.table.jobs.at(seq))
-		return len(jobs) < limit
-	}
-	if oldest {
-		q.live(status).ascend(from, collect)
-	} else {
-		q.live(status).descend(to, collect)
-	}
-	i := 0
-	return &source{next: func() (listed, bool, error) {
-		if i == len(jobs) {
-			return listed{}, false, nil
-		}
-		j := jobs[i]
-		i++
-		h, state, err := j.read()
-		return listed{state, h.flags}, true, err
-	}}
-}
-
-// doneSource reads finished jobs from disk.
-func (s *Store) doneSource(q *queue, status gq.Status, from, to uint64, oldest bool) (*source, error) {
-	it, err := s.db.NewIter(&pebble.IterOptions{
-		LowerBound: doneKey{q.number, status, from}.append(nil),
-		UpperBound: doneKey{q.number, status, to}.append(nil),
-	})
-	if err != nil {
-		return nil, fmt.Errorf("list: %w", err)
-	}
-	step, started := it.Next, false
-	if !oldest {
-		step = it.Prev
-	}
-	return &source{
-		finish: it.Close,
-		next: func() (listed, bool, error) {
-			var ok bool
-			switch {
-			case started:
-				ok = step()
-			case oldest:
-				ok = it.First()
-			default:
-				ok = it.Last()
-			}
-			started = true
-			if !ok {
-				return listed{}, false, damaged(it.Error())
-			}
-			k, fine := parseDoneKey(it.Key())
-			if !fine {
-				return listed{}, false, fmt.Errorf("key %q: %w", it.Key(), gq.ErrCorrupt)
-			}
-			h, state, err := decodeRecord(it.Value(), k.seq, alone)
-			return listed{state, h.flags}, true, err
-		},
-	}, nil
 }
 
 // iterate walks all records of a kind.
