@@ -18,8 +18,8 @@ type OrderKey struct{ Hi, Lo uint64 }
 // higher priority is, and no key changes while its job waits. They are between jobs of priority
 // HIGH and LOW that do not age; a queue has both only after its policy has changed.
 func Order(s *gq.State) OrderKey {
-	if aging := s.Policy.Aging; aging > 0 && s.Turn == 0 {
-		at := s.RunAt.UnixMicro() + (time.Duration(s.Priority().Level()) * aging).Microseconds()
+	if p := s.Policy; s.Turn == 0 && p != nil && p.Aging > 0 {
+		at := s.RunAt.UnixMicro() + (time.Duration(s.Priority().Level()) * p.Aging).Microseconds()
 		return OrderKey{uint64(gq.PriorityNormal)<<56 | uint64(min(max(at, 0), MaxTurn)), s.Sequence}
 	}
 	return OrderKey{uint64(s.Priority())<<56 | s.Turn, s.Sequence}

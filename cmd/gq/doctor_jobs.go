@@ -58,7 +58,7 @@ func (f *findings) stranded(ctx context.Context, q queue, queues []gq.Queue, cou
 func hasWorker(queue string, workers []gq.LiveWorker) bool {
 	for i := range workers {
 		for _, name := range workers[i].Queues {
-			if name == queue {
+			if gq.MatchQueue(name, queue) {
 				return true
 			}
 		}
