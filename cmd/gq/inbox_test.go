@@ -146,8 +146,8 @@ func TestInboxCommands(t *testing.T) {
 		!strings.Contains(all[0].Problem, "depth limit") || !strings.Contains(all[1].Problem, "type") {
 		t.Errorf("%+v", all)
 	}
-	if out := run("doctor"); !strings.Contains(out, "inbox") {
-		t.Errorf("gq doctor says\n%s", out)
+	if out := server.gq("doctor"); !strings.Contains(out.stdout, "2 submissions were refused after their transactions") {
+		t.Errorf("gq doctor says\n%s", out.stdout)
 	}
 	if out := server.gq("job", "get", full.String()); out.status == 0 || !strings.Contains(out.stderr, "refused after its transaction") {
 		t.Errorf("%+v", out)
