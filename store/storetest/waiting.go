@@ -14,7 +14,7 @@ var waitingCases = []Case{
 	{
 		Name:   "Waiting/Claimable",
 		Clause: "Waiting lists every queue with a claimable job, also one whose time has come or whose lease has expired, and no idle one",
-		Needs:  []string{"Insert", "Claim", "Update", "Waiting", "PutQueue", "Close"},
+		Needs:  []string{"Insert", "Claim", "Update", "Get", "Counts", "History", "Waiting", "PutQueue", "Close"},
 		run:    waitingClaimable,
 	},
 	{
