@@ -30,8 +30,9 @@ check: format-check ## For a first contribution: format, vet and the tests that 
 	$(GO) test -short -vet=off $$($(GO) list ./... | grep -Ev "/($$(echo $(CHECK_WITHOUT) | tr ' ' '|'))(/|$$)")
 
 .PHONY: test
-test: postgres python node docker format-check vet crosscheck ## Run what CI runs: format, vet, tests with the race detector, conformance, gqlab compare --quick, bench-gate
+test: postgres python node chromium docker format-check vet crosscheck ## Run what CI runs: format, vet, tests with the race detector, conformance, gqlab compare --quick, bench-gate
 	scripts/test -check
+	cd dashboard/browsertest && $(GO) vet . && $(GO) test -short -count=1 .
 	scripts/compare --quick
 	$(MAKE) bench-gate
 

@@ -125,7 +125,7 @@ func TestGraph(t *testing.T) {
 		s.call("POST", "/v1/leases/"+s.claim("orders")+"/complete", `{}`)
 		b.until(`document.querySelectorAll(".graph .node.t-good").length === 1`)
 		b.follow(`//*[name()="a" and contains(@aria-label, "ship")]`)
-		b.sees("waits for 2 jobs")
+		b.sees("Waits for 2 jobs")
 	})
 }
 
