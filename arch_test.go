@@ -175,7 +175,7 @@ var arrows = []arrow{
 	{pkg: "cmd/gq", imports: []string{
 		"webhook", ".", "classify", "match", "store", "store/local", "store/postgres", "engine", "worker", "client", "api/*",
 		"server", "server/config", "internal/faces/native", "internal/faces/matching", "internal/faces/scheduler", "internal/bench", "internal/transfer",
-		"internal/wire", "internal/cli", "internal/version", "internal/spelling", "internal/storeurl", "internal/access", "internal/delivery", "internal/observe", "internal/logline", "internal/tracing", "worker/workerprom",
+		"internal/wire", "internal/cli", "internal/version", "internal/spelling", "internal/storeurl", "internal/access", "internal/delivery", "internal/observe", "internal/logline", "internal/tracing", "internal/retry", "worker/workerprom",
 	}, tests: []string{"internal/designs/*", "internal/matchmaker"}},
 
 	// What a user's program looks like: it imports what users import.
