@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -18,6 +19,7 @@ import (
 	"github.com/gopherqueue/gq/internal/cli"
 	"github.com/gopherqueue/gq/internal/testing/cmdtest"
 	"github.com/gopherqueue/gq/internal/testing/pgtest"
+	"github.com/gopherqueue/gq/internal/transfer"
 	"github.com/gopherqueue/gq/machine"
 	"github.com/gopherqueue/gq/store"
 	"github.com/gopherqueue/gq/store/local"
@@ -72,7 +74,7 @@ func movedBy(t testing.TB, stdout string) moved {
 	if err := json.Unmarshal([]byte(stdout), &m); err != nil {
 		t.Fatalf("%v: %q", err, stdout)
 	}
-	if !m.Verified || len(m.Kinds) != 8 {
+	if !m.Verified || len(m.Kinds) != 10 {
 		t.Fatalf("%+v", m)
 	}
 	return m
@@ -88,7 +90,8 @@ func TestMove(t *testing.T) {
 		t.Fatalf("%+v", back)
 	}
 	want := movedBy(t, back.stdout)
-	if want.Kinds[4].Name != "jobs" || want.Kinds[4].Count != 50 || want.Resumed {
+	jobs := slices.IndexFunc(want.Kinds, func(k transfer.Named) bool { return k.Name == "jobs" })
+	if jobs < 0 || want.Kinds[jobs].Count != 50 || want.Resumed {
 		t.Errorf("%+v", want)
 	}
 	for _, args := range []string{
@@ -105,7 +108,7 @@ func TestMove(t *testing.T) {
 		}
 	}
 	plain := gq("backup", path("five"), "--store", "file:"+dir)
-	for _, text := range []string{"KIND", "jobs          50", want.Kinds[4].Checksum, "equal", "backed up file:", "and verified in"} {
+	for _, text := range []string{"KIND", "jobs          50", want.Kinds[jobs].Checksum, "equal", "backed up file:", "and verified in"} {
 		if !strings.Contains(plain.stdout, text) {
 			t.Errorf("%q is missing in:\n%s", text, plain.stdout)
 		}
