@@ -25,17 +25,29 @@ func newDashboard(e *engine.Engine, cfg *config.Config, a *door, m *matchmaker.D
 	})
 }
 
-// withDashboard serves the dashboard beside the APIs. Its own pages come first; a path that
-// neither knows is its business if a browser asks. It checks the host of requests itself,
-// because a proxy on this machine may serve it under any name once visitors have to sign in.
+// withDashboard serves the dashboard beside the APIs. To a browser its own pages come first, and a path
+// that neither knows is its business; a program gets only its first page, so that a path such as
+// /jobs, which the scheduler API has below its base, is none for it. The dashboard checks the host
+// of requests itself, because a proxy on this machine may serve it under any name once visitors have to sign in.
 func withDashboard(d *dashboard.Dashboard, apis http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if d.Handles(r) || !ofAPIs(r.URL.Path) && strings.Contains(r.Header.Get("Accept"), "text/html") {
+		if d.Handles(r) && (forAll(r.URL.Path) || byBrowser(r)) || !ofAPIs(r.URL.Path) && strings.Contains(r.Header.Get("Accept"), "text/html") {
 			d.ServeHTTP(w, r)
 			return
 		}
 		apis.ServeHTTP(w, r)
 	})
+}
+
+// forAll reports whether the dashboard answers a path whoever asks.
+func forAll(path string) bool {
+	return path == "/" || path == "/live" || strings.HasPrefix(path, "/assets/")
+}
+
+// byBrowser reports whether a browser navigates or sends a form, or a script of the dashboard
+// reads a page.
+func byBrowser(r *http.Request) bool {
+	return strings.Contains(r.Header.Get("Accept"), "text/html") || strings.HasPrefix(r.Header.Get("Content-Type"), "application/x-www-form-urlencoded")
 }
 
 // ofAPIs reports whether a path belongs to an API, whether or not there is anything.

@@ -61,6 +61,7 @@ func (v visitor) post(path string, fields ...string) (int, string) {
 	if err != nil {
 		v.Fatal(err)
 	}
+	r.Header.Set("Accept", "text/html")
 	r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
 	r.Header.Set("Origin", v.at)
 	return v.do(r)
@@ -124,11 +125,15 @@ func TestDashboardBesideTheAPIs(t *testing.T) {
 	if status, page := v.do(r); status != 404 || !strings.Contains(page, "no_such_route") {
 		t.Errorf("a program gets %d %.100s", status, page)
 	}
+	r.URL.Path = "/jobs" // the scheduler API has it below its base only
+	if status, page := v.do(r); status != 404 || !strings.Contains(page, "no_such_route") {
+		t.Errorf("a program gets %d %.100s for a page of the dashboard", status, page)
+	}
 	r.Host = "evil.example"
 	if status, page := v.do(r); status != 403 || !strings.Contains(page, "foreign_host") {
 		t.Errorf("under a foreign name: %d %.100s", status, page)
 	}
-	r.URL.Path = "/jobs"
+	r.Header.Set("Accept", "text/html")
 	if status, _ := v.do(r); status != 403 {
 		t.Errorf("the dashboard under a foreign name: %d", status)
 	}

@@ -298,7 +298,12 @@ func TestKeyboard(t *testing.T) {
 func TestWithoutJavaScript(t *testing.T) {
 	s := start(t, "memory:")
 	s.submit(`{"type":"email.send","queue":"mail","delay":"1h"}`)
-	response, err := http.Get("http://" + s.address + "/jobs")
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+s.address+"/jobs", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	request.Header.Set("Accept", "text/html")
+	response, err := http.DefaultClient.Do(request)
 	if err != nil {
 		t.Fatal(err)
 	}

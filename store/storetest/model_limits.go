@@ -133,7 +133,7 @@ func (m *model) sound(call, queue string, f store.Filter, got []gq.Job) {
 			m.Fatalf("%s %+v found job %s, which does not match: %+v", call, f, g.State.ID, j.spec)
 		case !slices.ContainsFunc(m.reachable(j), func(o *modelJob) bool { return o.claimable(m.now) }):
 			m.Fatalf("%s found job %s, which is %s (due %v, now %v)", call, g.State.ID, j.s.Status, j.due(), m.now)
-		case i > 0 && !before(got[i-1].State, g.State):
+		case i > 0 && !before(m.standing(m.jobs[got[i-1].State.ID]), m.standing(j)):
 			m.Fatalf("%s found job %s behind %s", call, g.State.ID, got[i-1].State.ID)
 		}
 	}
@@ -170,7 +170,7 @@ func (m *model) chosenIn(call, queue string, f store.Filter, n int, got []gq.Job
 	alone := false      // only the rate of the queue kept a job
 	next := 0           // index in got
 	for _, j := range append(must, nil) {
-		for next < len(got) && (j == nil || !before(m.standing(j), got[next].State) || got[next].State.ID == j.spec.ID) {
+		for next < len(got) && (j == nil || !before(m.standing(j), m.standing(m.jobs[got[next].State.ID])) || got[next].State.ID == j.spec.ID) {
 			g := m.jobs[got[next].State.ID]
 			if full(u.surely) {
 				m.Fatalf("%s found job %s in queue %s, of which MaxRunning are held", call, g.spec.ID, queue)
