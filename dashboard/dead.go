@@ -16,7 +16,7 @@ import (
 
 // Limits of the page of dead letters.
 const (
-	maxDead    = 2000 // jobs that are grouped
+	maxDead    = 1000 // jobs that are grouped
 	maxGrouped = 100  // groups that are shown
 	replayers  = 16   // jobs that are submitted at the same time; they share commits
 )

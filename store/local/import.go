@@ -312,5 +312,6 @@ func (tx *txn) importEnded(h header, state *gq.State, q *queue) {
 		tx.keepOwn(state)
 	}
 	q.counts[state.Status]++
+	tx.t.bounds.raise(doneKey{q.number, state.Status, state.Sequence})
 	tx.touch(q)
 }

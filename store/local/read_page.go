@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 
 	"github.com/cockroachdb/pebble/v2"
 
@@ -24,7 +25,8 @@ type listed struct {
 type source struct {
 	queue  *queue
 	status gq.Status
-	seq    uint64   // the next job
+	seq    uint64 // the next job; or, while it is not known, no smaller than that
+	known  bool
 	ready  []uint64 // live jobs after it that are known already, the next one last
 	chunk  int      // live jobs to read at once
 }
@@ -83,14 +85,13 @@ func (s *Store) page(q *gq.Query, from, to uint64) (seen []listed, next string, 
 	}
 	heap.Init(p)
 	for len(p.sources) > 0 {
-		if len(seen) == q.Limit {
+		more, err := p.step(p.sources[0], q.Limit, &seen)
+		if errors.Is(err, errFull) {
 			return seen, store.Cursor(seen[q.Limit-1].state.Sequence), nil
 		}
-		job, more, err := p.take(p.sources[0])
 		if err != nil {
 			return nil, "", err
 		}
-		seen = append(seen, job)
 		if more {
 			heap.Fix(p, 0)
 		} else {
@@ -100,25 +101,93 @@ func (s *Store) page(q *gq.Query, from, to uint64) (seen []listed, next string, 
 	return seen, "", nil
 }
 
-// first moves a source to its first job in the range.
+// errFull says that there are more jobs than the page holds.
+var errFull = errors.New("the page is full")
+
+// step takes a job of the first source, or finds out which one is its next.
+func (p *pager) step(src *source, limit int, seen *[]listed) (more bool, err error) {
+	if !src.known {
+		return p.search(src)
+	}
+	if len(*seen) == limit {
+		return false, errFull
+	}
+	job, more, err := p.take(src)
+	*seen = append(*seen, job)
+	return more, err
+}
+
+// bounds has numbers that the newest finished job of a queue and status does not exceed, as far
+// as a page has looked for it.
+type bounds struct {
+	mu sync.Mutex
+	by map[doneKey]uint64 // with sequence number 0; guarded by mu
+}
+
+// of returns the bound of a source.
+func (b *bounds) of(src *source) (newest uint64, ok bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	newest, ok = b.by[doneKey{queue: src.queue.number, status: src.status}]
+	return newest, ok
+}
+
+// learn sets a bound. Its caller keeps writers out, so that no job can finish meanwhile.
+func (b *bounds) learn(newest doneKey) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.by == nil {
+		b.by = make(map[doneKey]uint64)
+	}
+	b.by[doneKey{queue: newest.queue, status: newest.status}] = newest.seq
+}
+
+// raise notes that a job has finished. Only the writer calls it.
+func (b *bounds) raise(done doneKey) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	k := doneKey{queue: done.queue, status: done.status}
+	if known, ok := b.by[k]; ok && known < done.seq {
+		b.by[k] = done.seq
+	}
+}
+
+// first moves a source to its first job in the range. The newest finished job of most queues is
+// older than what a page shows, so that it need not be searched if a bound is known.
 func (p *pager) first(src *source) (ok bool, err error) {
-	bound := p.to
-	if p.oldest {
-		bound = p.from
+	switch {
+	case !src.status.Terminal() && p.oldest:
+		src.known = true
+		return p.refill(src, p.from), nil
+	case !src.status.Terminal():
+		src.known = true
+		return p.refill(src, p.to), nil
+	case p.oldest:
+		return p.search(src)
 	}
-	if !src.status.Terminal() {
-		return p.refill(src, bound), nil
+	if newest, ok := p.store.table.bounds.of(src); ok {
+		src.seq = min(newest, p.to-1)
+		return src.seq >= p.from, nil
 	}
+	return p.search(src)
+}
+
+// search finds the first finished job of a source on disk.
+func (p *pager) search(src *source) (ok bool, err error) {
+	src.known = true
 	if p.disk == nil {
 		if p.disk, err = p.store.iterate(prefixDone); err != nil {
 			return false, err
 		}
 	}
-	key := doneKey{src.queue.number, src.status, bound}.append(nil)
 	if p.oldest {
-		return p.found(src, p.disk.SeekGE(key))
+		return p.found(src, p.disk.SeekGE(doneKey{src.queue.number, src.status, p.from}.append(nil)))
 	}
-	return p.found(src, p.disk.SeekLT(key))
+	ok, err = p.found(src, p.disk.SeekLT(doneKey{src.queue.number, src.status, p.to}.append(nil)))
+	if ok && p.to > p.store.table.lastJob {
+		p.store.table.bounds.learn(doneKey{src.queue.number, src.status, src.seq})
+	}
+	return ok, err
 }
 
 // take returns the next job of a source and moves it on.

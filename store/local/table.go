@@ -43,6 +43,8 @@ type table struct {
 	lastJob    uint64 // the newest job's sequence number
 	lastEvent  uint64
 	lastBucket uint32
+
+	bounds bounds // of finished jobs, for List
 }
 
 // job is a live job. A waiting job keeps its state encoded and shares it with others. The
@@ -346,6 +348,7 @@ func (t *table) place(j *job, s *gq.State) {
 	q.counts[s.Status]++
 	if s.Status.Terminal() {
 		q.touched = true
+		t.bounds.raise(doneKey{q.number, s.Status, j.seq})
 		t.toDue.set(j, 0)
 		return
 	}
