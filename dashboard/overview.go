@@ -17,6 +17,7 @@ type queueRow struct {
 	gq.Queue
 	gq.Count
 	Oldest  time.Time // when the job that has waited longest became claimable; zero if none waits
+	Unknown bool      // there was no time to look for it
 	Workers int
 }
 
@@ -94,6 +95,10 @@ func (d *Dashboard) overview(v *visit) error {
 	return v.show("overview", "Overview", view)
 }
 
+// searchTime limits the search for the oldest waiting jobs of all rows together. Not every store
+// has an index for it.
+const searchTime = 20 * time.Millisecond
+
 // complete adds what only further calls know to the rows of a page.
 func (v *visit) complete(rows []queueRow) error {
 	workers, err := v.d.queue.Workers(v.ctx)
@@ -106,10 +111,14 @@ func (v *visit) complete(rows []queueRow) error {
 			claiming[q]++
 		}
 	}
+	until := time.Now().Add(searchTime)
 	for i := range rows {
 		r := &rows[i]
 		r.Workers = claiming[r.Queue.Name]
 		if r.By[gq.StatusScheduled] == 0 {
+			continue
+		}
+		if r.Unknown = i > 0 && time.Now().After(until); r.Unknown {
 			continue
 		}
 		page, err := v.d.queue.List(v.ctx, gq.Query{Queue: r.Queue.Name, Statuses: []gq.Status{gq.StatusScheduled}, OldestFirst: true, Limit: 1})
