@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -211,6 +212,14 @@ func (s *Store) List(ctx context.Context, q gq.Query) (gq.Page, error) {
 	for i, s := range q.Statuses {
 		statuses[i] = int16(s)
 	}
+	// Plain conditions let the planner use the indexes on the queue.
+	ofQueue, inStatus := "$3 = ''", "cardinality($4::smallint[]) = 0"
+	if q.Queue != "" {
+		ofQueue = "s.queue = $3"
+	}
+	if len(statuses) > 0 {
+		inStatus = "s.status = ANY ($4::smallint[])"
+	}
 	var page gq.Page
 	err = s.read(ctx, "list", func(tx *txn) error {
 		part := func(table, kept string) string {
@@ -219,8 +228,8 @@ func (s *Store) List(ctx context.Context, q gq.Query) (gq.Page, error) {
 				SELECT ` + columns + `
 				FROM ` + table + ` AS s
 				WHERE s.seq >= $1 AND s.seq < $2
-					AND ($3 = '' OR s.queue = $3)
-					AND (cardinality($4::smallint[]) = 0 OR s.status = ANY ($4))
+					AND ` + ofQueue + `
+					AND ` + inStatus + `
 					AND (s.members IS NOT NULL OR s.created >= $5 AND s.created < $6)
 					AND ` + kept + `
 				ORDER BY s.seq ` + direction + `
@@ -228,7 +237,17 @@ func (s *Store) List(ctx context.Context, q gq.Query) (gq.Page, error) {
 			)`
 		}
 		after, before := bound(q.CreatedAfter, math.MinInt64), bound(q.CreatedBefore, math.MaxInt64)
-		sql := part("gq.live", "true") + " UNION ALL " + part("gq.done", kept) + " ORDER BY seq " + direction + " LIMIT $7"
+		var parts []string
+		if len(q.Statuses) == 0 || slices.ContainsFunc(q.Statuses, func(s gq.Status) bool { return !s.Terminal() }) {
+			parts = append(parts, part("gq.live", "true"))
+		}
+		if len(q.Statuses) == 0 || slices.ContainsFunc(q.Statuses, gq.Status.Terminal) {
+			parts = append(parts, part("gq.done", kept))
+		}
+		sql := parts[0]
+		if len(parts) > 1 {
+			sql = strings.Join(parts, " UNION ALL ") + " ORDER BY seq " + direction + " LIMIT $7"
+		}
 		most := q.Limit + 1 + blockSize
 		var rows []*row
 		for from, to, more := from, to, true; more && len(rows) <= q.Limit; {
