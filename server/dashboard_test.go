@@ -13,6 +13,7 @@ import (
 
 	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/server"
+	"github.com/gopherqueue/gq/server/config"
 )
 
 const adminToken = "an-admin-token-of-the-test"
@@ -295,5 +296,25 @@ func TestDashboardRounds(t *testing.T) {
 		if status, _ := v.get(path); status != want {
 			t.Errorf("%s: %d, want %d", path, status, want)
 		}
+	}
+}
+
+func TestWithoutDashboard(t *testing.T) {
+	cfg := config.Default()
+	cfg.Store, cfg.HTTP, cfg.GRPC, cfg.Dashboard = "memory:", "", "", false
+	s, err := server.Open(t.Context(), cfg, server.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	web := httptest.NewServer(s.Handler())
+	defer web.Close()
+	v := visitor{t, web.URL, web.Client()}
+	for _, path := range []string{"/", "/jobs", "/signin"} {
+		if status, text := v.get(path); status != http.StatusNotFound || !strings.Contains(text, "no_such_route") {
+			t.Errorf("%s: %d %.100s", path, status, text)
+		}
+	}
+	if err := s.Close(); err != nil {
+		t.Error(err)
 	}
 }
