@@ -111,7 +111,7 @@ func TestEachComponentHasOneOwner(t *testing.T) {
 		{"storage", "store", []string{"Store", "Changer"}},
 		{"retry", "machine", []string{"Delay", "HashBackoff"}},
 		{"ttl", "machine", []string{"LifeEnd"}},
-		{"receiver", "internal/matchmaker", []string{"Completion", "Complete"}},
+		{"receiver", "internal/matchmaker", []string{"Complete", "Ack"}},
 		{"event socket", "internal/faces/matching", []string{"socket", "noticeOf"}},
 		{"config", "match", []string{"Settings", "DefaultSettings"}},
 	} {
