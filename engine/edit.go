@@ -27,6 +27,9 @@ func (e *Engine) Edit(ctx context.Context, id gq.JobID, change gq.JobEdit) (gq.S
 	if job.State.Status.Terminal() {
 		return gq.SubmitResult{}, gq.ErrIllegalMove.Errorf("job %s is already %s", id, job.State.Status)
 	}
+	if flow := job.Spec.Workflow; !flow.IsZero() {
+		return gq.SubmitResult{}, gq.ErrIllegalMove.Errorf("job %s is a part of workflow %s and cannot be edited; cancel the workflow and submit it anew", id, flow)
+	}
 	spec, err := e.edited(ctx, &job, change)
 	if err != nil {
 		return gq.SubmitResult{}, jobError("edit", id, err)

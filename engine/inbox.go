@@ -76,7 +76,7 @@ func (e *Engine) readSubmission(ctx context.Context, s *store.Submission) (store
 	if err != nil {
 		return store.Group{}, err
 	}
-	job, err := e.accept(ctx, spec, nil)
+	job, err := e.acceptOne(ctx, spec, nil)
 	job.ID = s.IDs[0]
 	return store.Group{Jobs: []gq.Spec{job}}, err
 }

@@ -188,7 +188,8 @@ func (e *Engine) UpdateMetadata(ctx context.Context, id gq.JobID, p gq.MetadataP
 // Replay submits a finished job again, as a new job with ReplayOf set. The new job has the
 // payload, the policy and the current metadata of the old one, but no idempotency key, no
 // dependencies and no delay. The old job does not change. The replay of a unique job is unique
-// too: it takes the key over, or is refused with [gq.ErrNotUnique] if another job holds it.
+// too: it takes the key over, or is refused with [gq.ErrNotUnique] if another job holds it. A job of
+// a workflow is refused with [gq.ErrIllegalMove]: see [Engine.RetryWorkflow].
 func (e *Engine) Replay(ctx context.Context, id gq.JobID) (gq.SubmitResult, error) {
 	job, err := e.Get(ctx, id, gq.WithPayload)
 	if err != nil {
@@ -197,11 +198,23 @@ func (e *Engine) Replay(ctx context.Context, id gq.JobID) (gq.SubmitResult, erro
 	if job.State.Live() {
 		return gq.SubmitResult{}, gq.ErrIllegalMove.Errorf("job %s is still %s; only finished jobs can be replayed", id, job.State.Status)
 	}
+	if err := notOfWorkflow(&job); err != nil {
+		return gq.SubmitResult{}, err
+	}
 	out, err := e.submit(ctx, replayed(&job), e.fill)
 	if err != nil {
 		return gq.SubmitResult{}, fmt.Errorf("replay %s: %w", id, err)
 	}
 	return out, nil
+}
+
+// notOfWorkflow refuses to replay a single job of a workflow: outside of it, the job would run
+// without its dependencies, and its dependents would not notice.
+func notOfWorkflow(job *gq.Job) error {
+	if job.Spec.Workflow.IsZero() {
+		return nil
+	}
+	return gq.ErrIllegalMove.Errorf("job %s is a part of workflow %s; retry that: gq workflow retry %s", job.State.ID, job.Spec.Workflow, job.Spec.Workflow)
 }
 
 // replayed returns the submission that repeats a finished job.
@@ -215,7 +228,6 @@ func replayed(job *gq.Job) gq.Spec {
 	if again.Unique.IsZero() || len(again.Unique.Fields) > 0 {
 		again.Key = gq.IdempotencyKey{} // of fields it is computed again
 	}
-	again.Workflow, again.Ref, again.Gate = gq.WorkflowID{}, "", 0 // RetryWorkflow replays within a workflow
 	again.Metadata = job.Metadata
 	again.Metadata.Tags = maps.Clone(job.Metadata.Tags)
 	return again

@@ -150,7 +150,10 @@ func (e *Engine) replayAll(ctx context.Context, jobs []gq.Job, report *gq.Replay
 		if found[i].Err != nil {
 			continue // removed meanwhile
 		}
-		spec, err := e.fill(ctx, replayed(&found[i].Job), nil)
+		spec, err := gq.Spec{}, notOfWorkflow(&found[i].Job)
+		if err == nil {
+			spec, err = e.fill(ctx, replayed(&found[i].Job), nil)
+		}
 		if err != nil {
 			refuse(found[i].State.ID, err)
 			continue

@@ -27,7 +27,7 @@ import (
 // Errors: [gq.ErrInvalid] with every fault, [gq.ErrNotUnique], [gq.ErrQueueFull], [gq.ErrDiskFull],
 // [gq.ErrTimeout].
 func (e *Engine) Submit(ctx context.Context, s gq.Spec) (gq.SubmitResult, error) {
-	return e.submit(ctx, s, e.accept)
+	return e.submit(ctx, s, e.acceptOne)
 }
 
 // submit completes a spec and stores the job.
@@ -144,7 +144,7 @@ func (e *Engine) submitBatch(ctx context.Context, into store.Writer, specs []gq.
 	at := make([]int, 0, len(specs))    // index in out of each group
 	for i := range specs {
 		var err error
-		if jobs[i], err = e.accept(ctx, specs[i], nil); err != nil {
+		if jobs[i], err = e.acceptOne(ctx, specs[i], nil); err != nil {
 			if errs.KindOf(err) != gq.KindInvalid {
 				return nil, err
 			}
@@ -232,6 +232,9 @@ func (e *Engine) resolve(ctx context.Context, drafts []gq.GraphJob, in gq.Workfl
 			fault(i, "final", "only a workflow has final jobs")
 		}
 		var err error
+		if given.Type == gq.SignalType && (in.IsZero() || d.Spec.Gate != gq.GateSignal) {
+			fault(i, "type", "%s", reservedType)
+		}
 		jobs[i], err = e.accept(ctx, given, d.Needs)
 		if !in.IsZero() {
 			jobs[i].Workflow, jobs[i].Ref, jobs[i].Gate = in, d.Ref, d.Spec.Gate
@@ -278,6 +281,16 @@ func (e *Engine) resolve(ctx context.Context, drafts []gq.GraphJob, in gq.Workfl
 
 // completion turns a submitted spec into the one to store.
 type completion func(ctx context.Context, s gq.Spec, needs []gq.Dependency) (gq.Spec, error)
+
+// acceptOne completes a new submission that is no part of a workflow.
+func (e *Engine) acceptOne(ctx context.Context, s gq.Spec, needs []gq.Dependency) (gq.Spec, error) {
+	if s.Type == gq.SignalType {
+		return s, &gq.InvalidError{Faults: []gq.Fault{{Field: "type", Problem: reservedType}}}
+	}
+	return e.accept(ctx, s, needs)
+}
+
+const reservedType = "gq.signal is reserved for jobs of workflows that wait for a signal; choose another type, or add the job with Flow.Signal or signal_within"
 
 // accept completes a new submission. It also checks the callback URL, which for schedules and
 // replays was checked at the first submission.

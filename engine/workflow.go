@@ -134,6 +134,9 @@ func checkFlow(id gq.WorkflowID, f *gq.Flow) (faults []gq.Fault) {
 		case j.Spec.Gate != 0:
 			faults = append(faults, gq.Fault{Field: at + "gate", Problem: "a final job cannot wait for a signal; add the signal as a job of its own"})
 		}
+		if j.Spec.Gate == gq.GateSignal && j.Spec.Type != gq.SignalType {
+			faults = append(faults, gq.Fault{Field: at + "type", Problem: "no worker runs a job that waits for a signal; leave the type out"})
+		}
 		if j.Ref == "" {
 			faults = append(faults, gq.Fault{Field: at + "ref", Problem: "is missing; every job of a workflow has a name"})
 		}

@@ -103,7 +103,11 @@ func (e *Engine) signalled(ctx context.Context, id gq.WorkflowID, name string, j
 	case j.State.Live():
 		return gq.State{}, gq.ErrIllegalMove.Errorf("workflow %s no longer waits for signal %q: its deadline has passed", id, name)
 	}
-	return gq.State{}, gq.ErrIllegalMove.Errorf("workflow %s no longer waits for signal %q: it ended as %s (%s)", id, name, j.State.Status, j.State.Reason)
+	why := ""
+	if j.State.Reason != "" {
+		why = " (" + j.State.Reason + ")"
+	}
+	return gq.State{}, gq.ErrIllegalMove.Errorf("workflow %s no longer waits for signal %q: it ended as %s%s", id, name, j.State.Status, why)
 }
 
 // maxWorkflowTries is how often a change of a record is tried if others change it too.

@@ -3,6 +3,7 @@ package engine_test
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -133,5 +134,47 @@ func TestExplainSignal(t *testing.T) {
 			t.Fatal(err)
 		}
 		want("approved", time.Time{}, "", "", gq.CauseFinished)
+	})
+}
+
+// Jobs of a workflow are not replayed or edited one by one, and the type of signals is reserved.
+func TestWorkflowJobsAlone(t *testing.T) {
+	bubble(t, func(t *testing.T, f *fixture) {
+		id := f.flow("order")
+		w, err := f.Workflow(f.Context(), id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		first := w.Jobs[0].ID
+		if _, err := f.Edit(f.Context(), first, gq.JobEdit{Queue: "other"}); !errors.Is(err, gq.ErrIllegalMove) || !strings.Contains(err.Error(), "workflow "+id.String()) {
+			t.Errorf("edited: %v", err)
+		}
+		if _, err := f.CancelWorkflow(f.Context(), id, ""); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := f.Replay(f.Context(), first); !errors.Is(err, gq.ErrIllegalMove) || !strings.Contains(err.Error(), "gq workflow retry "+id.String()) {
+			t.Errorf("replayed: %v", err)
+		}
+		alone := f.submit(gq.Spec{})
+		must[gq.State](t)(f.Cancel(f.Context(), alone, ""))
+		report, err := f.ReplayWhere(f.Context(), gq.Query{Statuses: []gq.Status{gq.StatusCancelled}})
+		if err != nil || len(report.Jobs) != 1 || report.Refused != 2 || !strings.Contains(report.Problem, "gq workflow retry") {
+			t.Errorf("replayed by a filter: %+v, %v", report, err)
+		}
+
+		if _, err := f.Submit(f.Context(), gq.Spec{Type: gq.SignalType}); !errors.Is(err, gq.ErrInvalid) {
+			t.Errorf("a job of the reserved type: %v", err)
+		}
+		if out, err := f.SubmitBatch(f.Context(), []gq.Spec{{Type: gq.SignalType}}); err != nil || !errors.Is(out[0].Err, gq.ErrInvalid) {
+			t.Errorf("in a batch: %v, %v", out, err)
+		}
+		for _, j := range []gq.GraphJob{{Ref: "a", Spec: gq.Spec{Type: gq.SignalType}}, {Ref: "a", Spec: gq.Spec{Type: "t", Gate: gq.GateSignal}}} {
+			if _, err := f.SubmitWorkflow(f.Context(), &gq.Flow{Jobs: []gq.GraphJob{j}}); !errors.Is(err, gq.ErrInvalid) || !strings.Contains(err.Error(), "jobs[0].type") {
+				t.Errorf("%+v in a workflow: %v", j.Spec, err)
+			}
+		}
+		if _, err := f.SubmitGraph(f.Context(), []gq.GraphJob{{Ref: "a", Spec: gq.Spec{Type: gq.SignalType}}}); !errors.Is(err, gq.ErrInvalid) {
+			t.Errorf("in a graph: %v", err)
+		}
 	})
 }

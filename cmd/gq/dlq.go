@@ -56,19 +56,37 @@ func newDLQReplay(p process) *cobra.Command {
 		Use:   "replay [ID...]",
 		Short: "Submit dead-lettered jobs again",
 		Long: `Submit dead-lettered jobs again as new jobs, oldest first, and print their ids.
-Name the jobs or select them with flags. The old jobs stay as they are.`,
+Name the jobs or select them with flags. The old jobs stay as they are. With flags
+the command counts the jobs and asks first, if it is used on a terminal and without
+--yes. --dry-run only counts.`,
 		Example: `  gq dlq replay 0198…
   gq dlq replay --queue mail --since 24h
   gq dlq replay --all`,
 	}
 	r := newRemote(p, c)
 	f := deadFlags(c)
+	var yes, dry bool
+	c.Flags().BoolVar(&yes, "yes", false, "do not ask")
+	c.Flags().BoolVar(&dry, "dry-run", false, "only count the jobs")
 	c.RunE = func(c *cobra.Command, args []string) error {
 		ids, query, err := f.chosen(args)
 		if err != nil {
 			return err
 		}
+		ask := !yes && !r.json && isTerminal(p.stdin)
 		return r.long(c.Context(), func(ctx context.Context, q queue) error {
+			if len(ids) == 0 && (dry || ask) {
+				n, err := r.count(ctx, q, query)
+				if err == nil && dry {
+					return r.print(wire.CountReport{Jobs: n}, func(s screen) { s.line("%d jobs", n) })
+				}
+				if err == nil {
+					err = r.confirmReplay(false, n)
+				}
+				if err != nil {
+					return err
+				}
+			}
 			if len(ids) == 0 {
 				return r.replayMany(ctx, q, query)
 			}

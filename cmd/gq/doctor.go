@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -101,7 +102,9 @@ func (f *findings) examine(ctx context.Context, q queue) error {
 	f.nodes(stats.Nodes)
 	f.workers(workers)
 	f.versions(stats.Nodes, workers)
-	f.queues(queues, stats.Queues, workers)
+	if err := f.queues(ctx, q, queues, stats.Queues, workers); err != nil {
+		return err
+	}
 	if err := f.stranded(ctx, q, queues, stats.Queues, workers); err != nil {
 		return err
 	}
@@ -214,7 +217,7 @@ func (f *findings) workers(workers []gq.LiveWorker) {
 	f.add("ok", "workers", "%d, which hold %d jobs", len(workers), running)
 }
 
-func (f *findings) queues(queues []gq.Queue, counts []gq.Count, workers []gq.LiveWorker) {
+func (f *findings) queues(ctx context.Context, q queue, queues []gq.Queue, counts []gq.Count, workers []gq.LiveWorker) error {
 	by := map[string]gq.Count{}
 	for _, c := range counts {
 		by[c.Queue] = c
@@ -233,6 +236,14 @@ func (f *findings) queues(queues []gq.Queue, counts []gq.Count, workers []gq.Liv
 		case queue.Paused && count.Live() > 0:
 			f.add("note", "queue", "%s is paused with %d live jobs; gq queue resume %s", queue.Name, count.Live(), queue.Name)
 		case ready > 0 && !served:
+			other, err := otherReason(ctx, q, queue.Name)
+			if err != nil {
+				return err
+			}
+			if other != "" { // such as that of matching, whose jobs no worker claims
+				f.add("note", "queue", "%s has %d jobs ready; the oldest: %s", queue.Name, ready, clean(other))
+				continue
+			}
 			bad = true
 			f.add("fail", "queue", "%s has %d jobs ready and no worker asks for them", queue.Name, ready)
 		case queue.MaxDepth > 0 && count.Live() >= int64(queue.MaxDepth):
@@ -245,6 +256,26 @@ func (f *findings) queues(queues []gq.Queue, counts []gq.Count, workers []gq.Liv
 	if !bad {
 		f.add("ok", "queues", "%d", len(queues))
 	}
+	return nil
+}
+
+// otherReason returns why the oldest ready job of a queue without workers does not run, if the reason
+// is another one.
+func otherReason(ctx context.Context, q queue, name string) (string, error) {
+	page, err := q.List(ctx, gq.Query{Queue: name, Statuses: []gq.Status{gq.StatusScheduled}, OldestFirst: true, Limit: 1})
+	if err != nil || len(page.Jobs) == 0 {
+		return "", err
+	}
+	x, err := q.Explain(ctx, page.Jobs[0].State.ID)
+	if errors.Is(err, gq.ErrNotFound) || err == nil && x.Cause == gq.CauseNoWorker {
+		return "", nil
+	}
+	for _, also := range x.Also {
+		if also.Cause == gq.CauseNoWorker {
+			return "", nil
+		}
+	}
+	return x.Summary, err
 }
 
 func (f *findings) schedules(all []gq.Schedule) {

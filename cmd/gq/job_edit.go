@@ -19,7 +19,8 @@ func newJobEdit(p process) *cobra.Command {
 		Long: `Replace a waiting job by a copy with another payload, queue or start, and print
 the id of the copy. The copy keeps the job's key, and jobs that depend on the old
 job wait for the copy. The old job is cancelled in the same commit; each names the
-other. A job that a worker has started or holds cannot be edited.`,
+other. A job that a worker has started or holds cannot be edited, nor can a job of
+a workflow or one with an order key.`,
 		Example: `  gq job edit 0198… --payload '{"to":"ada@example.com"}'
   gq job edit 0198… --queue slow`,
 		Args: oneArgument("the id of a job"),

@@ -29,7 +29,7 @@ import (
 
 const provideLong = `Act as a provider of matching, until interrupted: send heartbeats, acknowledge the
 leases that rounds assign, run a program for each and report its outcome. The
-provider must be registered (POST /api/matching/providers).
+provider must be registered (gq provider register, or POST /api/matching/providers).
 
 The shell runs the command. The command reads the job's payload from standard
 input; the SHA-256 of what it writes to standard output is the digest of the

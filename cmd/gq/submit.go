@@ -71,7 +71,7 @@ func (f *specFlags) add(flags *pflag.FlagSet, single bool) {
 	flags.IntVar(&f.maxAttempts, "max-attempts", 0, "executions, the first included (default the queue's)")
 	flags.DurationVar(&f.timeout, "execution-timeout", 0, "limit of one execution (default the queue's)")
 	flags.DurationVar(&f.ttl, "lease-ttl", 0, "how long a silent worker keeps the job (default the queue's)")
-	flags.StringVar(&f.keep, "keep", "", "how long to keep the finished job: none, or a duration such as 24h (default the queue's)")
+	flags.StringVar(&f.keep, "keep", "", "how long to keep the finished job: none (for a minute, in which a lost answer can be asked for again), or a duration such as 24h (default the queue's)")
 	flags.DurationVar(&f.startWithin, "start-within", 0, "cancel the job unless its first attempt has started by then, from now (default the queue's)")
 }
 

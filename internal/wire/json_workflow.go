@@ -23,7 +23,7 @@ type FlowJobs struct {
 
 // FlowJob is a job of a workflow.
 type FlowJob struct {
-	Type string `json:"type,omitzero" doc:"Which handler runs it; gq.signal for a job that waits for a signal."`
+	Type string `json:"type,omitzero" doc:"Which handler runs it; left out with signal_within."`
 	Draft
 
 	Final        gq.Final  `json:"final,omitzero" doc:"It waits for all others and runs on EITHER end, on SUCCESS or on FAILURE."`
