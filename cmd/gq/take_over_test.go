@@ -288,7 +288,7 @@ func TestFollowOutlastsServers(t *testing.T) {
 	t.Parallel()
 	site := newCrashSite(t, "file:"+t.TempDir())
 	site.start()
-	const retryFor = 2 * time.Second
+	const retryFor = 15 * time.Second // longer than a busy machine takes to start a server
 	c, err := client.New(site.grpc, client.Options{RetryFor: retryFor})
 	if err != nil {
 		t.Fatal(err)
