@@ -111,25 +111,25 @@ func TestBackfill(t *testing.T) {
 func TestBackfillRemembers(t *testing.T) {
 	bubble(t, func(t *testing.T, f *fixture) {
 		begin := time.Now()
-		must[gq.Schedule](t)(f.PutSchedule(t.Context(), gq.Schedule{Name: "s", Cron: "0 0 * * *", Template: gq.Spec{Type: "t"}}))
-		days := func(n int) {
+		must[gq.Schedule](t)(f.PutSchedule(t.Context(), gq.Schedule{Name: "s", Cron: "0 * * * *", Template: gq.Spec{Type: "t"}}))
+		hours := func(n int) {
 			for range n {
-				time.Sleep(24 * time.Hour)
+				time.Sleep(time.Hour)
 				f.sweep()
 			}
 		}
-		days(2)
+		hours(2)
 		must[gq.Schedule](t)(f.PauseSchedule(t.Context(), "s"))
-		days(1)
+		hours(1)
 		must[gq.Schedule](t)(f.ResumeSchedule(t.Context(), "s"))
-		days(2)
+		hours(2)
 		r := must[gq.BackfillReport](t)(f.BackfillSchedule(t.Context(), gq.Backfill{Schedule: "s", From: begin, To: time.Now()}))
 		// The slot of the creation itself and that of the pause.
 		if want := (gq.BackfillReport{Slots: 6, Missing: 2, Submitted: 2}); r != want {
 			t.Errorf("backfill: %+v, want %+v", r, want)
 		}
 		time.Sleep(25 * time.Hour)
-		r = must[gq.BackfillReport](t)(f.BackfillSchedule(t.Context(), gq.Backfill{Schedule: "s", From: begin, To: begin.Add(5 * 24 * time.Hour)}))
+		r = must[gq.BackfillReport](t)(f.BackfillSchedule(t.Context(), gq.Backfill{Schedule: "s", From: begin, To: begin.Add(5 * time.Hour)}))
 		if r.Missing != 0 || r.Submitted != 0 {
 			t.Errorf("a second backfill: %+v", r)
 		}
@@ -211,7 +211,7 @@ func TestTriggerVersusSlot(t *testing.T) {
 				triggered := make(map[gq.JobID]time.Time)
 				backfilled := 0
 				asking.Go(func() {
-					for until := time.Now().Add(3 * time.Second); time.Now().Before(until); {
+					for until := time.Now().Add(1500 * time.Millisecond); time.Now().Before(until); {
 						out, err := engines[2].TriggerSchedule(t.Context(), "s")
 						if err != nil {
 							t.Errorf("trigger: %v", err)
@@ -221,7 +221,7 @@ func TestTriggerVersusSlot(t *testing.T) {
 					}
 				})
 				asking.Go(func() {
-					for until := time.Now().Add(3 * time.Second); time.Now().Before(until); {
+					for until := time.Now().Add(1500 * time.Millisecond); time.Now().Before(until); {
 						r, err := engines[2].BackfillSchedule(t.Context(), gq.Backfill{Schedule: "s", From: begin.Add(-5 * time.Second), To: time.Now(), Limit: 3})
 						if err != nil && !errors.Is(err, gq.ErrInvalid) {
 							t.Errorf("backfill: %v", err)

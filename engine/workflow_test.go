@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/engine"
 	"github.com/gopherqueue/gq/store"
 )
 
@@ -40,7 +41,9 @@ func (f *fixture) records() int {
 // A record goes when retention has removed the last job of its workflow, and not before: an hour
 // later at most. Those of workflows with jobs stay, however old they are.
 func TestWorkflowForgotten(t *testing.T) {
-	bubble(t, func(t *testing.T, f *fixture) { // jobs are kept for a day
+	synctest.Test(t, func(t *testing.T) {
+		s := openKept(t, 3*time.Hour)
+		f := &fixture{T: t, Engine: newEngine(t, s, engine.Options{}), store: s}
 		const ended = 120 // more than a sweep checks
 		for i := range ended {
 			id := f.flow(fmt.Sprint(i))
@@ -55,7 +58,7 @@ func TestWorkflowForgotten(t *testing.T) {
 		}
 		must[gq.State](t)(f.Complete(f.Context(), lease, nil))
 		f.run()
-		time.Sleep(23 * time.Hour)
+		time.Sleep(2 * time.Hour)
 		synctest.Wait()
 		if n := f.records(); n != ended+2 {
 			t.Errorf("%d records before the end of the retention, want %d", n, ended+2)
@@ -74,7 +77,7 @@ func TestWorkflowForgotten(t *testing.T) {
 		if _, err := f.CancelWorkflow(f.Context(), half, "too late"); err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(26 * time.Hour)
+		time.Sleep(5 * time.Hour)
 		synctest.Wait()
 		if n := f.records(); n != 1 {
 			t.Errorf("%d records, want 1", n)
