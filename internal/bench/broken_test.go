@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"testing"
+	"time"
 
 	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/store"
@@ -44,6 +45,26 @@ func (s short) Claim(ctx context.Context, claims []store.Claim) ([]store.Claimed
 	answers, err := s.Store.Claim(ctx, claims)
 	if err == nil && len(answers[0].Jobs) > 1 {
 		answers[0].Jobs = answers[0].Jobs[1:]
+	}
+	return answers, err
+}
+
+// A store may find fewer jobs than there are if it says when to look again.
+func TestStoreThatIsShortForAWhile(t *testing.T) {
+	if _, err := Run(t.Context(), memory{func(s store.Store) store.Store { return halving{s} }}, small(Cycle)); err != nil {
+		t.Error(err)
+	}
+}
+
+// halving claims half of what it is asked for and says when to look again.
+type halving struct{ store.Store }
+
+func (s halving) Claim(ctx context.Context, claims []store.Claim) ([]store.Claimed, error) {
+	asked := claims[0]
+	asked.N = (asked.N + 1) / 2
+	answers, err := s.Store.Claim(ctx, []store.Claim{asked})
+	if err == nil && asked.N < claims[0].N {
+		answers[0].RetryAt = time.Now()
 	}
 	return answers, err
 }

@@ -93,27 +93,40 @@ func (c *caller) fill(b []byte) {
 	c.random.Read(b) //nolint:errcheck // never fails
 }
 
-// claim claims exactly n jobs, which must be available.
+// claim claims exactly n jobs, which must be available. A store may return fewer and a time to
+// look again, if another transaction has locked some for long: then it claims the rest.
 func (c *caller) claim(ctx context.Context, n int) ([]gq.Job, error) {
-	jobs, err := c.claimUpTo(ctx, n)
-	if err == nil && len(jobs) != n {
-		return nil, fmt.Errorf("claim of %d jobs got %d while so many were claimable: %w", n, len(jobs), errWrong)
+	jobs, again, err := c.claimOnce(ctx, n)
+	for err == nil && len(jobs) < n {
+		if again.IsZero() {
+			return nil, fmt.Errorf("claim of %d jobs got %d while so many were claimable: %w", n, len(jobs), errWrong)
+		}
+		time.Sleep(time.Millisecond)
+		var more []gq.Job
+		more, again, err = c.claimOnce(ctx, n-len(jobs))
+		jobs = append(jobs, more...)
 	}
 	return jobs, err
 }
 
 func (c *caller) claimUpTo(ctx context.Context, n int) ([]gq.Job, error) {
+	jobs, _, err := c.claimOnce(ctx, n)
+	return jobs, err
+}
+
+// claimOnce claims up to n jobs and returns when to claim again, if the store told.
+func (c *caller) claimOnce(ctx context.Context, n int) (jobs []gq.Job, again time.Time, err error) {
 	c.claims[0].N = n
 	start := time.Now()
 	answers, err := c.store.Claim(ctx, c.claims[:])
 	c.times.claim.add(time.Since(start))
 	if err != nil {
-		return nil, err
+		return nil, time.Time{}, err
 	}
 	if len(answers) != 1 || len(answers[0].Jobs) > n {
-		return nil, fmt.Errorf("claim of %d jobs got %d answers: %w", n, len(answers), errWrong)
+		return nil, time.Time{}, fmt.Errorf("claim of %d jobs got %d answers: %w", n, len(answers), errWrong)
 	}
-	return answers[0].Jobs, answers[0].Err
+	return answers[0].Jobs, answers[0].RetryAt, answers[0].Err
 }
 
 // held is a claimed job.

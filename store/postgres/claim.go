@@ -196,7 +196,7 @@ func (s *Store) claim(ctx context.Context, claims []store.Claim, alone bool) ([]
 	}
 	locked := false
 	granted := make(grantTimes)
-	for round := range maxRounds {
+	for range maxRounds {
 		var passed []int64
 		err := s.transact(ctx, "write", begin, func(tx *txn) error {
 			var err error
@@ -206,10 +206,11 @@ func (s *Store) claim(ctx context.Context, claims []store.Claim, alone bool) ([]
 		if locked = alone && held(err); locked { // the lock on a queue timed out
 			continue
 		}
-		if err != nil && round == 0 {
+		some := slices.ContainsFunc(wants, func(w *want) bool { return len(w.jobs) > 0 })
+		if err != nil && !some {
 			return nil, err
 		}
-		if err != nil {
+		if locked = err != nil; locked {
 			break
 		}
 		for _, w := range wants {
@@ -227,9 +228,9 @@ func (s *Store) claim(ctx context.Context, claims []store.Claim, alone bool) ([]
 			break
 		}
 		err = s.await(ctx, passed, begin+waitAtMost(patience))
-		some := slices.ContainsFunc(wants, func(w *want) bool { return len(w.jobs) > 0 })
+		some = slices.ContainsFunc(wants, func(w *want) bool { return len(w.jobs) > 0 })
 		patient := alone && held(err) && !some
-		if err != nil && !patient && round == 0 && !some {
+		if err != nil && !patient && !some {
 			return nil, err
 		}
 		if err != nil && !patient {

@@ -96,8 +96,59 @@ func TestSlowClaimNamesAJobOnce(t *testing.T) {
 	}
 }
 
+// TestClaimWhoseSecondRoundFails lets a claim get one job, wait for a locked one, and then run into
+// a lock that is not released. It must return that job and say that there may be more.
+func TestClaimWhoseSecondRoundFails(t *testing.T) {
+	s := open(t, pgtest.Database(t), store.Config{})
+	mustInsert(t, s, newSpec("q"))
+	mustInsert(t, s, newSpec("q"))
+	locker, other := connect(t, s.URL()), connect(t, s.URL())
+	row, err := locker.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := row.Exec(t.Context(), "SELECT FROM gq.ready ORDER BY seq DESC LIMIT 1 FOR UPDATE"); err != nil {
+		t.Fatal(err)
+	}
+	table, err := other.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	answered := make(chan struct{})
+	var out []store.Claimed
+	go func() {
+		defer close(answered)
+		out, err = s.Claim(t.Context(), []store.Claim{claimFrom("q", 2)})
+	}()
+	watch := connect(t, s.URL())
+	waitForLock(t, watch, 0, answered) // for the second job
+	if _, err := table.Exec(t.Context(), "LOCK TABLE gq.head IN ACCESS EXCLUSIVE MODE"); err != nil {
+		t.Fatal(err)
+	}
+	letGo(t, row, watch, 0, answered)
+	<-answered
+	if e := table.Rollback(t.Context()); e != nil {
+		t.Fatal(e)
+	}
+	if err != nil || out[0].Err != nil {
+		t.Fatalf("claim: %v, %+v", err, out)
+	}
+	if len(out[0].Jobs) != 1 || out[0].RetryAt.IsZero() {
+		t.Errorf("the answer is %d jobs and to look again at %v, want one job and a time", len(out[0].Jobs), out[0].RetryAt)
+	}
+}
+
 // letGo ends tx once another transaction has waited for it that long, or done is closed.
 func letGo(t *testing.T, tx pgx.Tx, watch *pgx.Conn, after time.Duration, done <-chan struct{}) {
+	t.Helper()
+	waitForLock(t, watch, after, done)
+	if err := tx.Rollback(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// waitForLock returns once a transaction has waited that long for another one, or done is closed.
+func waitForLock(t *testing.T, watch *pgx.Conn, after time.Duration, done <-chan struct{}) {
 	t.Helper()
 	for waiting := 0; waiting == 0; {
 		select {
@@ -109,8 +160,5 @@ func letGo(t *testing.T, tx pgx.Tx, watch *pgx.Conn, after time.Duration, done <
 		if err := watch.QueryRow(t.Context(), "SELECT count(*) FROM pg_locks WHERE waitstart < clock_timestamp() - $1::interval", after).Scan(&waiting); err != nil {
 			t.Fatal(err)
 		}
-	}
-	if err := tx.Rollback(t.Context()); err != nil {
-		t.Fatal(err)
 	}
 }
