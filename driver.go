@@ -134,6 +134,15 @@ type Driver interface {
 	// Counts returns the number of jobs by queue and status. Without names it returns all
 	// queues.
 	Counts(ctx context.Context, queues ...string) ([]Count, error)
+	// QueueHistory returns what happened in queues over time: one point for each step, oldest
+	// first and without gaps. Steps below an hour reach back [HistoryMinutes], others
+	// [HistoryHours]; a query for older times gets fewer points. It includes everything up to
+	// the call.
+	QueueHistory(ctx context.Context, q HistoryQuery) ([]HistoryPoint, error)
+	// QueueActivity returns what happened in the last 60 minutes in each of the named queues,
+	// or in each queue where anything did, sorted by name. Without names it may be some
+	// seconds old.
+	QueueActivity(ctx context.Context, queues ...string) ([]QueueActivity, error)
 	// Stats returns the counts of all queues, the number of live workers and the size of
 	// the store.
 	Stats(ctx context.Context) (Stats, error)

@@ -74,5 +74,9 @@ type Event struct {
 	Failure    *Failure
 	Reason     string
 
+	// Elapsed is how long the job had been claimable when it started, or how long the
+	// execution took that the change ended, in whole microseconds. Other changes have none.
+	Elapsed time.Duration
+
 	TraceParent string // W3C trace context that the job was submitted in; empty if there was none
 }

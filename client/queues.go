@@ -91,6 +91,25 @@ func (c *Client) QueueKeys(ctx context.Context, queue, after string, limit int) 
 	return readAll("list limit keys", m.GetKeys(), wire.QueueKeyFromProto)
 }
 
+// QueueHistory returns what happened in queues over time.
+func (c *Client) QueueHistory(ctx context.Context, q gq.HistoryQuery) ([]gq.HistoryPoint, error) {
+	m, err := invoke(ctx, c, repeat, c.queues.QueueHistory, wire.ProtoHistoryQuery(&q))
+	if err != nil {
+		return nil, err
+	}
+	return wire.HistoryFromProto(m)
+}
+
+// QueueActivity returns what happened in the last 60 minutes in each of the named queues, or in
+// each queue where anything did.
+func (c *Client) QueueActivity(ctx context.Context, queues ...string) ([]gq.QueueActivity, error) {
+	m, err := invoke(ctx, c, repeat, c.queues.QueueActivity, &pb.QueueActivityRequest{Queues: queues})
+	if err != nil {
+		return nil, err
+	}
+	return wire.ActivityFromProto(m)
+}
+
 // PutQueue replaces the configuration of a queue. It takes effect with the next claim or
 // submission. A zero policy is the default one.
 func (c *Client) PutQueue(ctx context.Context, q gq.Queue) (gq.Queue, error) {

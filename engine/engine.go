@@ -138,6 +138,7 @@ type Engine struct {
 	calendar calendar
 	caught   shared[struct{}] // executions of CatchUp
 	tallies  sync.Map         // pool to *shared[*tally]
+	history  *histories
 
 	delegates delegates
 
@@ -163,6 +164,7 @@ func New(s store.Store, o Options) (*Engine, error) {
 	e.workers = newRegistry(o.Memory)
 	e.node = newNode(s, o.Version)
 	e.calendar = newCalendar()
+	e.history = newHistories(e)
 	return e, nil
 }
 
@@ -190,6 +192,7 @@ func (e *Engine) Run(ctx context.Context) error {
 	defer done.Wait()
 	defer stop()
 	done.Go(func() { e.runGone(beside) })
+	done.Go(func() { e.history.run(beside) })
 	if e.node.shared {
 		done.Go(func() { e.runNode(beside) })
 	}
@@ -201,6 +204,7 @@ func (e *Engine) Run(ctx context.Context) error {
 	defer stopInbox()
 	if n, ok := e.store.(store.Notifier); ok {
 		stop := n.Notify(false, func(n store.News) {
+			e.history.news.Store(true)
 			if n.Inbox {
 				takeIn()
 				return

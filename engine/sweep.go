@@ -107,6 +107,9 @@ func (e *Engine) releaseNow(ctx context.Context) {
 
 // collect deletes finished jobs past their retention.
 func (e *Engine) collect(ctx context.Context, r *SweepReport) error {
+	if err := e.history.beforeCollect(ctx); err != nil {
+		return err
+	}
 	n, err := e.store.Collect(ctx, e.options.Batch)
 	if err != nil {
 		return fmt.Errorf("collect finished jobs: %w", err)

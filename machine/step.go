@@ -55,6 +55,7 @@ func (t *step) move(to gq.Status, now time.Time) *gq.Event {
 	if !CanMove(t.Status, to) {
 		panic(fmt.Sprintf("gq: no move from %s to %s", t.Status, to))
 	}
+	ran := t.Status == gq.StatusRunning
 	t.Status, t.Detail, t.UpdatedAt = to, gq.DetailNone, now
 	switch {
 	case to == gq.StatusScheduled:
@@ -64,7 +65,17 @@ func (t *step) move(to gq.Status, now time.Time) *gq.Event {
 	case to.Terminal():
 		t.CompletedAt = now
 	}
-	return t.note(eventOf[to])
+	e := t.note(eventOf[to])
+	if ran {
+		e.Elapsed = elapsed(t.StartedAt, now)
+	}
+	return e
+}
+
+// elapsed returns the time since an instant in whole microseconds, which take less space in the
+// log of events than nanoseconds.
+func elapsed(since, now time.Time) time.Duration {
+	return max(now.Sub(since), 0).Truncate(time.Microsecond)
 }
 
 // note records an event with the current state of the job.

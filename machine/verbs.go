@@ -34,7 +34,9 @@ func Claim(s gq.State, g Grant, now time.Time) (gq.State, []gq.Event, error) {
 		return s, nil, err
 	}
 	t := step{State: s, events: slices.Grow(g.Events, 1)}
+	claimable := t.ScheduledAt
 	if t.Status != gq.StatusScheduled {
+		claimable = t.RunAt
 		t.move(gq.StatusScheduled, now)
 	}
 	if t.Lease != nil {
@@ -51,7 +53,7 @@ func Claim(s gq.State, g Grant, now time.Time) (gq.State, []gq.Event, error) {
 		t.FirstStartedAt = now // even if its holder never starts it
 	}
 	if g.Start {
-		t.start(now)
+		t.start(claimable, now)
 	} else {
 		withLease(t.move(gq.StatusClaimed, now), t.Lease).Until = t.Lease.ExpiresAt
 	}
@@ -79,14 +81,15 @@ func checkTTL(ttl time.Duration) error {
 	return nil
 }
 
-func (t *step) start(now time.Time) {
+func (t *step) start(claimable, now time.Time) {
 	t.Attempt++
 	t.Lease.Attempt = t.Attempt
 	t.StartedAt = now
 	if t.FirstStartedAt.IsZero() {
 		t.FirstStartedAt = now
 	}
-	withLease(t.move(gq.StatusRunning, now), t.Lease).Until = t.Lease.ExpiresAt
+	e := withLease(t.move(gq.StatusRunning, now), t.Lease)
+	e.Until, e.Elapsed = t.Lease.ExpiresAt, elapsed(claimable, now)
 }
 
 // Prepare records what the holder of a claimed job is doing and renews its hold. Details only
@@ -147,7 +150,7 @@ func Start(s gq.State, ref gq.LeaseRef, ttl time.Duration, now time.Time) (gq.St
 	}
 	t.Lease = &l
 	t.RunAt = earlier(t.RunAt, now) // Ask may have set a later time
-	t.start(now)
+	t.start(t.ScheduledAt, now)
 	return t.State, t.events, nil
 }
 

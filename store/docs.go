@@ -18,6 +18,9 @@ type Doc struct {
 	Data    []byte // never nil where it was read; nil deletes
 }
 
+// DocName names a document.
+type DocName struct{ Kind, Name string }
+
 // Limits of documents. Kinds and names have 1 to [gq.MaxNameBytes] bytes, valid
 // UTF-8 without control characters.
 const (
@@ -87,6 +90,23 @@ func CheckDocPage(kind, after string, limit int) (int, error) {
 // CheckDocName reports everything that is wrong with the name of a document.
 func CheckDocName(kind, name string) error {
 	faults := append(errs.FaultsOf(machine.CheckName("kind", kind)), errs.FaultsOf(machine.CheckName("name", name))...)
+	if len(faults) > 0 {
+		return &gq.InvalidError{Faults: faults}
+	}
+	return nil
+}
+
+// CheckDocNames reports everything that is wrong with a list of names.
+func CheckDocNames(names []DocName) error {
+	if len(names) > MaxPage {
+		return &gq.InvalidError{Faults: []gq.Fault{{Field: "names", Problem: fmt.Sprintf("%d documents are more than %d", len(names), MaxPage)}}}
+	}
+	var faults []gq.Fault
+	for i, n := range names {
+		at := fmt.Sprintf("names[%d]", i)
+		faults = append(faults, errs.FaultsOf(machine.CheckName(at+".kind", n.Kind))...)
+		faults = append(faults, errs.FaultsOf(machine.CheckName(at+".name", n.Name))...)
+	}
 	if len(faults) > 0 {
 		return &gq.InvalidError{Faults: faults}
 	}

@@ -260,6 +260,10 @@ type Documents interface {
 	// Doc reads a document. The error is [gq.ErrNotFound] where there is none.
 	Doc(ctx context.Context, kind, name string) (Doc, error)
 
+	// FindDocs reads those of the named documents that exist, in any order and all as of one
+	// moment. At most [MaxPage] can be named.
+	FindDocs(ctx context.Context, names []DocName) ([]Doc, error)
+
 	// Docs reads up to limit documents of a kind with names after one, by name;
 	// "" is before all names. A limit of 0 is [DefaultPage], the largest
 	// [MaxPage].

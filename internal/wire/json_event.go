@@ -29,6 +29,7 @@ type EventData struct {
 	Until      time.Time  `json:"until,omitzero" doc:"When the lease ends or the next run is due."`
 	Failure    *Failure   `json:"failure,omitempty"`
 	Reason     string     `json:"reason,omitzero"`
+	Elapsed    Duration   `json:"elapsed,omitzero" doc:"How long the job had waited when it started, or how long the execution took that ended."`
 
 	TraceParent string `json:"traceparent,omitzero" doc:"W3C trace context that the job was submitted in."`
 }
@@ -40,7 +41,7 @@ func EventOf(e *gq.Event) Event {
 		Data: EventData{
 			Queue: e.Queue, State: e.Status, Attempt: e.Attempt, Detail: e.Detail.String(),
 			LeaseID: e.Lease, Version: uint64(e.Version), Worker: e.Worker, CostUnits: e.CostUnits,
-			Until: utc(e.Until), Reason: e.Reason, TraceParent: e.TraceParent,
+			Until: utc(e.Until), Reason: e.Reason, Elapsed: Duration(e.Elapsed), TraceParent: e.TraceParent,
 		},
 	}
 	if e.LeaseState != 0 {

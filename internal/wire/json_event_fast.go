@@ -117,6 +117,9 @@ func (w *eventWriter) append(b, seq []byte, e *gq.Event) []byte {
 		}
 	}
 	b = appendWord(b, open, `"reason":`, e.Reason)
+	if e.Elapsed != 0 {
+		b = appendWord(b, open, `"elapsed":`, e.Elapsed.String())
+	}
 	b = appendWord(b, open, `"traceparent":`, e.TraceParent)
 	return append(b, '}', '}')
 }

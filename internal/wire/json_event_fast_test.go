@@ -31,7 +31,7 @@ func TestFrames(t *testing.T) {
 			Attempt: rapid.IntRange(0, 5).Draw(t, "attempt"), Lease: gq.LeaseID(text.Draw(t, "lease")),
 			Version: gq.LeaseVersion(rapid.Uint64Range(0, 3).Draw(t, "version")), LeaseState: gq.LeaseState(rapid.IntRange(0, 4).Draw(t, "lease state")),
 			Worker: text.Draw(t, "worker"), CostUnits: rapid.Int64Range(0, 3).Draw(t, "cost"), Until: at("until"),
-			Detail: gq.Detail(rapid.IntRange(0, 2).Draw(t, "detail")), Reason: text.Draw(t, "reason"), TraceParent: text.Draw(t, "trace"),
+			Detail: gq.Detail(rapid.IntRange(0, 2).Draw(t, "detail")), Reason: text.Draw(t, "reason"), Elapsed: time.Duration(rapid.Int64Range(0, 2e9).Draw(t, "elapsed")), TraceParent: text.Draw(t, "trace"),
 		}
 		if rapid.Bool().Draw(t, "failed") {
 			e.Failure = &gq.Failure{Category: gq.CategoryTemporary, Code: text.Draw(t, "code"), Message: text.Draw(t, "message"), RetryAfter: time.Duration(rapid.Int64Range(0, 2e9).Draw(t, "after"))}

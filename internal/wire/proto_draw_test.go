@@ -186,7 +186,7 @@ var drawEvent = rapid.Custom(func(r *rapid.T) gq.Event {
 		Version: gq.LeaseVersion(rapid.Uint64().Draw(r, "version")), LeaseState: drawEnum(r, gq.LeaseCancelled),
 		Worker: maybeOf(drawText).Draw(r, "worker"), CostUnits: maybeOf(rapid.Int64()).Draw(r, "cost"),
 		Until: maybeOf(drawTime).Draw(r, "until"), Detail: drawEnum(r, gq.DetailAssigned), Reason: maybeOf(drawText).Draw(r, "reason"),
-		TraceParent: maybeOf(drawText).Draw(r, "trace"),
+		TraceParent: maybeOf(drawText).Draw(r, "trace"), Elapsed: maybeOf(drawDuration).Draw(r, "elapsed"),
 	}
 	if rapid.Bool().Draw(r, "failed") {
 		f := drawFailure.Draw(r, "failure")

@@ -81,7 +81,7 @@ func ProtoEvents(events []gq.Event) []*pb.Event {
 			Type: pb.EventType(e.Type), Status: pb.Status(e.Status), Attempt: int64(e.Attempt),
 			LeaseId: string(e.Lease), Version: uint64(e.Version), LeaseState: pb.LeaseState(e.LeaseState), Worker: e.Worker,
 			CostUnits: e.CostUnits, Until: protoTime(e.Until), Detail: pb.Detail(e.Detail), Reason: Prose(e.Reason),
-			Traceparent: e.TraceParent,
+			Traceparent: e.TraceParent, Elapsed: protoDuration(e.Elapsed),
 		}
 		if e.Failure != nil {
 			out[i].Failure = protoFailure(e.Failure)
@@ -114,7 +114,7 @@ func (r *protoReader) event(m *pb.Event) gq.Event {
 		LeaseState: readEnum(r, "", "lease_state", m.GetLeaseState(), gq.LeaseCancelled), Worker: m.GetWorker(),
 		CostUnits: m.GetCostUnits(), Until: r.time("", "until", m.GetUntil()),
 		Detail: readEnum(r, "", "detail", m.GetDetail(), gq.DetailAssigned), Reason: m.GetReason(),
-		TraceParent: m.GetTraceparent(),
+		TraceParent: m.GetTraceparent(), Elapsed: r.duration("", "elapsed", m.GetElapsed()),
 	}
 	if m.GetFailure() != nil {
 		f := r.failure("failure.", m.GetFailure())

@@ -1,6 +1,7 @@
 package codec
 
 import (
+	"math"
 	"time"
 
 	"github.com/gopherqueue/gq"
@@ -18,15 +19,25 @@ const (
 	eventHasTrace // the last bit of the byte
 )
 
+// typeHasElapsed is set in the byte of the type if Elapsed follows.
+const typeHasElapsed = 1 << 7
+
 // AppendEvent appends the event without Seq, Time, Queue and Job, which a store writes
-// once for many events.
+// once for many events. Elapsed is in whole microseconds.
 func AppendEvent(e *gq.Event, b []byte) ([]byte, error) {
 	w := encoder{b}
-	w.byte(byte(e.Type))
+	typ := byte(e.Type)
+	if e.Elapsed != 0 {
+		typ |= typeHasElapsed
+	}
+	w.byte(typ)
 	w.byte(byte(e.Status))
 	has := eventHas(e)
 	w.byte(has)
 	w.uvarint(uint64(e.Attempt))
+	if e.Elapsed != 0 {
+		w.uvarint(uint64(e.Elapsed / time.Microsecond))
+	}
 	if has&eventHasLease != 0 {
 		w.lease(e.Lease)
 		w.uvarint(uint64(e.Version))
@@ -77,10 +88,14 @@ func eventHas(e *gq.Event) (bits byte) {
 // DecodeEvent reads one event from the front of b and returns the rest.
 func DecodeEvent(b []byte) (gq.Event, []byte, error) {
 	d := decoder{b: b}
-	v := gq.Event{Type: gq.EventType(d.byte()), Status: gq.Status(d.byte())}
+	typ := d.byte()
+	v := gq.Event{Type: gq.EventType(typ &^ typeHasElapsed), Status: gq.Status(d.byte())}
 	has := d.byte()
 	v.Attempt = d.int()
 	d.require(v.Type.Valid() && v.Status.Valid(), "event out of range")
+	if typ&typeHasElapsed != 0 {
+		v.Elapsed = d.elapsed()
+	}
 	if has&eventHasLease != 0 {
 		v.Lease = d.lease()
 		v.Version = gq.LeaseVersion(d.uvarint())
@@ -117,4 +132,61 @@ func DecodeEvent(b []byte) (gq.Event, []byte, error) {
 		return gq.Event{}, nil, err
 	}
 	return v, rest, nil
+}
+
+// elapsed reads a duration in microseconds that is not zero.
+func (d *decoder) elapsed() time.Duration {
+	v := d.uvarint()
+	if v == 0 || v > uint64(math.MaxInt64/time.Microsecond) {
+		d.fail("duration out of range")
+		return 0
+	}
+	return time.Duration(v) * time.Microsecond
+}
+
+// SkimEvent is DecodeEvent for readers that count events: it sets Type, Status, LeaseState, Elapsed
+// and of Failure the category and the code, and copies nothing else.
+func SkimEvent(b []byte) (v gq.Event, rest []byte, err error) {
+	d := decoder{b: b}
+	typ := d.byte()
+	v.Type, v.Status = gq.EventType(typ&^typeHasElapsed), gq.Status(d.byte())
+	has := d.byte()
+	d.uvarint()
+	if typ&typeHasElapsed != 0 {
+		v.Elapsed = d.elapsed()
+	}
+	if has&eventHasLease != 0 {
+		if d.flag() {
+			d.take(16)
+		} else {
+			d.bytes()
+		}
+		d.uvarint()
+		v.LeaseState = gq.LeaseState(d.byte())
+		d.bytes()
+	}
+	if has&eventHasUntil != 0 {
+		d.take(8)
+	}
+	if has&eventHasDetail != 0 {
+		d.take(1)
+	}
+	if has&eventHasFailure != 0 {
+		v.Failure = &gq.Failure{Category: gq.Category(d.byte()), Code: d.string()}
+		d.bytes()
+		d.varint()
+	}
+	if has&eventHasReason != 0 {
+		d.bytes()
+	}
+	if has&eventHasCost != 0 {
+		d.uvarint()
+	}
+	if has&eventHasBeat != 0 {
+		d.take(8)
+	}
+	if has&eventHasTrace != 0 {
+		d.bytes()
+	}
+	return v, d.b, d.err
 }

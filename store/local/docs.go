@@ -174,6 +174,38 @@ func (s *Store) Doc(ctx context.Context, kind, name string) (store.Doc, error) {
 	return d, nil
 }
 
+// FindDocs implements [store.Store].
+func (s *Store) FindDocs(ctx context.Context, names []store.DocName) (docs []store.Doc, err error) {
+	if err := store.CheckDocNames(names); err != nil {
+		return nil, fmt.Errorf("documents: %w", err)
+	}
+	err = s.view(ctx, oneByOne, func(time.Time) (_ then, err error) {
+		moment := s.db.NewSnapshot()
+		defer func() { err = errors.Join(err, moment.Close()) }()
+		for _, n := range names {
+			key := docKey(n.Kind, n.Name)
+			raw, closer, err := moment.Get(key)
+			if errors.Is(err, pebble.ErrNotFound) {
+				continue
+			}
+			if err != nil {
+				return nil, damaged(err)
+			}
+			d := store.Doc{Kind: n.Kind, Name: n.Name}
+			d.Version, d.Data, err = decodeDoc(raw)
+			if err = errors.Join(err, closer.Close()); err != nil {
+				return nil, fmt.Errorf("record %q: %w", key, err)
+			}
+			docs = append(docs, d)
+		}
+		return nil, nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("documents: %w", err)
+	}
+	return docs, nil
+}
+
 // Docs implements [store.Store].
 func (s *Store) Docs(ctx context.Context, kind, after string, limit int) (docs []store.Doc, err error) {
 	if limit, err = store.CheckDocPage(kind, after, limit); err != nil {

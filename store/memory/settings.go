@@ -200,6 +200,24 @@ func (s *Store) Doc(ctx context.Context, kind, name string) (store.Doc, error) {
 	return d, nil
 }
 
+// FindDocs implements [store.Documents].
+func (s *Store) FindDocs(ctx context.Context, names []store.DocName) (docs []store.Doc, err error) {
+	if _, err := s.begin(ctx); err != nil {
+		return nil, err
+	}
+	defer s.end()
+	if err := store.CheckDocNames(names); err != nil {
+		return nil, err
+	}
+	for _, n := range names {
+		if d, ok := s.docs[docKey{n.Kind, n.Name}]; ok {
+			d.Data = bytes.Clone(d.Data)
+			docs = append(docs, d)
+		}
+	}
+	return docs, nil
+}
+
 // Docs implements [store.Documents].
 func (s *Store) Docs(ctx context.Context, kind, after string, limit int) (docs []store.Doc, err error) {
 	if _, err := s.begin(ctx); err != nil {

@@ -162,6 +162,34 @@ func (s *Store) Doc(ctx context.Context, kind, name string) (store.Doc, error) {
 	return d, nil
 }
 
+// FindDocs implements [store.Store]. It looks each name up in the index: a join might read the
+// whole table.
+func (s *Store) FindDocs(ctx context.Context, names []store.DocName) (docs []store.Doc, err error) {
+	if err := store.CheckDocNames(names); err != nil {
+		return nil, fmt.Errorf("documents: %w", err)
+	}
+	kinds, list := make([]string, len(names)), make([]string, len(names))
+	for i, n := range names {
+		kinds[i], list[i] = n.Kind, n.Name
+	}
+	err = s.readOnce(ctx, "documents", func(tx *txn) error {
+		rows, err := tx.Query(ctx, `
+			SELECT d.kind, d.name, d.version, d.data
+			FROM unnest($1::text[], $2::text[]) AS n (kind, name)
+			CROSS JOIN LATERAL (SELECT * FROM gq.doc WHERE kind = n.kind AND name = n.name OFFSET 0) AS d`,
+			kinds, list)
+		if err != nil {
+			return err
+		}
+		docs, err = pgx.CollectRows(rows, pgx.RowToStructByPos[store.Doc])
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return docs, nil
+}
+
 // Docs implements [store.Store].
 func (s *Store) Docs(ctx context.Context, kind, after string, limit int) (docs []store.Doc, err error) {
 	if limit, err = store.CheckDocPage(kind, after, limit); err != nil {

@@ -2046,6 +2046,7 @@ type Event struct {
 	Failure       *Failure               `protobuf:"bytes,15,opt,name=failure,proto3" json:"failure,omitempty"`
 	Reason        string                 `protobuf:"bytes,16,opt,name=reason,proto3" json:"reason,omitempty"`
 	Traceparent   string                 `protobuf:"bytes,140,opt,name=traceparent,proto3" json:"traceparent,omitempty"` // W3C trace context that the job was submitted in
+	Elapsed       *durationpb.Duration   `protobuf:"bytes,180,opt,name=elapsed,proto3" json:"elapsed,omitempty"`         // waited until this start, or took the execution that ended
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2197,6 +2198,13 @@ func (x *Event) GetTraceparent() string {
 		return x.Traceparent
 	}
 	return ""
+}
+
+func (x *Event) GetElapsed() *durationpb.Duration {
+	if x != nil {
+		return x.Elapsed
+	}
+	return nil
 }
 
 type CountRequest struct {
@@ -2878,7 +2886,7 @@ const file_gopherqueue_v1_jobs_service_proto_rawDesc = "" +
 	"\x0eHistoryRequest\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\"@\n" +
 	"\x0fHistoryResponse\x12-\n" +
-	"\x06events\x18\x01 \x03(\v2\x15.gopherqueue.v1.EventR\x06events\"\xe8\x04\n" +
+	"\x06events\x18\x01 \x03(\v2\x15.gopherqueue.v1.EventR\x06events\"\x9e\x05\n" +
 	"\x05Event\x12\x10\n" +
 	"\x03seq\x18\x01 \x01(\x04R\x03seq\x12.\n" +
 	"\x04time\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x04time\x12\x14\n" +
@@ -2899,7 +2907,8 @@ const file_gopherqueue_v1_jobs_service_proto_rawDesc = "" +
 	"\x06detail\x18\x0e \x01(\x0e2\x16.gopherqueue.v1.DetailR\x06detail\x121\n" +
 	"\afailure\x18\x0f \x01(\v2\x17.gopherqueue.v1.FailureR\afailure\x12\x16\n" +
 	"\x06reason\x18\x10 \x01(\tR\x06reason\x12!\n" +
-	"\vtraceparent\x18\x8c\x01 \x01(\tR\vtraceparent\"&\n" +
+	"\vtraceparent\x18\x8c\x01 \x01(\tR\vtraceparent\x124\n" +
+	"\aelapsed\x18\xb4\x01 \x01(\v2\x19.google.protobuf.DurationR\aelapsed\"&\n" +
 	"\fCountRequest\x12\x16\n" +
 	"\x06queues\x18\x01 \x03(\tR\x06queues\"C\n" +
 	"\rCountResponse\x122\n" +
@@ -3130,58 +3139,59 @@ var file_gopherqueue_v1_jobs_service_proto_depIdxs = []int32{
 	52, // 40: gopherqueue.v1.Event.until:type_name -> google.protobuf.Timestamp
 	57, // 41: gopherqueue.v1.Event.detail:type_name -> gopherqueue.v1.Detail
 	58, // 42: gopherqueue.v1.Event.failure:type_name -> gopherqueue.v1.Failure
-	35, // 43: gopherqueue.v1.CountResponse.queues:type_name -> gopherqueue.v1.QueueCount
-	45, // 44: gopherqueue.v1.QueueCount.by_status:type_name -> gopherqueue.v1.QueueCount.ByStatusEntry
-	35, // 45: gopherqueue.v1.StatsResponse.queues:type_name -> gopherqueue.v1.QueueCount
-	38, // 46: gopherqueue.v1.StatsResponse.nodes:type_name -> gopherqueue.v1.Node
-	52, // 47: gopherqueue.v1.Node.started_at:type_name -> google.protobuf.Timestamp
-	52, // 48: gopherqueue.v1.Node.last_seen_at:type_name -> google.protobuf.Timestamp
-	11, // 49: gopherqueue.v1.PurgeWhereRequest.query:type_name -> gopherqueue.v1.Query
-	2,  // 50: gopherqueue.v1.JobsService.Submit:input_type -> gopherqueue.v1.SubmitRequest
-	4,  // 51: gopherqueue.v1.JobsService.SubmitBatch:input_type -> gopherqueue.v1.SubmitBatchRequest
-	6,  // 52: gopherqueue.v1.JobsService.SubmitGraph:input_type -> gopherqueue.v1.SubmitGraphRequest
-	10, // 53: gopherqueue.v1.JobsService.Get:input_type -> gopherqueue.v1.GetRequest
-	12, // 54: gopherqueue.v1.JobsService.List:input_type -> gopherqueue.v1.ListRequest
-	14, // 55: gopherqueue.v1.JobsService.Update:input_type -> gopherqueue.v1.UpdateRequest
-	15, // 56: gopherqueue.v1.JobsService.Cancel:input_type -> gopherqueue.v1.CancelRequest
-	16, // 57: gopherqueue.v1.JobsService.CancelWhere:input_type -> gopherqueue.v1.CancelWhereRequest
-	18, // 58: gopherqueue.v1.JobsService.Edit:input_type -> gopherqueue.v1.EditRequest
-	19, // 59: gopherqueue.v1.JobsService.Replay:input_type -> gopherqueue.v1.ReplayRequest
-	20, // 60: gopherqueue.v1.JobsService.Reschedule:input_type -> gopherqueue.v1.RescheduleRequest
-	21, // 61: gopherqueue.v1.JobsService.ReplayWhere:input_type -> gopherqueue.v1.ReplayWhereRequest
-	23, // 62: gopherqueue.v1.JobsService.CountWhere:input_type -> gopherqueue.v1.CountWhereRequest
-	25, // 63: gopherqueue.v1.JobsService.Wait:input_type -> gopherqueue.v1.WaitRequest
-	26, // 64: gopherqueue.v1.JobsService.Explain:input_type -> gopherqueue.v1.ExplainRequest
-	30, // 65: gopherqueue.v1.JobsService.History:input_type -> gopherqueue.v1.HistoryRequest
-	33, // 66: gopherqueue.v1.JobsService.Count:input_type -> gopherqueue.v1.CountRequest
-	36, // 67: gopherqueue.v1.JobsService.Stats:input_type -> gopherqueue.v1.StatsRequest
-	39, // 68: gopherqueue.v1.JobsService.Purge:input_type -> gopherqueue.v1.PurgeRequest
-	41, // 69: gopherqueue.v1.JobsService.PurgeWhere:input_type -> gopherqueue.v1.PurgeWhereRequest
-	3,  // 70: gopherqueue.v1.JobsService.Submit:output_type -> gopherqueue.v1.Submitted
-	5,  // 71: gopherqueue.v1.JobsService.SubmitBatch:output_type -> gopherqueue.v1.SubmitBatchResponse
-	7,  // 72: gopherqueue.v1.JobsService.SubmitGraph:output_type -> gopherqueue.v1.SubmitGraphResponse
-	53, // 73: gopherqueue.v1.JobsService.Get:output_type -> gopherqueue.v1.Job
-	13, // 74: gopherqueue.v1.JobsService.List:output_type -> gopherqueue.v1.ListResponse
-	53, // 75: gopherqueue.v1.JobsService.Update:output_type -> gopherqueue.v1.Job
-	47, // 76: gopherqueue.v1.JobsService.Cancel:output_type -> gopherqueue.v1.State
-	17, // 77: gopherqueue.v1.JobsService.CancelWhere:output_type -> gopherqueue.v1.CancelReport
-	3,  // 78: gopherqueue.v1.JobsService.Edit:output_type -> gopherqueue.v1.Submitted
-	3,  // 79: gopherqueue.v1.JobsService.Replay:output_type -> gopherqueue.v1.Submitted
-	47, // 80: gopherqueue.v1.JobsService.Reschedule:output_type -> gopherqueue.v1.State
-	22, // 81: gopherqueue.v1.JobsService.ReplayWhere:output_type -> gopherqueue.v1.ReplayReport
-	24, // 82: gopherqueue.v1.JobsService.CountWhere:output_type -> gopherqueue.v1.CountReport
-	53, // 83: gopherqueue.v1.JobsService.Wait:output_type -> gopherqueue.v1.Job
-	27, // 84: gopherqueue.v1.JobsService.Explain:output_type -> gopherqueue.v1.Explanation
-	31, // 85: gopherqueue.v1.JobsService.History:output_type -> gopherqueue.v1.HistoryResponse
-	34, // 86: gopherqueue.v1.JobsService.Count:output_type -> gopherqueue.v1.CountResponse
-	37, // 87: gopherqueue.v1.JobsService.Stats:output_type -> gopherqueue.v1.StatsResponse
-	40, // 88: gopherqueue.v1.JobsService.Purge:output_type -> gopherqueue.v1.PurgeResponse
-	42, // 89: gopherqueue.v1.JobsService.PurgeWhere:output_type -> gopherqueue.v1.PurgeReport
-	70, // [70:90] is the sub-list for method output_type
-	50, // [50:70] is the sub-list for method input_type
-	50, // [50:50] is the sub-list for extension type_name
-	50, // [50:50] is the sub-list for extension extendee
-	0,  // [0:50] is the sub-list for field type_name
+	55, // 43: gopherqueue.v1.Event.elapsed:type_name -> google.protobuf.Duration
+	35, // 44: gopherqueue.v1.CountResponse.queues:type_name -> gopherqueue.v1.QueueCount
+	45, // 45: gopherqueue.v1.QueueCount.by_status:type_name -> gopherqueue.v1.QueueCount.ByStatusEntry
+	35, // 46: gopherqueue.v1.StatsResponse.queues:type_name -> gopherqueue.v1.QueueCount
+	38, // 47: gopherqueue.v1.StatsResponse.nodes:type_name -> gopherqueue.v1.Node
+	52, // 48: gopherqueue.v1.Node.started_at:type_name -> google.protobuf.Timestamp
+	52, // 49: gopherqueue.v1.Node.last_seen_at:type_name -> google.protobuf.Timestamp
+	11, // 50: gopherqueue.v1.PurgeWhereRequest.query:type_name -> gopherqueue.v1.Query
+	2,  // 51: gopherqueue.v1.JobsService.Submit:input_type -> gopherqueue.v1.SubmitRequest
+	4,  // 52: gopherqueue.v1.JobsService.SubmitBatch:input_type -> gopherqueue.v1.SubmitBatchRequest
+	6,  // 53: gopherqueue.v1.JobsService.SubmitGraph:input_type -> gopherqueue.v1.SubmitGraphRequest
+	10, // 54: gopherqueue.v1.JobsService.Get:input_type -> gopherqueue.v1.GetRequest
+	12, // 55: gopherqueue.v1.JobsService.List:input_type -> gopherqueue.v1.ListRequest
+	14, // 56: gopherqueue.v1.JobsService.Update:input_type -> gopherqueue.v1.UpdateRequest
+	15, // 57: gopherqueue.v1.JobsService.Cancel:input_type -> gopherqueue.v1.CancelRequest
+	16, // 58: gopherqueue.v1.JobsService.CancelWhere:input_type -> gopherqueue.v1.CancelWhereRequest
+	18, // 59: gopherqueue.v1.JobsService.Edit:input_type -> gopherqueue.v1.EditRequest
+	19, // 60: gopherqueue.v1.JobsService.Replay:input_type -> gopherqueue.v1.ReplayRequest
+	20, // 61: gopherqueue.v1.JobsService.Reschedule:input_type -> gopherqueue.v1.RescheduleRequest
+	21, // 62: gopherqueue.v1.JobsService.ReplayWhere:input_type -> gopherqueue.v1.ReplayWhereRequest
+	23, // 63: gopherqueue.v1.JobsService.CountWhere:input_type -> gopherqueue.v1.CountWhereRequest
+	25, // 64: gopherqueue.v1.JobsService.Wait:input_type -> gopherqueue.v1.WaitRequest
+	26, // 65: gopherqueue.v1.JobsService.Explain:input_type -> gopherqueue.v1.ExplainRequest
+	30, // 66: gopherqueue.v1.JobsService.History:input_type -> gopherqueue.v1.HistoryRequest
+	33, // 67: gopherqueue.v1.JobsService.Count:input_type -> gopherqueue.v1.CountRequest
+	36, // 68: gopherqueue.v1.JobsService.Stats:input_type -> gopherqueue.v1.StatsRequest
+	39, // 69: gopherqueue.v1.JobsService.Purge:input_type -> gopherqueue.v1.PurgeRequest
+	41, // 70: gopherqueue.v1.JobsService.PurgeWhere:input_type -> gopherqueue.v1.PurgeWhereRequest
+	3,  // 71: gopherqueue.v1.JobsService.Submit:output_type -> gopherqueue.v1.Submitted
+	5,  // 72: gopherqueue.v1.JobsService.SubmitBatch:output_type -> gopherqueue.v1.SubmitBatchResponse
+	7,  // 73: gopherqueue.v1.JobsService.SubmitGraph:output_type -> gopherqueue.v1.SubmitGraphResponse
+	53, // 74: gopherqueue.v1.JobsService.Get:output_type -> gopherqueue.v1.Job
+	13, // 75: gopherqueue.v1.JobsService.List:output_type -> gopherqueue.v1.ListResponse
+	53, // 76: gopherqueue.v1.JobsService.Update:output_type -> gopherqueue.v1.Job
+	47, // 77: gopherqueue.v1.JobsService.Cancel:output_type -> gopherqueue.v1.State
+	17, // 78: gopherqueue.v1.JobsService.CancelWhere:output_type -> gopherqueue.v1.CancelReport
+	3,  // 79: gopherqueue.v1.JobsService.Edit:output_type -> gopherqueue.v1.Submitted
+	3,  // 80: gopherqueue.v1.JobsService.Replay:output_type -> gopherqueue.v1.Submitted
+	47, // 81: gopherqueue.v1.JobsService.Reschedule:output_type -> gopherqueue.v1.State
+	22, // 82: gopherqueue.v1.JobsService.ReplayWhere:output_type -> gopherqueue.v1.ReplayReport
+	24, // 83: gopherqueue.v1.JobsService.CountWhere:output_type -> gopherqueue.v1.CountReport
+	53, // 84: gopherqueue.v1.JobsService.Wait:output_type -> gopherqueue.v1.Job
+	27, // 85: gopherqueue.v1.JobsService.Explain:output_type -> gopherqueue.v1.Explanation
+	31, // 86: gopherqueue.v1.JobsService.History:output_type -> gopherqueue.v1.HistoryResponse
+	34, // 87: gopherqueue.v1.JobsService.Count:output_type -> gopherqueue.v1.CountResponse
+	37, // 88: gopherqueue.v1.JobsService.Stats:output_type -> gopherqueue.v1.StatsResponse
+	40, // 89: gopherqueue.v1.JobsService.Purge:output_type -> gopherqueue.v1.PurgeResponse
+	42, // 90: gopherqueue.v1.JobsService.PurgeWhere:output_type -> gopherqueue.v1.PurgeReport
+	71, // [71:91] is the sub-list for method output_type
+	51, // [51:71] is the sub-list for method input_type
+	51, // [51:51] is the sub-list for extension type_name
+	51, // [51:51] is the sub-list for extension extendee
+	0,  // [0:51] is the sub-list for field type_name
 }
 
 func init() { file_gopherqueue_v1_jobs_service_proto_init() }

@@ -508,6 +508,453 @@ func (*UnsetQueueKeyResponse) Descriptor() ([]byte, []int) {
 	return file_gopherqueue_v1_queues_service_proto_rawDescGZIP(), []int{6}
 }
 
+type QueueHistoryRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Queues        []string               `protobuf:"bytes,1,rep,name=queues,proto3" json:"queues,omitempty"` // added up, at most 20; none is all queues
+	Since         *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=since,proto3" json:"since,omitempty"`   // absent is 60 steps before until
+	Until         *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=until,proto3" json:"until,omitempty"`   // exclusive; absent is now
+	Step          *durationpb.Duration   `protobuf:"bytes,4,opt,name=step,proto3" json:"step,omitempty"`     // a whole part of an hour in minutes, or whole hours; absent is a minute
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *QueueHistoryRequest) Reset() {
+	*x = QueueHistoryRequest{}
+	mi := &file_gopherqueue_v1_queues_service_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *QueueHistoryRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*QueueHistoryRequest) ProtoMessage() {}
+
+func (x *QueueHistoryRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_gopherqueue_v1_queues_service_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use QueueHistoryRequest.ProtoReflect.Descriptor instead.
+func (*QueueHistoryRequest) Descriptor() ([]byte, []int) {
+	return file_gopherqueue_v1_queues_service_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *QueueHistoryRequest) GetQueues() []string {
+	if x != nil {
+		return x.Queues
+	}
+	return nil
+}
+
+func (x *QueueHistoryRequest) GetSince() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Since
+	}
+	return nil
+}
+
+func (x *QueueHistoryRequest) GetUntil() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Until
+	}
+	return nil
+}
+
+func (x *QueueHistoryRequest) GetStep() *durationpb.Duration {
+	if x != nil {
+		return x.Step
+	}
+	return nil
+}
+
+type QueueHistoryResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Points        []*HistoryPoint        `protobuf:"bytes,1,rep,name=points,proto3" json:"points,omitempty"` // oldest first, without gaps
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *QueueHistoryResponse) Reset() {
+	*x = QueueHistoryResponse{}
+	mi := &file_gopherqueue_v1_queues_service_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *QueueHistoryResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*QueueHistoryResponse) ProtoMessage() {}
+
+func (x *QueueHistoryResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_gopherqueue_v1_queues_service_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use QueueHistoryResponse.ProtoReflect.Descriptor instead.
+func (*QueueHistoryResponse) Descriptor() ([]byte, []int) {
+	return file_gopherqueue_v1_queues_service_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *QueueHistoryResponse) GetPoints() []*HistoryPoint {
+	if x != nil {
+		return x.Points
+	}
+	return nil
+}
+
+type QueueActivityRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Queues        []string               `protobuf:"bytes,1,rep,name=queues,proto3" json:"queues,omitempty"` // none is each queue where anything happened
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *QueueActivityRequest) Reset() {
+	*x = QueueActivityRequest{}
+	mi := &file_gopherqueue_v1_queues_service_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *QueueActivityRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*QueueActivityRequest) ProtoMessage() {}
+
+func (x *QueueActivityRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_gopherqueue_v1_queues_service_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use QueueActivityRequest.ProtoReflect.Descriptor instead.
+func (*QueueActivityRequest) Descriptor() ([]byte, []int) {
+	return file_gopherqueue_v1_queues_service_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *QueueActivityRequest) GetQueues() []string {
+	if x != nil {
+		return x.Queues
+	}
+	return nil
+}
+
+type QueueActivityResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Queues        []*QueueActivity       `protobuf:"bytes,1,rep,name=queues,proto3" json:"queues,omitempty"` // by name
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *QueueActivityResponse) Reset() {
+	*x = QueueActivityResponse{}
+	mi := &file_gopherqueue_v1_queues_service_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *QueueActivityResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*QueueActivityResponse) ProtoMessage() {}
+
+func (x *QueueActivityResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_gopherqueue_v1_queues_service_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use QueueActivityResponse.ProtoReflect.Descriptor instead.
+func (*QueueActivityResponse) Descriptor() ([]byte, []int) {
+	return file_gopherqueue_v1_queues_service_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *QueueActivityResponse) GetQueues() []*QueueActivity {
+	if x != nil {
+		return x.Queues
+	}
+	return nil
+}
+
+// QueueActivity is what happened in one queue in the last 60 minutes.
+type QueueActivity struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Queue         string                 `protobuf:"bytes,1,opt,name=queue,proto3" json:"queue,omitempty"`
+	Total         *HistoryPoint          `protobuf:"bytes,2,opt,name=total,proto3" json:"total,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *QueueActivity) Reset() {
+	*x = QueueActivity{}
+	mi := &file_gopherqueue_v1_queues_service_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *QueueActivity) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*QueueActivity) ProtoMessage() {}
+
+func (x *QueueActivity) ProtoReflect() protoreflect.Message {
+	mi := &file_gopherqueue_v1_queues_service_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use QueueActivity.ProtoReflect.Descriptor instead.
+func (*QueueActivity) Descriptor() ([]byte, []int) {
+	return file_gopherqueue_v1_queues_service_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *QueueActivity) GetQueue() string {
+	if x != nil {
+		return x.Queue
+	}
+	return ""
+}
+
+func (x *QueueActivity) GetTotal() *HistoryPoint {
+	if x != nil {
+		return x.Total
+	}
+	return nil
+}
+
+// HistoryPoint is what happened in queues during one interval.
+type HistoryPoint struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Time          *timestamppb.Timestamp `protobuf:"bytes,1,opt,name=time,proto3" json:"time,omitempty"`                                      // when the interval began
+	Submitted     int64                  `protobuf:"varint,2,opt,name=submitted,proto3" json:"submitted,omitempty"`                           // jobs
+	Started       int64                  `protobuf:"varint,3,opt,name=started,proto3" json:"started,omitempty"`                               // executions
+	Completed     int64                  `protobuf:"varint,4,opt,name=completed,proto3" json:"completed,omitempty"`                           // jobs that succeeded
+	Failed        int64                  `protobuf:"varint,5,opt,name=failed,proto3" json:"failed,omitempty"`                                 // jobs that failed for good
+	Retried       int64                  `protobuf:"varint,6,opt,name=retried,proto3" json:"retried,omitempty"`                               // attempts that ended with another one to follow
+	DeadLettered  int64                  `protobuf:"varint,7,opt,name=dead_lettered,json=deadLettered,proto3" json:"dead_lettered,omitempty"` // jobs
+	Cancelled     int64                  `protobuf:"varint,8,opt,name=cancelled,proto3" json:"cancelled,omitempty"`                           // jobs
+	Lost          int64                  `protobuf:"varint,9,opt,name=lost,proto3" json:"lost,omitempty"`                                     // executions whose lease expired
+	Wait          *Latency               `protobuf:"bytes,10,opt,name=wait,proto3" json:"wait,omitempty"`                                     // of executions that started, since the job became claimable
+	Run           *Latency               `protobuf:"bytes,11,opt,name=run,proto3" json:"run,omitempty"`                                       // of executions that ended, since their start
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *HistoryPoint) Reset() {
+	*x = HistoryPoint{}
+	mi := &file_gopherqueue_v1_queues_service_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *HistoryPoint) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*HistoryPoint) ProtoMessage() {}
+
+func (x *HistoryPoint) ProtoReflect() protoreflect.Message {
+	mi := &file_gopherqueue_v1_queues_service_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use HistoryPoint.ProtoReflect.Descriptor instead.
+func (*HistoryPoint) Descriptor() ([]byte, []int) {
+	return file_gopherqueue_v1_queues_service_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *HistoryPoint) GetTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Time
+	}
+	return nil
+}
+
+func (x *HistoryPoint) GetSubmitted() int64 {
+	if x != nil {
+		return x.Submitted
+	}
+	return 0
+}
+
+func (x *HistoryPoint) GetStarted() int64 {
+	if x != nil {
+		return x.Started
+	}
+	return 0
+}
+
+func (x *HistoryPoint) GetCompleted() int64 {
+	if x != nil {
+		return x.Completed
+	}
+	return 0
+}
+
+func (x *HistoryPoint) GetFailed() int64 {
+	if x != nil {
+		return x.Failed
+	}
+	return 0
+}
+
+func (x *HistoryPoint) GetRetried() int64 {
+	if x != nil {
+		return x.Retried
+	}
+	return 0
+}
+
+func (x *HistoryPoint) GetDeadLettered() int64 {
+	if x != nil {
+		return x.DeadLettered
+	}
+	return 0
+}
+
+func (x *HistoryPoint) GetCancelled() int64 {
+	if x != nil {
+		return x.Cancelled
+	}
+	return 0
+}
+
+func (x *HistoryPoint) GetLost() int64 {
+	if x != nil {
+		return x.Lost
+	}
+	return 0
+}
+
+func (x *HistoryPoint) GetWait() *Latency {
+	if x != nil {
+		return x.Wait
+	}
+	return nil
+}
+
+func (x *HistoryPoint) GetRun() *Latency {
+	if x != nil {
+		return x.Run
+	}
+	return nil
+}
+
+// Latency summarises durations; the percentiles are estimates.
+type Latency struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Count         int64                  `protobuf:"varint,1,opt,name=count,proto3" json:"count,omitempty"`
+	P50           *durationpb.Duration   `protobuf:"bytes,2,opt,name=p50,proto3" json:"p50,omitempty"`
+	P90           *durationpb.Duration   `protobuf:"bytes,3,opt,name=p90,proto3" json:"p90,omitempty"`
+	P99           *durationpb.Duration   `protobuf:"bytes,4,opt,name=p99,proto3" json:"p99,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Latency) Reset() {
+	*x = Latency{}
+	mi := &file_gopherqueue_v1_queues_service_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Latency) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Latency) ProtoMessage() {}
+
+func (x *Latency) ProtoReflect() protoreflect.Message {
+	mi := &file_gopherqueue_v1_queues_service_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Latency.ProtoReflect.Descriptor instead.
+func (*Latency) Descriptor() ([]byte, []int) {
+	return file_gopherqueue_v1_queues_service_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *Latency) GetCount() int64 {
+	if x != nil {
+		return x.Count
+	}
+	return 0
+}
+
+func (x *Latency) GetP50() *durationpb.Duration {
+	if x != nil {
+		return x.P50
+	}
+	return nil
+}
+
+func (x *Latency) GetP90() *durationpb.Duration {
+	if x != nil {
+		return x.P90
+	}
+	return nil
+}
+
+func (x *Latency) GetP99() *durationpb.Duration {
+	if x != nil {
+		return x.P99
+	}
+	return nil
+}
+
 // Rate is how often something may happen.
 type Rate struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -520,7 +967,7 @@ type Rate struct {
 
 func (x *Rate) Reset() {
 	*x = Rate{}
-	mi := &file_gopherqueue_v1_queues_service_proto_msgTypes[7]
+	mi := &file_gopherqueue_v1_queues_service_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -532,7 +979,7 @@ func (x *Rate) String() string {
 func (*Rate) ProtoMessage() {}
 
 func (x *Rate) ProtoReflect() protoreflect.Message {
-	mi := &file_gopherqueue_v1_queues_service_proto_msgTypes[7]
+	mi := &file_gopherqueue_v1_queues_service_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -545,7 +992,7 @@ func (x *Rate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Rate.ProtoReflect.Descriptor instead.
 func (*Rate) Descriptor() ([]byte, []int) {
-	return file_gopherqueue_v1_queues_service_proto_rawDescGZIP(), []int{7}
+	return file_gopherqueue_v1_queues_service_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Rate) GetCount() int64 {
@@ -581,7 +1028,7 @@ type Pool struct {
 
 func (x *Pool) Reset() {
 	*x = Pool{}
-	mi := &file_gopherqueue_v1_queues_service_proto_msgTypes[8]
+	mi := &file_gopherqueue_v1_queues_service_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -593,7 +1040,7 @@ func (x *Pool) String() string {
 func (*Pool) ProtoMessage() {}
 
 func (x *Pool) ProtoReflect() protoreflect.Message {
-	mi := &file_gopherqueue_v1_queues_service_proto_msgTypes[8]
+	mi := &file_gopherqueue_v1_queues_service_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -606,7 +1053,7 @@ func (x *Pool) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Pool.ProtoReflect.Descriptor instead.
 func (*Pool) Descriptor() ([]byte, []int) {
-	return file_gopherqueue_v1_queues_service_proto_rawDescGZIP(), []int{8}
+	return file_gopherqueue_v1_queues_service_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Pool) GetName() string {
@@ -639,7 +1086,7 @@ type GetQueueRequest struct {
 
 func (x *GetQueueRequest) Reset() {
 	*x = GetQueueRequest{}
-	mi := &file_gopherqueue_v1_queues_service_proto_msgTypes[9]
+	mi := &file_gopherqueue_v1_queues_service_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -651,7 +1098,7 @@ func (x *GetQueueRequest) String() string {
 func (*GetQueueRequest) ProtoMessage() {}
 
 func (x *GetQueueRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_gopherqueue_v1_queues_service_proto_msgTypes[9]
+	mi := &file_gopherqueue_v1_queues_service_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -664,7 +1111,7 @@ func (x *GetQueueRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetQueueRequest.ProtoReflect.Descriptor instead.
 func (*GetQueueRequest) Descriptor() ([]byte, []int) {
-	return file_gopherqueue_v1_queues_service_proto_rawDescGZIP(), []int{9}
+	return file_gopherqueue_v1_queues_service_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *GetQueueRequest) GetName() string {
@@ -683,7 +1130,7 @@ type DeleteQueueRequest struct {
 
 func (x *DeleteQueueRequest) Reset() {
 	*x = DeleteQueueRequest{}
-	mi := &file_gopherqueue_v1_queues_service_proto_msgTypes[10]
+	mi := &file_gopherqueue_v1_queues_service_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -695,7 +1142,7 @@ func (x *DeleteQueueRequest) String() string {
 func (*DeleteQueueRequest) ProtoMessage() {}
 
 func (x *DeleteQueueRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_gopherqueue_v1_queues_service_proto_msgTypes[10]
+	mi := &file_gopherqueue_v1_queues_service_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -708,7 +1155,7 @@ func (x *DeleteQueueRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteQueueRequest.ProtoReflect.Descriptor instead.
 func (*DeleteQueueRequest) Descriptor() ([]byte, []int) {
-	return file_gopherqueue_v1_queues_service_proto_rawDescGZIP(), []int{10}
+	return file_gopherqueue_v1_queues_service_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *DeleteQueueRequest) GetName() string {
@@ -726,7 +1173,7 @@ type DeleteQueueResponse struct {
 
 func (x *DeleteQueueResponse) Reset() {
 	*x = DeleteQueueResponse{}
-	mi := &file_gopherqueue_v1_queues_service_proto_msgTypes[11]
+	mi := &file_gopherqueue_v1_queues_service_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -738,7 +1185,7 @@ func (x *DeleteQueueResponse) String() string {
 func (*DeleteQueueResponse) ProtoMessage() {}
 
 func (x *DeleteQueueResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_gopherqueue_v1_queues_service_proto_msgTypes[11]
+	mi := &file_gopherqueue_v1_queues_service_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -751,7 +1198,7 @@ func (x *DeleteQueueResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteQueueResponse.ProtoReflect.Descriptor instead.
 func (*DeleteQueueResponse) Descriptor() ([]byte, []int) {
-	return file_gopherqueue_v1_queues_service_proto_rawDescGZIP(), []int{11}
+	return file_gopherqueue_v1_queues_service_proto_rawDescGZIP(), []int{18}
 }
 
 type ListQueuesRequest struct {
@@ -764,7 +1211,7 @@ type ListQueuesRequest struct {
 
 func (x *ListQueuesRequest) Reset() {
 	*x = ListQueuesRequest{}
-	mi := &file_gopherqueue_v1_queues_service_proto_msgTypes[12]
+	mi := &file_gopherqueue_v1_queues_service_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -776,7 +1223,7 @@ func (x *ListQueuesRequest) String() string {
 func (*ListQueuesRequest) ProtoMessage() {}
 
 func (x *ListQueuesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_gopherqueue_v1_queues_service_proto_msgTypes[12]
+	mi := &file_gopherqueue_v1_queues_service_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -789,7 +1236,7 @@ func (x *ListQueuesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListQueuesRequest.ProtoReflect.Descriptor instead.
 func (*ListQueuesRequest) Descriptor() ([]byte, []int) {
-	return file_gopherqueue_v1_queues_service_proto_rawDescGZIP(), []int{12}
+	return file_gopherqueue_v1_queues_service_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *ListQueuesRequest) GetCursor() string {
@@ -816,7 +1263,7 @@ type ListQueuesResponse struct {
 
 func (x *ListQueuesResponse) Reset() {
 	*x = ListQueuesResponse{}
-	mi := &file_gopherqueue_v1_queues_service_proto_msgTypes[13]
+	mi := &file_gopherqueue_v1_queues_service_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -828,7 +1275,7 @@ func (x *ListQueuesResponse) String() string {
 func (*ListQueuesResponse) ProtoMessage() {}
 
 func (x *ListQueuesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_gopherqueue_v1_queues_service_proto_msgTypes[13]
+	mi := &file_gopherqueue_v1_queues_service_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -841,7 +1288,7 @@ func (x *ListQueuesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListQueuesResponse.ProtoReflect.Descriptor instead.
 func (*ListQueuesResponse) Descriptor() ([]byte, []int) {
-	return file_gopherqueue_v1_queues_service_proto_rawDescGZIP(), []int{13}
+	return file_gopherqueue_v1_queues_service_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *ListQueuesResponse) GetQueues() []*Queue {
@@ -880,7 +1327,7 @@ type SetQueueRequest struct {
 
 func (x *SetQueueRequest) Reset() {
 	*x = SetQueueRequest{}
-	mi := &file_gopherqueue_v1_queues_service_proto_msgTypes[14]
+	mi := &file_gopherqueue_v1_queues_service_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -892,7 +1339,7 @@ func (x *SetQueueRequest) String() string {
 func (*SetQueueRequest) ProtoMessage() {}
 
 func (x *SetQueueRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_gopherqueue_v1_queues_service_proto_msgTypes[14]
+	mi := &file_gopherqueue_v1_queues_service_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -905,7 +1352,7 @@ func (x *SetQueueRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetQueueRequest.ProtoReflect.Descriptor instead.
 func (*SetQueueRequest) Descriptor() ([]byte, []int) {
-	return file_gopherqueue_v1_queues_service_proto_rawDescGZIP(), []int{14}
+	return file_gopherqueue_v1_queues_service_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *SetQueueRequest) GetName() string {
@@ -994,7 +1441,7 @@ type PauseQueueRequest struct {
 
 func (x *PauseQueueRequest) Reset() {
 	*x = PauseQueueRequest{}
-	mi := &file_gopherqueue_v1_queues_service_proto_msgTypes[15]
+	mi := &file_gopherqueue_v1_queues_service_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1006,7 +1453,7 @@ func (x *PauseQueueRequest) String() string {
 func (*PauseQueueRequest) ProtoMessage() {}
 
 func (x *PauseQueueRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_gopherqueue_v1_queues_service_proto_msgTypes[15]
+	mi := &file_gopherqueue_v1_queues_service_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1019,7 +1466,7 @@ func (x *PauseQueueRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PauseQueueRequest.ProtoReflect.Descriptor instead.
 func (*PauseQueueRequest) Descriptor() ([]byte, []int) {
-	return file_gopherqueue_v1_queues_service_proto_rawDescGZIP(), []int{15}
+	return file_gopherqueue_v1_queues_service_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *PauseQueueRequest) GetName() string {
@@ -1038,7 +1485,7 @@ type ResumeQueueRequest struct {
 
 func (x *ResumeQueueRequest) Reset() {
 	*x = ResumeQueueRequest{}
-	mi := &file_gopherqueue_v1_queues_service_proto_msgTypes[16]
+	mi := &file_gopherqueue_v1_queues_service_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1050,7 +1497,7 @@ func (x *ResumeQueueRequest) String() string {
 func (*ResumeQueueRequest) ProtoMessage() {}
 
 func (x *ResumeQueueRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_gopherqueue_v1_queues_service_proto_msgTypes[16]
+	mi := &file_gopherqueue_v1_queues_service_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1063,7 +1510,7 @@ func (x *ResumeQueueRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResumeQueueRequest.ProtoReflect.Descriptor instead.
 func (*ResumeQueueRequest) Descriptor() ([]byte, []int) {
-	return file_gopherqueue_v1_queues_service_proto_rawDescGZIP(), []int{16}
+	return file_gopherqueue_v1_queues_service_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *ResumeQueueRequest) GetName() string {
@@ -1081,7 +1528,7 @@ type ListPoolsRequest struct {
 
 func (x *ListPoolsRequest) Reset() {
 	*x = ListPoolsRequest{}
-	mi := &file_gopherqueue_v1_queues_service_proto_msgTypes[17]
+	mi := &file_gopherqueue_v1_queues_service_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1093,7 +1540,7 @@ func (x *ListPoolsRequest) String() string {
 func (*ListPoolsRequest) ProtoMessage() {}
 
 func (x *ListPoolsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_gopherqueue_v1_queues_service_proto_msgTypes[17]
+	mi := &file_gopherqueue_v1_queues_service_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1106,7 +1553,7 @@ func (x *ListPoolsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListPoolsRequest.ProtoReflect.Descriptor instead.
 func (*ListPoolsRequest) Descriptor() ([]byte, []int) {
-	return file_gopherqueue_v1_queues_service_proto_rawDescGZIP(), []int{17}
+	return file_gopherqueue_v1_queues_service_proto_rawDescGZIP(), []int{24}
 }
 
 type ListPoolsResponse struct {
@@ -1118,7 +1565,7 @@ type ListPoolsResponse struct {
 
 func (x *ListPoolsResponse) Reset() {
 	*x = ListPoolsResponse{}
-	mi := &file_gopherqueue_v1_queues_service_proto_msgTypes[18]
+	mi := &file_gopherqueue_v1_queues_service_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1130,7 +1577,7 @@ func (x *ListPoolsResponse) String() string {
 func (*ListPoolsResponse) ProtoMessage() {}
 
 func (x *ListPoolsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_gopherqueue_v1_queues_service_proto_msgTypes[18]
+	mi := &file_gopherqueue_v1_queues_service_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1143,7 +1590,7 @@ func (x *ListPoolsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListPoolsResponse.ProtoReflect.Descriptor instead.
 func (*ListPoolsResponse) Descriptor() ([]byte, []int) {
-	return file_gopherqueue_v1_queues_service_proto_rawDescGZIP(), []int{18}
+	return file_gopherqueue_v1_queues_service_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *ListPoolsResponse) GetPools() []*Pool {
@@ -1163,7 +1610,7 @@ type SetPoolRequest struct {
 
 func (x *SetPoolRequest) Reset() {
 	*x = SetPoolRequest{}
-	mi := &file_gopherqueue_v1_queues_service_proto_msgTypes[19]
+	mi := &file_gopherqueue_v1_queues_service_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1175,7 +1622,7 @@ func (x *SetPoolRequest) String() string {
 func (*SetPoolRequest) ProtoMessage() {}
 
 func (x *SetPoolRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_gopherqueue_v1_queues_service_proto_msgTypes[19]
+	mi := &file_gopherqueue_v1_queues_service_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1188,7 +1635,7 @@ func (x *SetPoolRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetPoolRequest.ProtoReflect.Descriptor instead.
 func (*SetPoolRequest) Descriptor() ([]byte, []int) {
-	return file_gopherqueue_v1_queues_service_proto_rawDescGZIP(), []int{19}
+	return file_gopherqueue_v1_queues_service_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *SetPoolRequest) GetName() string {
@@ -1250,7 +1697,39 @@ const file_gopherqueue_v1_queues_service_proto_rawDesc = "" +
 	"\x14UnsetQueueKeyRequest\x12\x14\n" +
 	"\x05queue\x18\x01 \x01(\tR\x05queue\x12\x10\n" +
 	"\x03key\x18\x02 \x01(\tR\x03key\"\x17\n" +
-	"\x15UnsetQueueKeyResponse\"_\n" +
+	"\x15UnsetQueueKeyResponse\"\xc0\x01\n" +
+	"\x13QueueHistoryRequest\x12\x16\n" +
+	"\x06queues\x18\x01 \x03(\tR\x06queues\x120\n" +
+	"\x05since\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x05since\x120\n" +
+	"\x05until\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\x05until\x12-\n" +
+	"\x04step\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\x04step\"L\n" +
+	"\x14QueueHistoryResponse\x124\n" +
+	"\x06points\x18\x01 \x03(\v2\x1c.gopherqueue.v1.HistoryPointR\x06points\".\n" +
+	"\x14QueueActivityRequest\x12\x16\n" +
+	"\x06queues\x18\x01 \x03(\tR\x06queues\"N\n" +
+	"\x15QueueActivityResponse\x125\n" +
+	"\x06queues\x18\x01 \x03(\v2\x1d.gopherqueue.v1.QueueActivityR\x06queues\"Y\n" +
+	"\rQueueActivity\x12\x14\n" +
+	"\x05queue\x18\x01 \x01(\tR\x05queue\x122\n" +
+	"\x05total\x18\x02 \x01(\v2\x1c.gopherqueue.v1.HistoryPointR\x05total\"\xf5\x02\n" +
+	"\fHistoryPoint\x12.\n" +
+	"\x04time\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\x04time\x12\x1c\n" +
+	"\tsubmitted\x18\x02 \x01(\x03R\tsubmitted\x12\x18\n" +
+	"\astarted\x18\x03 \x01(\x03R\astarted\x12\x1c\n" +
+	"\tcompleted\x18\x04 \x01(\x03R\tcompleted\x12\x16\n" +
+	"\x06failed\x18\x05 \x01(\x03R\x06failed\x12\x18\n" +
+	"\aretried\x18\x06 \x01(\x03R\aretried\x12#\n" +
+	"\rdead_lettered\x18\a \x01(\x03R\fdeadLettered\x12\x1c\n" +
+	"\tcancelled\x18\b \x01(\x03R\tcancelled\x12\x12\n" +
+	"\x04lost\x18\t \x01(\x03R\x04lost\x12+\n" +
+	"\x04wait\x18\n" +
+	" \x01(\v2\x17.gopherqueue.v1.LatencyR\x04wait\x12)\n" +
+	"\x03run\x18\v \x01(\v2\x17.gopherqueue.v1.LatencyR\x03run\"\xa6\x01\n" +
+	"\aLatency\x12\x14\n" +
+	"\x05count\x18\x01 \x01(\x03R\x05count\x12+\n" +
+	"\x03p50\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x03p50\x12+\n" +
+	"\x03p90\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\x03p90\x12+\n" +
+	"\x03p99\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\x03p99\"_\n" +
 	"\x04Rate\x12\x14\n" +
 	"\x05count\x18\x01 \x01(\x03R\x05count\x12+\n" +
 	"\x03per\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x03per\x12\x14\n" +
@@ -1303,7 +1782,7 @@ const file_gopherqueue_v1_queues_service_proto_rawDesc = "" +
 	"\x05pools\x18\x01 \x03(\v2\x14.gopherqueue.v1.PoolR\x05pools\"@\n" +
 	"\x0eSetPoolRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1a\n" +
-	"\bcapacity\x18\x02 \x01(\x03R\bcapacity2\xf2\x06\n" +
+	"\bcapacity\x18\x02 \x01(\x03R\bcapacity2\xab\b\n" +
 	"\rQueuesService\x12B\n" +
 	"\bGetQueue\x12\x1f.gopherqueue.v1.GetQueueRequest\x1a\x15.gopherqueue.v1.Queue\x12S\n" +
 	"\n" +
@@ -1315,7 +1794,9 @@ const file_gopherqueue_v1_queues_service_proto_rawDesc = "" +
 	"\vDeleteQueue\x12\".gopherqueue.v1.DeleteQueueRequest\x1a#.gopherqueue.v1.DeleteQueueResponse\x12\\\n" +
 	"\rListQueueKeys\x12$.gopherqueue.v1.ListQueueKeysRequest\x1a%.gopherqueue.v1.ListQueueKeysResponse\x12K\n" +
 	"\vSetQueueKey\x12\".gopherqueue.v1.SetQueueKeyRequest\x1a\x18.gopherqueue.v1.QueueKey\x12\\\n" +
-	"\rUnsetQueueKey\x12$.gopherqueue.v1.UnsetQueueKeyRequest\x1a%.gopherqueue.v1.UnsetQueueKeyResponse\x12P\n" +
+	"\rUnsetQueueKey\x12$.gopherqueue.v1.UnsetQueueKeyRequest\x1a%.gopherqueue.v1.UnsetQueueKeyResponse\x12Y\n" +
+	"\fQueueHistory\x12#.gopherqueue.v1.QueueHistoryRequest\x1a$.gopherqueue.v1.QueueHistoryResponse\x12\\\n" +
+	"\rQueueActivity\x12$.gopherqueue.v1.QueueActivityRequest\x1a%.gopherqueue.v1.QueueActivityResponse\x12P\n" +
 	"\tListPools\x12 .gopherqueue.v1.ListPoolsRequest\x1a!.gopherqueue.v1.ListPoolsResponse\x12?\n" +
 	"\aSetPool\x12\x1e.gopherqueue.v1.SetPoolRequest\x1a\x14.gopherqueue.v1.PoolB<Z:github.com/gopherqueue/gq/api/gopherqueue/v1;gopherqueuev1b\x06proto3"
 
@@ -1331,7 +1812,7 @@ func file_gopherqueue_v1_queues_service_proto_rawDescGZIP() []byte {
 	return file_gopherqueue_v1_queues_service_proto_rawDescData
 }
 
-var file_gopherqueue_v1_queues_service_proto_msgTypes = make([]protoimpl.MessageInfo, 20)
+var file_gopherqueue_v1_queues_service_proto_msgTypes = make([]protoimpl.MessageInfo, 27)
 var file_gopherqueue_v1_queues_service_proto_goTypes = []any{
 	(*Queue)(nil),                 // 0: gopherqueue.v1.Queue
 	(*QueueKey)(nil),              // 1: gopherqueue.v1.QueueKey
@@ -1340,67 +1821,90 @@ var file_gopherqueue_v1_queues_service_proto_goTypes = []any{
 	(*SetQueueKeyRequest)(nil),    // 4: gopherqueue.v1.SetQueueKeyRequest
 	(*UnsetQueueKeyRequest)(nil),  // 5: gopherqueue.v1.UnsetQueueKeyRequest
 	(*UnsetQueueKeyResponse)(nil), // 6: gopherqueue.v1.UnsetQueueKeyResponse
-	(*Rate)(nil),                  // 7: gopherqueue.v1.Rate
-	(*Pool)(nil),                  // 8: gopherqueue.v1.Pool
-	(*GetQueueRequest)(nil),       // 9: gopherqueue.v1.GetQueueRequest
-	(*DeleteQueueRequest)(nil),    // 10: gopherqueue.v1.DeleteQueueRequest
-	(*DeleteQueueResponse)(nil),   // 11: gopherqueue.v1.DeleteQueueResponse
-	(*ListQueuesRequest)(nil),     // 12: gopherqueue.v1.ListQueuesRequest
-	(*ListQueuesResponse)(nil),    // 13: gopherqueue.v1.ListQueuesResponse
-	(*SetQueueRequest)(nil),       // 14: gopherqueue.v1.SetQueueRequest
-	(*PauseQueueRequest)(nil),     // 15: gopherqueue.v1.PauseQueueRequest
-	(*ResumeQueueRequest)(nil),    // 16: gopherqueue.v1.ResumeQueueRequest
-	(*ListPoolsRequest)(nil),      // 17: gopherqueue.v1.ListPoolsRequest
-	(*ListPoolsResponse)(nil),     // 18: gopherqueue.v1.ListPoolsResponse
-	(*SetPoolRequest)(nil),        // 19: gopherqueue.v1.SetPoolRequest
-	(*Policy)(nil),                // 20: gopherqueue.v1.Policy
-	(*timestamppb.Timestamp)(nil), // 21: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),   // 22: google.protobuf.Duration
+	(*QueueHistoryRequest)(nil),   // 7: gopherqueue.v1.QueueHistoryRequest
+	(*QueueHistoryResponse)(nil),  // 8: gopherqueue.v1.QueueHistoryResponse
+	(*QueueActivityRequest)(nil),  // 9: gopherqueue.v1.QueueActivityRequest
+	(*QueueActivityResponse)(nil), // 10: gopherqueue.v1.QueueActivityResponse
+	(*QueueActivity)(nil),         // 11: gopherqueue.v1.QueueActivity
+	(*HistoryPoint)(nil),          // 12: gopherqueue.v1.HistoryPoint
+	(*Latency)(nil),               // 13: gopherqueue.v1.Latency
+	(*Rate)(nil),                  // 14: gopherqueue.v1.Rate
+	(*Pool)(nil),                  // 15: gopherqueue.v1.Pool
+	(*GetQueueRequest)(nil),       // 16: gopherqueue.v1.GetQueueRequest
+	(*DeleteQueueRequest)(nil),    // 17: gopherqueue.v1.DeleteQueueRequest
+	(*DeleteQueueResponse)(nil),   // 18: gopherqueue.v1.DeleteQueueResponse
+	(*ListQueuesRequest)(nil),     // 19: gopherqueue.v1.ListQueuesRequest
+	(*ListQueuesResponse)(nil),    // 20: gopherqueue.v1.ListQueuesResponse
+	(*SetQueueRequest)(nil),       // 21: gopherqueue.v1.SetQueueRequest
+	(*PauseQueueRequest)(nil),     // 22: gopherqueue.v1.PauseQueueRequest
+	(*ResumeQueueRequest)(nil),    // 23: gopherqueue.v1.ResumeQueueRequest
+	(*ListPoolsRequest)(nil),      // 24: gopherqueue.v1.ListPoolsRequest
+	(*ListPoolsResponse)(nil),     // 25: gopherqueue.v1.ListPoolsResponse
+	(*SetPoolRequest)(nil),        // 26: gopherqueue.v1.SetPoolRequest
+	(*Policy)(nil),                // 27: gopherqueue.v1.Policy
+	(*timestamppb.Timestamp)(nil), // 28: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),   // 29: google.protobuf.Duration
 }
 var file_gopherqueue_v1_queues_service_proto_depIdxs = []int32{
-	20, // 0: gopherqueue.v1.Queue.policy:type_name -> gopherqueue.v1.Policy
-	7,  // 1: gopherqueue.v1.Queue.rate:type_name -> gopherqueue.v1.Rate
-	21, // 2: gopherqueue.v1.Queue.updated_at:type_name -> google.protobuf.Timestamp
-	7,  // 3: gopherqueue.v1.Queue.key_rate:type_name -> gopherqueue.v1.Rate
-	7,  // 4: gopherqueue.v1.QueueKey.rate:type_name -> gopherqueue.v1.Rate
-	21, // 5: gopherqueue.v1.QueueKey.free_at:type_name -> google.protobuf.Timestamp
-	21, // 6: gopherqueue.v1.QueueKey.updated_at:type_name -> google.protobuf.Timestamp
+	27, // 0: gopherqueue.v1.Queue.policy:type_name -> gopherqueue.v1.Policy
+	14, // 1: gopherqueue.v1.Queue.rate:type_name -> gopherqueue.v1.Rate
+	28, // 2: gopherqueue.v1.Queue.updated_at:type_name -> google.protobuf.Timestamp
+	14, // 3: gopherqueue.v1.Queue.key_rate:type_name -> gopherqueue.v1.Rate
+	14, // 4: gopherqueue.v1.QueueKey.rate:type_name -> gopherqueue.v1.Rate
+	28, // 5: gopherqueue.v1.QueueKey.free_at:type_name -> google.protobuf.Timestamp
+	28, // 6: gopherqueue.v1.QueueKey.updated_at:type_name -> google.protobuf.Timestamp
 	1,  // 7: gopherqueue.v1.ListQueueKeysResponse.keys:type_name -> gopherqueue.v1.QueueKey
-	7,  // 8: gopherqueue.v1.SetQueueKeyRequest.rate:type_name -> gopherqueue.v1.Rate
-	22, // 9: gopherqueue.v1.Rate.per:type_name -> google.protobuf.Duration
-	21, // 10: gopherqueue.v1.Pool.updated_at:type_name -> google.protobuf.Timestamp
-	0,  // 11: gopherqueue.v1.ListQueuesResponse.queues:type_name -> gopherqueue.v1.Queue
-	20, // 12: gopherqueue.v1.SetQueueRequest.policy:type_name -> gopherqueue.v1.Policy
-	7,  // 13: gopherqueue.v1.SetQueueRequest.rate:type_name -> gopherqueue.v1.Rate
-	7,  // 14: gopherqueue.v1.SetQueueRequest.key_rate:type_name -> gopherqueue.v1.Rate
-	8,  // 15: gopherqueue.v1.ListPoolsResponse.pools:type_name -> gopherqueue.v1.Pool
-	9,  // 16: gopherqueue.v1.QueuesService.GetQueue:input_type -> gopherqueue.v1.GetQueueRequest
-	12, // 17: gopherqueue.v1.QueuesService.ListQueues:input_type -> gopherqueue.v1.ListQueuesRequest
-	14, // 18: gopherqueue.v1.QueuesService.SetQueue:input_type -> gopherqueue.v1.SetQueueRequest
-	15, // 19: gopherqueue.v1.QueuesService.PauseQueue:input_type -> gopherqueue.v1.PauseQueueRequest
-	16, // 20: gopherqueue.v1.QueuesService.ResumeQueue:input_type -> gopherqueue.v1.ResumeQueueRequest
-	10, // 21: gopherqueue.v1.QueuesService.DeleteQueue:input_type -> gopherqueue.v1.DeleteQueueRequest
-	2,  // 22: gopherqueue.v1.QueuesService.ListQueueKeys:input_type -> gopherqueue.v1.ListQueueKeysRequest
-	4,  // 23: gopherqueue.v1.QueuesService.SetQueueKey:input_type -> gopherqueue.v1.SetQueueKeyRequest
-	5,  // 24: gopherqueue.v1.QueuesService.UnsetQueueKey:input_type -> gopherqueue.v1.UnsetQueueKeyRequest
-	17, // 25: gopherqueue.v1.QueuesService.ListPools:input_type -> gopherqueue.v1.ListPoolsRequest
-	19, // 26: gopherqueue.v1.QueuesService.SetPool:input_type -> gopherqueue.v1.SetPoolRequest
-	0,  // 27: gopherqueue.v1.QueuesService.GetQueue:output_type -> gopherqueue.v1.Queue
-	13, // 28: gopherqueue.v1.QueuesService.ListQueues:output_type -> gopherqueue.v1.ListQueuesResponse
-	0,  // 29: gopherqueue.v1.QueuesService.SetQueue:output_type -> gopherqueue.v1.Queue
-	0,  // 30: gopherqueue.v1.QueuesService.PauseQueue:output_type -> gopherqueue.v1.Queue
-	0,  // 31: gopherqueue.v1.QueuesService.ResumeQueue:output_type -> gopherqueue.v1.Queue
-	11, // 32: gopherqueue.v1.QueuesService.DeleteQueue:output_type -> gopherqueue.v1.DeleteQueueResponse
-	3,  // 33: gopherqueue.v1.QueuesService.ListQueueKeys:output_type -> gopherqueue.v1.ListQueueKeysResponse
-	1,  // 34: gopherqueue.v1.QueuesService.SetQueueKey:output_type -> gopherqueue.v1.QueueKey
-	6,  // 35: gopherqueue.v1.QueuesService.UnsetQueueKey:output_type -> gopherqueue.v1.UnsetQueueKeyResponse
-	18, // 36: gopherqueue.v1.QueuesService.ListPools:output_type -> gopherqueue.v1.ListPoolsResponse
-	8,  // 37: gopherqueue.v1.QueuesService.SetPool:output_type -> gopherqueue.v1.Pool
-	27, // [27:38] is the sub-list for method output_type
-	16, // [16:27] is the sub-list for method input_type
-	16, // [16:16] is the sub-list for extension type_name
-	16, // [16:16] is the sub-list for extension extendee
-	0,  // [0:16] is the sub-list for field type_name
+	14, // 8: gopherqueue.v1.SetQueueKeyRequest.rate:type_name -> gopherqueue.v1.Rate
+	28, // 9: gopherqueue.v1.QueueHistoryRequest.since:type_name -> google.protobuf.Timestamp
+	28, // 10: gopherqueue.v1.QueueHistoryRequest.until:type_name -> google.protobuf.Timestamp
+	29, // 11: gopherqueue.v1.QueueHistoryRequest.step:type_name -> google.protobuf.Duration
+	12, // 12: gopherqueue.v1.QueueHistoryResponse.points:type_name -> gopherqueue.v1.HistoryPoint
+	11, // 13: gopherqueue.v1.QueueActivityResponse.queues:type_name -> gopherqueue.v1.QueueActivity
+	12, // 14: gopherqueue.v1.QueueActivity.total:type_name -> gopherqueue.v1.HistoryPoint
+	28, // 15: gopherqueue.v1.HistoryPoint.time:type_name -> google.protobuf.Timestamp
+	13, // 16: gopherqueue.v1.HistoryPoint.wait:type_name -> gopherqueue.v1.Latency
+	13, // 17: gopherqueue.v1.HistoryPoint.run:type_name -> gopherqueue.v1.Latency
+	29, // 18: gopherqueue.v1.Latency.p50:type_name -> google.protobuf.Duration
+	29, // 19: gopherqueue.v1.Latency.p90:type_name -> google.protobuf.Duration
+	29, // 20: gopherqueue.v1.Latency.p99:type_name -> google.protobuf.Duration
+	29, // 21: gopherqueue.v1.Rate.per:type_name -> google.protobuf.Duration
+	28, // 22: gopherqueue.v1.Pool.updated_at:type_name -> google.protobuf.Timestamp
+	0,  // 23: gopherqueue.v1.ListQueuesResponse.queues:type_name -> gopherqueue.v1.Queue
+	27, // 24: gopherqueue.v1.SetQueueRequest.policy:type_name -> gopherqueue.v1.Policy
+	14, // 25: gopherqueue.v1.SetQueueRequest.rate:type_name -> gopherqueue.v1.Rate
+	14, // 26: gopherqueue.v1.SetQueueRequest.key_rate:type_name -> gopherqueue.v1.Rate
+	15, // 27: gopherqueue.v1.ListPoolsResponse.pools:type_name -> gopherqueue.v1.Pool
+	16, // 28: gopherqueue.v1.QueuesService.GetQueue:input_type -> gopherqueue.v1.GetQueueRequest
+	19, // 29: gopherqueue.v1.QueuesService.ListQueues:input_type -> gopherqueue.v1.ListQueuesRequest
+	21, // 30: gopherqueue.v1.QueuesService.SetQueue:input_type -> gopherqueue.v1.SetQueueRequest
+	22, // 31: gopherqueue.v1.QueuesService.PauseQueue:input_type -> gopherqueue.v1.PauseQueueRequest
+	23, // 32: gopherqueue.v1.QueuesService.ResumeQueue:input_type -> gopherqueue.v1.ResumeQueueRequest
+	17, // 33: gopherqueue.v1.QueuesService.DeleteQueue:input_type -> gopherqueue.v1.DeleteQueueRequest
+	2,  // 34: gopherqueue.v1.QueuesService.ListQueueKeys:input_type -> gopherqueue.v1.ListQueueKeysRequest
+	4,  // 35: gopherqueue.v1.QueuesService.SetQueueKey:input_type -> gopherqueue.v1.SetQueueKeyRequest
+	5,  // 36: gopherqueue.v1.QueuesService.UnsetQueueKey:input_type -> gopherqueue.v1.UnsetQueueKeyRequest
+	7,  // 37: gopherqueue.v1.QueuesService.QueueHistory:input_type -> gopherqueue.v1.QueueHistoryRequest
+	9,  // 38: gopherqueue.v1.QueuesService.QueueActivity:input_type -> gopherqueue.v1.QueueActivityRequest
+	24, // 39: gopherqueue.v1.QueuesService.ListPools:input_type -> gopherqueue.v1.ListPoolsRequest
+	26, // 40: gopherqueue.v1.QueuesService.SetPool:input_type -> gopherqueue.v1.SetPoolRequest
+	0,  // 41: gopherqueue.v1.QueuesService.GetQueue:output_type -> gopherqueue.v1.Queue
+	20, // 42: gopherqueue.v1.QueuesService.ListQueues:output_type -> gopherqueue.v1.ListQueuesResponse
+	0,  // 43: gopherqueue.v1.QueuesService.SetQueue:output_type -> gopherqueue.v1.Queue
+	0,  // 44: gopherqueue.v1.QueuesService.PauseQueue:output_type -> gopherqueue.v1.Queue
+	0,  // 45: gopherqueue.v1.QueuesService.ResumeQueue:output_type -> gopherqueue.v1.Queue
+	18, // 46: gopherqueue.v1.QueuesService.DeleteQueue:output_type -> gopherqueue.v1.DeleteQueueResponse
+	3,  // 47: gopherqueue.v1.QueuesService.ListQueueKeys:output_type -> gopherqueue.v1.ListQueueKeysResponse
+	1,  // 48: gopherqueue.v1.QueuesService.SetQueueKey:output_type -> gopherqueue.v1.QueueKey
+	6,  // 49: gopherqueue.v1.QueuesService.UnsetQueueKey:output_type -> gopherqueue.v1.UnsetQueueKeyResponse
+	8,  // 50: gopherqueue.v1.QueuesService.QueueHistory:output_type -> gopherqueue.v1.QueueHistoryResponse
+	10, // 51: gopherqueue.v1.QueuesService.QueueActivity:output_type -> gopherqueue.v1.QueueActivityResponse
+	25, // 52: gopherqueue.v1.QueuesService.ListPools:output_type -> gopherqueue.v1.ListPoolsResponse
+	15, // 53: gopherqueue.v1.QueuesService.SetPool:output_type -> gopherqueue.v1.Pool
+	41, // [41:54] is the sub-list for method output_type
+	28, // [28:41] is the sub-list for method input_type
+	28, // [28:28] is the sub-list for extension type_name
+	28, // [28:28] is the sub-list for extension extendee
+	0,  // [0:28] is the sub-list for field type_name
 }
 
 func init() { file_gopherqueue_v1_queues_service_proto_init() }
@@ -1409,14 +1913,14 @@ func file_gopherqueue_v1_queues_service_proto_init() {
 		return
 	}
 	file_gopherqueue_v1_job_proto_init()
-	file_gopherqueue_v1_queues_service_proto_msgTypes[14].OneofWrappers = []any{}
+	file_gopherqueue_v1_queues_service_proto_msgTypes[21].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_gopherqueue_v1_queues_service_proto_rawDesc), len(file_gopherqueue_v1_queues_service_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   20,
+			NumMessages:   27,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

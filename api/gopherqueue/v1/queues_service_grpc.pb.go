@@ -28,6 +28,8 @@ const (
 	QueuesService_ListQueueKeys_FullMethodName = "/gopherqueue.v1.QueuesService/ListQueueKeys"
 	QueuesService_SetQueueKey_FullMethodName   = "/gopherqueue.v1.QueuesService/SetQueueKey"
 	QueuesService_UnsetQueueKey_FullMethodName = "/gopherqueue.v1.QueuesService/UnsetQueueKey"
+	QueuesService_QueueHistory_FullMethodName  = "/gopherqueue.v1.QueuesService/QueueHistory"
+	QueuesService_QueueActivity_FullMethodName = "/gopherqueue.v1.QueuesService/QueueActivity"
 	QueuesService_ListPools_FullMethodName     = "/gopherqueue.v1.QueuesService/ListPools"
 	QueuesService_SetPool_FullMethodName       = "/gopherqueue.v1.QueuesService/SetPool"
 )
@@ -58,6 +60,10 @@ type QueuesServiceClient interface {
 	SetQueueKey(ctx context.Context, in *SetQueueKeyRequest, opts ...grpc.CallOption) (*QueueKey, error)
 	// UnsetQueueKey gives a limit key the limits of its queue again.
 	UnsetQueueKey(ctx context.Context, in *UnsetQueueKeyRequest, opts ...grpc.CallOption) (*UnsetQueueKeyResponse, error)
+	// QueueHistory reads what happened in queues over time.
+	QueueHistory(ctx context.Context, in *QueueHistoryRequest, opts ...grpc.CallOption) (*QueueHistoryResponse, error)
+	// QueueActivity reads what happened in each queue in the last 60 minutes.
+	QueueActivity(ctx context.Context, in *QueueActivityRequest, opts ...grpc.CallOption) (*QueueActivityResponse, error)
 	// ListPools reads all capacity pools.
 	ListPools(ctx context.Context, in *ListPoolsRequest, opts ...grpc.CallOption) (*ListPoolsResponse, error)
 	// SetPool makes or changes a capacity pool.
@@ -162,6 +168,26 @@ func (c *queuesServiceClient) UnsetQueueKey(ctx context.Context, in *UnsetQueueK
 	return out, nil
 }
 
+func (c *queuesServiceClient) QueueHistory(ctx context.Context, in *QueueHistoryRequest, opts ...grpc.CallOption) (*QueueHistoryResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(QueueHistoryResponse)
+	err := c.cc.Invoke(ctx, QueuesService_QueueHistory_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *queuesServiceClient) QueueActivity(ctx context.Context, in *QueueActivityRequest, opts ...grpc.CallOption) (*QueueActivityResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(QueueActivityResponse)
+	err := c.cc.Invoke(ctx, QueuesService_QueueActivity_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *queuesServiceClient) ListPools(ctx context.Context, in *ListPoolsRequest, opts ...grpc.CallOption) (*ListPoolsResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(ListPoolsResponse)
@@ -208,6 +234,10 @@ type QueuesServiceServer interface {
 	SetQueueKey(context.Context, *SetQueueKeyRequest) (*QueueKey, error)
 	// UnsetQueueKey gives a limit key the limits of its queue again.
 	UnsetQueueKey(context.Context, *UnsetQueueKeyRequest) (*UnsetQueueKeyResponse, error)
+	// QueueHistory reads what happened in queues over time.
+	QueueHistory(context.Context, *QueueHistoryRequest) (*QueueHistoryResponse, error)
+	// QueueActivity reads what happened in each queue in the last 60 minutes.
+	QueueActivity(context.Context, *QueueActivityRequest) (*QueueActivityResponse, error)
 	// ListPools reads all capacity pools.
 	ListPools(context.Context, *ListPoolsRequest) (*ListPoolsResponse, error)
 	// SetPool makes or changes a capacity pool.
@@ -248,6 +278,12 @@ func (UnimplementedQueuesServiceServer) SetQueueKey(context.Context, *SetQueueKe
 }
 func (UnimplementedQueuesServiceServer) UnsetQueueKey(context.Context, *UnsetQueueKeyRequest) (*UnsetQueueKeyResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method UnsetQueueKey not implemented")
+}
+func (UnimplementedQueuesServiceServer) QueueHistory(context.Context, *QueueHistoryRequest) (*QueueHistoryResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method QueueHistory not implemented")
+}
+func (UnimplementedQueuesServiceServer) QueueActivity(context.Context, *QueueActivityRequest) (*QueueActivityResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method QueueActivity not implemented")
 }
 func (UnimplementedQueuesServiceServer) ListPools(context.Context, *ListPoolsRequest) (*ListPoolsResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ListPools not implemented")
@@ -438,6 +474,42 @@ func _QueuesService_UnsetQueueKey_Handler(srv interface{}, ctx context.Context, 
 	return interceptor(ctx, in, info, handler)
 }
 
+func _QueuesService_QueueHistory_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(QueueHistoryRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(QueuesServiceServer).QueueHistory(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: QueuesService_QueueHistory_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(QueuesServiceServer).QueueHistory(ctx, req.(*QueueHistoryRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _QueuesService_QueueActivity_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(QueueActivityRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(QueuesServiceServer).QueueActivity(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: QueuesService_QueueActivity_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(QueuesServiceServer).QueueActivity(ctx, req.(*QueueActivityRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _QueuesService_ListPools_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(ListPoolsRequest)
 	if err := dec(in); err != nil {
@@ -516,6 +588,14 @@ var QueuesService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "UnsetQueueKey",
 			Handler:    _QueuesService_UnsetQueueKey_Handler,
+		},
+		{
+			MethodName: "QueueHistory",
+			Handler:    _QueuesService_QueueHistory_Handler,
+		},
+		{
+			MethodName: "QueueActivity",
+			Handler:    _QueuesService_QueueActivity_Handler,
 		},
 		{
 			MethodName: "ListPools",

@@ -1,0 +1,350 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/internal/history"
+	"github.com/gopherqueue/gq/store"
+)
+
+// The history of queues is counted from the event log, which every transition is written to in
+// its own commit. It is stored as documents: one for each queue and hour, one for all queues
+// together and hour, and a cursor with the number of the last event that they include. All are
+// written in one commit under the version of the cursor. So each event is counted exactly once,
+// even with several engines and after a crash. Events after the cursor are counted in memory.
+
+const (
+	historyTick  = 10 * time.Second // how often an engine counts new events
+	historyEvery = time.Minute      // how often it stores them,
+	historyMost  = 20_000           // or once there are this many
+	historyStep  = 10_000           // events read at a time
+)
+
+const (
+	historyKind = "history"     // the cursor
+	historyAll  = "history.all" // all queues together, by the number of the hour
+	historyPart = "history.part"
+	cursorName  = "cursor"
+)
+
+// historyDoc names the document of a slot. The kind is short because there are many.
+func historyDoc(s slot) store.DocName {
+	hour := strconv.FormatInt(s.hour, 10)
+	if s.queue == "" {
+		return store.DocName{Kind: historyAll, Name: hour}
+	}
+	return store.DocName{Kind: "h" + hour, Name: s.queue}
+}
+
+// slot is an hour of a queue, or of all queues if the name is empty.
+type slot struct {
+	queue string
+	hour  int64
+}
+
+// histories counts the events after the stored history.
+type histories struct {
+	e      *Engine
+	news   atomic.Bool   // something has happened since the last tick
+	turn   chan struct{} // held by whoever uses the fields below
+	known  bool          // the cursor has been read
+	cursor store.Doc
+	at     historyCursor
+	seq    uint64                 // last event counted
+	tail   map[slot]*history.Hour // counted since the cursor
+	events int                    // in the tail
+	stored time.Time              // when this engine has last seen everything stored
+
+	last    slot // of the last event, and what it is counted in
+	lastOne *history.Hour
+	lastAll *history.Hour
+
+	recent activityCache
+}
+
+// activityCache has the last answer of QueueActivity for all queues.
+type activityCache struct {
+	reads shared[[]gq.QueueActivity]
+	mu    sync.Mutex
+	list  []gq.QueueActivity // guarded by mu
+	at    time.Time          // guarded by mu
+}
+
+func newHistories(e *Engine) *histories { return &histories{e: e, turn: make(chan struct{}, 1)} }
+
+// enter waits for the turn; the returned function ends it.
+func (h *histories) enter(ctx context.Context) (leave func(), err error) {
+	select {
+	case h.turn <- struct{}{}:
+		return func() { <-h.turn }, nil
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+}
+
+// reset forgets the tail. The next call reads the cursor and counts again.
+func (h *histories) reset() {
+	h.known, h.tail, h.events, h.lastOne = false, nil, 0, nil
+}
+
+// load reads the cursor.
+func (h *histories) load(ctx context.Context) error {
+	h.reset()
+	d, err := h.e.store.Doc(ctx, historyKind, cursorName)
+	switch {
+	case errors.Is(err, gq.ErrNotFound):
+		h.cursor, h.at = store.Doc{Kind: historyKind, Name: cursorName}, historyCursor{}
+	case err != nil:
+		return err
+	default:
+		h.cursor = d
+		if h.at, err = decodeHistoryCursor(d.Data); err != nil {
+			return err
+		}
+	}
+	h.seq, h.tail, h.known = h.at.seq, map[slot]*history.Hour{}, true
+	return nil
+}
+
+// current reads the cursor again and starts over if another engine has moved it.
+func (h *histories) current(ctx context.Context) error {
+	if h.known && !h.e.node.shared {
+		return nil // nobody else writes
+	}
+	version := h.cursor.Version
+	if !h.known {
+		return h.load(ctx)
+	}
+	d, err := h.e.store.Doc(ctx, historyKind, cursorName)
+	if errors.Is(err, gq.ErrNotFound) {
+		d, err = store.Doc{}, nil
+	}
+	if err == nil && d.Version != version {
+		err = h.load(ctx)
+	}
+	return err
+}
+
+// add counts an event.
+func (h *histories) add(e *gq.Event) {
+	h.events++
+	if !history.Counts(e) || e.Queue == "" {
+		return
+	}
+	if s := (slot{e.Queue, history.HourOf(e.Time)}); h.lastOne == nil || s != h.last {
+		h.last, h.lastOne, h.lastAll = s, h.slot(s), h.slot(slot{hour: s.hour})
+	}
+	h.lastOne.Add(e)
+	h.lastAll.Add(e)
+}
+
+func (h *histories) slot(s slot) *history.Hour {
+	one := h.tail[s]
+	if one == nil {
+		one = new(history.Hour)
+		h.tail[s] = one
+	}
+	return one
+}
+
+// catchUp counts all events. If there are many it stores them in between.
+func (h *histories) catchUp(ctx context.Context) (err error) {
+	if err := h.current(ctx); err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			h.reset() // part of a step may have been counted
+		}
+	}()
+	for {
+		before := h.events
+		last, err := store.Skim(ctx, h.e.store, h.seq, historyStep, h.add)
+		if errors.Is(err, gq.ErrGone) && h.events == before {
+			if last, err = h.e.BeforeFirstEvent(ctx); err == nil && last <= h.seq {
+				err = gq.ErrGone.Errorf("events after %d are neither there nor gone", h.seq)
+			}
+			if err == nil {
+				h.seq = last
+				continue
+			}
+		}
+		if err != nil {
+			return err
+		}
+		h.seq = last
+		if h.events-before < historyStep {
+			return nil
+		}
+		if h.events >= historyMost {
+			if err := h.store(ctx); err != nil && !errors.Is(err, gq.ErrConflict) {
+				return err
+			}
+			if !h.known { // another engine was faster
+				if err := h.load(ctx); err != nil {
+					return err
+				}
+			}
+		}
+	}
+}
+
+// tick counts new events, stores them if it is time, and forgets old minutes and hours.
+func (h *histories) tick(ctx context.Context, force bool) error {
+	leave, err := h.enter(ctx)
+	if err != nil {
+		return err
+	}
+	defer leave()
+	if err := h.catchUp(ctx); err != nil {
+		return err
+	}
+	now := h.e.clock.now()
+	if h.seq == h.at.seq && h.cursor.Version > 0 {
+		h.stored = now
+	} else if force || h.events >= historyMost || now.Sub(h.stored) >= historyEvery {
+		if err := h.store(ctx); err != nil {
+			return err
+		}
+	}
+	return h.forget(ctx)
+}
+
+// run counts and stores events until the context ends, and stores the rest then.
+func (h *histories) run(ctx context.Context) {
+	warn := func(err error) {
+		if err != nil && !errors.Is(err, gq.ErrConflict) && !errors.Is(err, gq.ErrClosed) && !errors.Is(err, gq.ErrStoreFailed) {
+			h.e.log.Warn("count the history of queues", "error", err)
+		}
+	}
+	ticker := time.NewTicker(historyTick)
+	defer ticker.Stop()
+	for n := 1; ; n++ {
+		select {
+		case <-ticker.C:
+			if h.news.Swap(false) || time.Duration(n)*historyTick >= historyEvery {
+				n = 0
+				if err := h.tick(ctx, false); ctx.Err() == nil {
+					warn(err)
+				}
+			}
+		case <-ctx.Done():
+			last, stop := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
+			defer stop()
+			warn(h.tick(last, true))
+			return
+		}
+	}
+}
+
+// beforeCollect makes sure that no event is deleted that was not counted.
+func (h *histories) beforeCollect(ctx context.Context) error {
+	const margin = 4
+	if h.e.clock.now().Sub(h.storedAt(ctx)) < h.e.config.Retention.Shortest()/margin {
+		return nil
+	}
+	err := h.tick(ctx, true)
+	if errors.Is(err, gq.ErrConflict) { // another engine has stored them, or the next sweep tries again
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("count the history of queues: %w", err)
+	}
+	return nil
+}
+
+func (h *histories) storedAt(ctx context.Context) time.Time {
+	leave, err := h.enter(ctx)
+	if err != nil {
+		return time.Time{}
+	}
+	defer leave()
+	return h.stored
+}
+
+// forget removes the minutes of hours that are a day old, and hours that are a month old.
+func (h *histories) forget(ctx context.Context) error {
+	if h.cursor.Version == 0 {
+		return nil
+	}
+	until := history.HourOf(h.e.clock.now()) - int64(gq.HistoryMinutes/time.Hour)
+	if h.at.collapsed >= until {
+		return nil
+	}
+	for hour := h.at.collapsed; hour < until; hour++ {
+		old := hour - int64((gq.HistoryHours-gq.HistoryMinutes)/time.Hour)
+		if err := errors.Join(h.rewrite(ctx, hour, collapse), h.rewrite(ctx, old, remove)); err != nil {
+			return err
+		}
+	}
+	at := h.at
+	at.collapsed = until
+	return h.put(ctx, nil, at)
+}
+
+// collapse encodes an hour without its minutes; it returns false if it has none.
+func collapse(data []byte) ([]byte, bool, error) {
+	var one history.Hour
+	if err := one.Decode(data); err != nil || one.Collapsed() {
+		return nil, false, err
+	}
+	one.Collapse()
+	return one.Append(nil), true, nil
+}
+
+func remove([]byte) ([]byte, bool, error) { return nil, true, nil }
+
+// rewrite changes all documents of an hour.
+func (h *histories) rewrite(ctx context.Context, hour int64, change func([]byte) ([]byte, bool, error)) error {
+	all := historyDoc(slot{hour: hour})
+	docs, err := h.e.store.FindDocs(ctx, []store.DocName{all})
+	if err != nil {
+		return err
+	}
+	for after := ""; ; {
+		page, err := h.e.store.Docs(ctx, historyDoc(slot{"q", hour}).Kind, after, store.MaxPage/2)
+		if err != nil {
+			return err
+		}
+		var changed []store.Doc
+		for _, d := range append(docs, page...) {
+			data, differs, err := change(d.Data)
+			if err != nil {
+				return fmt.Errorf("document %s/%s: %w", d.Kind, d.Name, err)
+			}
+			if differs {
+				d.Data = data
+				changed = append(changed, d)
+			}
+		}
+		if len(changed) > 0 {
+			if _, err := h.e.store.PutDocs(ctx, changed); err != nil {
+				return err
+			}
+		}
+		if len(page) < store.MaxPage/2 {
+			return nil
+		}
+		docs, after = nil, page[len(page)-1].Name
+	}
+}
+
+// slots returns the slots of the tail that are kept, in order.
+func (h *histories) slots(first int64) []slot {
+	list := make([]slot, 0, len(h.tail))
+	for s := range h.tail {
+		if s.hour >= first {
+			list = append(list, s)
+		}
+	}
+	slices.SortFunc(list, compareSlots)
+	return list
+}
