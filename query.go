@@ -28,6 +28,12 @@ type Query struct {
 	OldestFirst bool
 	Cursor      string // Page.Next of the previous page
 	Limit       int    // jobs per page; 0 is 50, the maximum is 1000
+
+	// MaxScan limits how many jobs are looked at for one page, so that a page takes little time
+	// however many jobs there are. A page can then have fewer jobs than its limit, or none, without
+	// being the last; its cursor resumes the search. Zero is no limit, except for queries by type or
+	// tag: see [Query.Picks]. Stores that have an index for the query ignore it.
+	MaxScan int
 }
 
 // Picks reports whether the query filters by type or tag. There is no index on either, so

@@ -70,7 +70,7 @@ func (d *Dashboard) dead(v *visit) error {
 
 // deadJobs reads the newest dead letters.
 func (v *visit) deadJobs(queue string) (jobs []gq.Job, more bool, err error) {
-	q := gq.Query{Queue: queue, Statuses: []gq.Status{gq.StatusDeadLetter}, Limit: 1000}
+	q := gq.Query{Queue: queue, Statuses: []gq.Status{gq.StatusDeadLetter}, Limit: 1000, MaxScan: maxSearched}
 	for len(jobs) < maxDead {
 		page, err := v.d.queue.List(v.ctx, q)
 		if err != nil {

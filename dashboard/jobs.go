@@ -15,6 +15,7 @@ import (
 const (
 	jobsPerPage = 50
 	maxScanned  = 2000 // jobs that a search by key or correlation id looks at for one page
+	maxSearched = 5000 // jobs that a store without an index for a filter looks at for one page
 	maxTags     = 8    // tags of one filter
 )
 
@@ -77,7 +78,7 @@ func (f jobFilter) query() (q gq.Query, err error) {
 	add := func(field, format string, args ...any) {
 		faults = append(faults, gq.Fault{Field: field, Problem: fmt.Sprintf(format, args...)})
 	}
-	q = gq.Query{Queue: f.Queue, Cursor: f.Cursor, Limit: jobsPerPage}
+	q = gq.Query{Queue: f.Queue, Cursor: f.Cursor, Limit: jobsPerPage, MaxScan: maxSearched}
 	if f.State != "" {
 		if list, ok := groups[f.State]; ok {
 			q.Statuses = slices.Clone(list)

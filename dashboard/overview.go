@@ -82,7 +82,7 @@ func (d *Dashboard) overview(v *visit) error {
 	if err := v.complete(view.Busiest); err != nil {
 		return err
 	}
-	dead, err := d.queue.List(v.ctx, gq.Query{Statuses: []gq.Status{gq.StatusDeadLetter}, Limit: recentJobs})
+	dead, err := d.queue.List(v.ctx, gq.Query{Statuses: []gq.Status{gq.StatusDeadLetter}, Limit: recentJobs, MaxScan: maxSearched})
 	if err != nil {
 		return err
 	}
@@ -121,7 +121,7 @@ func (v *visit) complete(rows []queueRow) error {
 		if r.Unknown = i > 0 && time.Now().After(until); r.Unknown {
 			continue
 		}
-		page, err := v.d.queue.List(v.ctx, gq.Query{Queue: r.Queue.Name, Statuses: []gq.Status{gq.StatusScheduled}, OldestFirst: true, Limit: 1})
+		page, err := v.d.queue.List(v.ctx, gq.Query{Queue: r.Queue.Name, Statuses: []gq.Status{gq.StatusScheduled}, OldestFirst: true, Limit: 1, MaxScan: maxSearched})
 		if err != nil {
 			return err
 		}

@@ -20,8 +20,8 @@ type queuesView struct {
 	More  bool   // the search stopped before it had seen all queues
 }
 
-// maxSearched is the number of queues that a search by name looks at.
-const maxSearched = 10_000
+// maxQueuesSearched is the number of queues that a search by name looks at.
+const maxQueuesSearched = 10_000
 
 func (d *Dashboard) queues(v *visit) error {
 	q := v.r.URL.Query()
@@ -50,7 +50,7 @@ func (d *Dashboard) queues(v *visit) error {
 // findQueues returns the queues after a name that contain a text.
 func (v *visit) findQueues(text, after string) (found []gq.Queue, more bool, err error) {
 	text = strings.ToLower(text)
-	for range maxSearched / 1000 {
+	for range maxQueuesSearched / 1000 {
 		page, err := v.d.queue.QueuesAfter(v.ctx, after, 1000)
 		if err != nil {
 			return nil, false, err
@@ -157,7 +157,7 @@ func (v *visit) queueView(name string) (view queueView, err error) {
 		{&view.Holding, gq.Query{Statuses: []gq.Status{gq.StatusRunning, gq.StatusClaimed}}},
 		{&view.Next, gq.Query{Statuses: []gq.Status{gq.StatusScheduled}, OldestFirst: true}},
 	} {
-		part.q.Queue, part.q.Limit = name, shownJobs
+		part.q.Queue, part.q.Limit, part.q.MaxScan = name, shownJobs, maxSearched
 		page, err := d.queue.List(v.ctx, part.q)
 		if err != nil {
 			return view, err

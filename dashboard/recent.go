@@ -28,7 +28,7 @@ func (r recent) Known() bool { return r.Jobs >= 2 && r.Span > 0 }
 // recent measures a queue.
 func (v *visit) recent(queue string) (recent, error) {
 	page, err := v.d.queue.List(v.ctx, gq.Query{
-		Queue: queue, Limit: sampleSize,
+		Queue: queue, Limit: sampleSize, MaxScan: maxSearched,
 		Statuses: []gq.Status{gq.StatusCompleted, gq.StatusFailed, gq.StatusDeadLetter, gq.StatusCancelled},
 	})
 	if err != nil {

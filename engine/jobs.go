@@ -81,9 +81,12 @@ func (e *Engine) pick(ctx context.Context, q gq.Query) (page gq.Page, err error)
 	if err := store.CheckQuery(&all); err != nil { // before its limit grows
 		return page, err
 	}
-	limit := all.Limit
+	limit, most := all.Limit, MaxScan
+	if q.MaxScan > 0 {
+		most = min(most, q.MaxScan)
+	}
 	for looked := 0; ; {
-		all.Limit = min(max(limit, looked), store.MaxPage, MaxScan-looked) // start small: most jobs may match
+		all.Limit = min(max(limit, looked), store.MaxPage, most-looked) // start small: most jobs may match
 		some, err := e.store.List(ctx, all)
 		if err != nil {
 			return gq.Page{}, err
@@ -99,7 +102,10 @@ func (e *Engine) pick(ctx context.Context, q gq.Query) (page gq.Page, err error)
 			page.Jobs = append(page.Jobs, some.Jobs[i])
 		}
 		looked += all.Limit
-		if some.Next == "" || looked >= MaxScan {
+		if len(some.Jobs) < all.Limit { // the store has looked at so many
+			looked += q.MaxScan
+		}
+		if some.Next == "" || looked >= most {
 			page.Next = some.Next
 			return page, nil
 		}

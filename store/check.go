@@ -220,6 +220,9 @@ func CheckQuery(q *gq.Query) error {
 	if q.Limit < 1 || q.Limit > MaxPage {
 		faults = append(faults, gq.Fault{Field: "limit", Problem: fmt.Sprintf("%d is not between 1 and %d", q.Limit, MaxPage)})
 	}
+	if q.MaxScan < 0 {
+		faults = append(faults, gq.Fault{Field: "max_scan", Problem: fmt.Sprintf("%d is negative", q.MaxScan)})
+	}
 	if q.Queue != "" {
 		faults = append(faults, errs.FaultsOf(machine.CheckQueueName(q.Queue))...)
 	}

@@ -429,7 +429,7 @@ func LeaseRefFromProto(m *pb.LeaseRef) gq.LeaseRef {
 func ProtoQuery(q *gq.Query) *pb.Query {
 	m := &pb.Query{
 		Queue: q.Queue, CreatedAfter: protoTime(q.CreatedAfter), CreatedBefore: protoTime(q.CreatedBefore), OldestFirst: q.OldestFirst,
-		Types: slices.Clone(q.Types), Tags: maps.Clone(q.Tags),
+		Types: slices.Clone(q.Types), Tags: maps.Clone(q.Tags), MaxScan: int64(q.MaxScan),
 	}
 	for _, s := range q.Statuses {
 		m.Statuses = append(m.Statuses, pb.Status(s))
@@ -447,6 +447,7 @@ func QueryFromProto(m *pb.Query) (gq.Query, error) {
 		OldestFirst:   m.GetOldestFirst(),
 		Types:         m.GetTypes(),
 		Tags:          m.GetTags(),
+		MaxScan:       int(m.GetMaxScan()),
 	}
 	if len(m.GetStatuses()) > 0 {
 		q.Statuses = make([]gq.Status, len(m.GetStatuses()))

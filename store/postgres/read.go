@@ -1,13 +1,9 @@
 package postgres
 
 import (
-	"cmp"
 	"context"
 	"fmt"
-	"math"
 	"slices"
-	"strings"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -188,122 +184,4 @@ func (tx *txn) had(ctx context.Context, s *gq.State, rows []*row, lease gq.Lease
 		CROSS JOIN LATERAL (SELECT data, jobs FROM gq.log WHERE id = n.id OFFSET 0) AS l`,
 		rows[at].segments))
 	return slices.ContainsFunc(events, func(e gq.Event) bool { return e.Job == s.ID && e.Lease == lease }), err
-}
-
-// List implements [store.Store]. It follows the index on seq, and also reads the jobs
-// that the query does not select.
-func (s *Store) List(ctx context.Context, q gq.Query) (gq.Page, error) {
-	if err := store.CheckQuery(&q); err != nil {
-		return gq.Page{}, fmt.Errorf("list: %w", err)
-	}
-	from, to := int64(math.MinInt64), int64(math.MaxInt64) // sequence numbers, exclusive
-	direction, last := "DESC", &to
-	if q.OldestFirst {
-		direction, last = "ASC", &from
-	}
-	cursor, err := store.ParseCursor(q.Cursor)
-	if err != nil {
-		return gq.Page{}, fmt.Errorf("list: %w", err)
-	}
-	if cursor > 0 {
-		*last = int64(cursor)
-	}
-	statuses := make([]int16, len(q.Statuses))
-	for i, s := range q.Statuses {
-		statuses[i] = int16(s)
-	}
-	// Plain conditions let the planner use the indexes on the queue.
-	ofQueue, inStatus := "$3 = ''", "cardinality($4::smallint[]) = 0"
-	if q.Queue != "" {
-		ofQueue = "s.queue = $3"
-	}
-	if len(statuses) > 0 {
-		inStatus = "s.status = ANY ($4::smallint[])"
-	}
-	var page gq.Page
-	err = s.read(ctx, "list", func(tx *txn) error {
-		part := func(table, kept string) string {
-			return `
-			(
-				SELECT ` + columns + `
-				FROM ` + table + ` AS s
-				WHERE s.seq >= $1 AND s.seq < $2
-					AND ` + ofQueue + `
-					AND ` + inStatus + `
-					AND (s.members IS NOT NULL OR s.created >= $5 AND s.created < $6)
-					AND ` + kept + `
-				ORDER BY s.seq ` + direction + `
-				LIMIT $7
-			)`
-		}
-		after, before := bound(q.CreatedAfter, math.MinInt64), bound(q.CreatedBefore, math.MaxInt64)
-		var parts []string
-		if len(q.Statuses) == 0 || slices.ContainsFunc(q.Statuses, func(s gq.Status) bool { return !s.Terminal() }) {
-			parts = append(parts, part("gq.live", "true"))
-		}
-		if len(q.Statuses) == 0 || slices.ContainsFunc(q.Statuses, gq.Status.Terminal) {
-			parts = append(parts, part("gq.done", kept))
-		}
-		sql := parts[0]
-		if len(parts) > 1 {
-			sql = strings.Join(parts, " UNION ALL ") + " ORDER BY seq " + direction + " LIMIT $7"
-		}
-		most := q.Limit + 1 + blockSize
-		var rows []*row
-		for from, to, more := from, to, true; more && len(rows) <= q.Limit; {
-			some, err := tx.scanRows(tx.Query(ctx, sql, blockOf(max(from, math.MinInt64+blockSize)+1), to, q.Queue, statuses, after, before, most))
-			if err != nil {
-				return err
-			}
-			more = rowsOf(some) == most // then rows of the last block may be missing
-			var last int64
-			if len(some) > 0 {
-				last = blockOf(int64(some[len(some)-1].state.Sequence))
-			}
-			for _, r := range some {
-				seq, created := int64(r.state.Sequence), nanoseconds(r.state.CreatedAt)
-				if seq > from && seq < to && created >= after && created < before && !(more && blockOf(seq) == last) {
-					rows = append(rows, r)
-				}
-			}
-			if q.OldestFirst {
-				from = last - 1
-			} else {
-				to = last + blockSize
-			}
-		}
-		slices.SortFunc(rows, func(a, b *row) int {
-			if q.OldestFirst {
-				a, b = b, a
-			}
-			return cmp.Compare(b.state.Sequence, a.state.Sequence)
-		})
-		if len(rows) > q.Limit {
-			rows = rows[:q.Limit]
-			page.Next = store.Cursor(rows[q.Limit-1].state.Sequence)
-		}
-		for _, r := range rows {
-			r.state = r.state.At(tx.now)
-		}
-		page.Jobs, err = tx.assemble(ctx, rows, 0)
-		return err
-	})
-	if err != nil {
-		return gq.Page{}, err
-	}
-	return page, nil
-}
-
-// bound is t in nanoseconds, clamped to the range of int64, or zero if t is zero.
-func bound(t time.Time, zero int64) int64 {
-	switch {
-	case t.IsZero():
-		return zero
-	case t.Year() < 1700:
-		return math.MinInt64
-	case t.Year() > 2200:
-		return math.MaxInt64
-	default:
-		return t.UnixNano()
-	}
 }

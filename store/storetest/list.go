@@ -1,6 +1,7 @@
 package storetest
 
 import (
+	"errors"
 	"slices"
 	"time"
 
@@ -34,6 +35,12 @@ var listCases = []Case{
 		Clause: "a range of creation times includes its beginning and not its end",
 		Needs:  []string{"Insert", "Update", "List", "Close"},
 		run:    listCreated,
+	},
+	{
+		Name:   "List/Scan",
+		Clause: "a limit of the search makes shorter pages, never fewer jobs",
+		Needs:  []string{"Insert", "Claim", "Update", "List", "Close"},
+		run:    listScan,
 	},
 	{
 		Name:   "List/Invalid",
@@ -206,6 +213,61 @@ func listCreated(e *env) {
 			slices.Reverse(newest)
 			e.listed(test.name+", newest first", gq.Query{CreatedAfter: test.after, CreatedBefore: test.from, Limit: limit}, newest)
 		}
+	}
+}
+
+func listScan(e *env) {
+	var want []gq.JobID
+	for range 3 { // more than a store may read at once
+		e.each(e.specs(60, inQueue("full"))...)
+		e.each(e.specs(2, inQueue("sparse"))...)
+	}
+	for _, j := range e.claim(100, from("full")) {
+		e.complete(j)
+	}
+	for _, j := range e.claim(1, from("sparse")) {
+		e.complete(j)
+	}
+	for name, q := range map[string]gq.Query{
+		"one queue":                   {Queue: "sparse"},
+		"one queue and status":        {Queue: "sparse", Statuses: []gq.Status{gq.StatusScheduled}},
+		"finished jobs of a queue":    {Queue: "sparse", Statuses: []gq.Status{gq.StatusCompleted}},
+		"a status":                    {Statuses: []gq.Status{gq.StatusCompleted}},
+		"a status without jobs":       {Statuses: []gq.Status{gq.StatusPending, gq.StatusFailed}},
+		"a time":                      {CreatedAfter: start, CreatedBefore: start.Add(time.Hour)},
+		"everything":                  {},
+		"a queue that does not exist": {Queue: "nowhere"},
+	} {
+		for _, oldest := range []bool{false, true} {
+			q.OldestFirst, q.Limit, q.Cursor, q.MaxScan = oldest, store.MaxPage, "", 0
+			want = want[:0]
+			for _, j := range e.list(q) {
+				want = append(want, j.State.ID)
+			}
+			for _, scan := range []int{1, 4, 1000} {
+				q.MaxScan, q.Limit, q.Cursor = scan, 20, ""
+				var got []gq.JobID
+				for pages := 0; ; pages++ {
+					p, err := e.store().List(e.Context(), q)
+					e.check("List", err)
+					if len(p.Jobs) > 20 || pages > 400 {
+						e.Fatalf("%s: page %d has %d jobs", name, pages, len(p.Jobs))
+					}
+					for _, j := range p.Jobs {
+						got = append(got, j.State.ID)
+					}
+					if q.Cursor = p.Next; p.Next == "" {
+						break
+					}
+				}
+				if !slices.Equal(got, want) {
+					e.Errorf("%s, oldest first %t, MaxScan %d: %d jobs %v, want %d %v", name, oldest, scan, len(got), got, len(want), want)
+				}
+			}
+		}
+	}
+	if _, err := e.store().List(e.Context(), gq.Query{MaxScan: -1}); !errors.Is(err, gq.ErrInvalid) {
+		e.Errorf("a negative MaxScan: %v", err)
 	}
 }
 

@@ -704,8 +704,11 @@ type Query struct {
 	OldestFirst   bool                   `protobuf:"varint,5,opt,name=oldest_first,json=oldestFirst,proto3" json:"oldest_first,omitempty"`
 	// By these jobs are picked from those that the rest selects: a page may have
 	// fewer than its limit, or none, and still not be the last.
-	Types         []string          `protobuf:"bytes,6,rep,name=types,proto3" json:"types,omitempty"`                                                                         // none is any
-	Tags          map[string]string `protobuf:"bytes,7,rep,name=tags,proto3" json:"tags,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"` // that a job must have, all of them
+	Types []string          `protobuf:"bytes,6,rep,name=types,proto3" json:"types,omitempty"`                                                                         // none is any
+	Tags  map[string]string `protobuf:"bytes,7,rep,name=tags,proto3" json:"tags,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"` // that a job must have, all of them
+	// Jobs that are looked at for one page at most; 0 is no limit. A page may then have fewer jobs
+	// than its limit, or none, and still not be the last.
+	MaxScan       int64 `protobuf:"varint,195,opt,name=max_scan,json=maxScan,proto3" json:"max_scan,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -787,6 +790,13 @@ func (x *Query) GetTags() map[string]string {
 		return x.Tags
 	}
 	return nil
+}
+
+func (x *Query) GetMaxScan() int64 {
+	if x != nil {
+		return x.MaxScan
+	}
+	return 0
 }
 
 type ListRequest struct {
@@ -2779,7 +2789,7 @@ const file_gopherqueue_v1_jobs_service_proto_rawDesc = "" +
 	"\fwith_payload\x18\x02 \x01(\bR\vwithPayload\x12\x1f\n" +
 	"\vwith_result\x18\x03 \x01(\bR\n" +
 	"withResult\x12'\n" +
-	"\x0fwith_checkpoint\x18\x04 \x01(\bR\x0ewithCheckpoint\"\xfc\x02\n" +
+	"\x0fwith_checkpoint\x18\x04 \x01(\bR\x0ewithCheckpoint\"\x98\x03\n" +
 	"\x05Query\x12\x14\n" +
 	"\x05queue\x18\x01 \x01(\tR\x05queue\x122\n" +
 	"\bstatuses\x18\x02 \x03(\x0e2\x16.gopherqueue.v1.StatusR\bstatuses\x12?\n" +
@@ -2787,7 +2797,8 @@ const file_gopherqueue_v1_jobs_service_proto_rawDesc = "" +
 	"\x0ecreated_before\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\rcreatedBefore\x12!\n" +
 	"\foldest_first\x18\x05 \x01(\bR\voldestFirst\x12\x14\n" +
 	"\x05types\x18\x06 \x03(\tR\x05types\x123\n" +
-	"\x04tags\x18\a \x03(\v2\x1f.gopherqueue.v1.Query.TagsEntryR\x04tags\x1a7\n" +
+	"\x04tags\x18\a \x03(\v2\x1f.gopherqueue.v1.Query.TagsEntryR\x04tags\x12\x1a\n" +
+	"\bmax_scan\x18\xc3\x01 \x01(\x03R\amaxScan\x1a7\n" +
 	"\tTagsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"h\n" +

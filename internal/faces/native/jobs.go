@@ -34,6 +34,7 @@ type (
 		Order         orderText   `query:"order" doc:"By submission; newest first unless told."`
 		Cursor        string      `query:"cursor" doc:"next_cursor of the page before."`
 		Limit         countText   `query:"limit" doc:"Jobs on the page; 50 unless told, at most 1000."`
+		MaxScan       countText   `query:"max_scan" doc:"Jobs that are looked at for the page; no limit unless told. See below about pages."`
 	}
 	cancelManyBody struct {
 		Queue         string            `json:"queue,omitzero" doc:"Only of this queue."`
@@ -227,6 +228,7 @@ func (h *HTTP) list(ctx context.Context, in *listInput, _ *httpx.None) (*httpx.A
 		CreatedAfter: p.instant("created_after", in.CreatedAfter), CreatedBefore: p.instant("created_before", in.CreatedBefore),
 		Types: in.Type, Tags: p.tags(in.Tag),
 		Cursor: in.Cursor, Limit: p.count("limit", in.Limit, maxPage),
+		MaxScan: p.count("max_scan", in.MaxScan, math.MaxInt32),
 	}
 	switch in.Order {
 	case "", "newest":
