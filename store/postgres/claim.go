@@ -59,18 +59,18 @@ const overdueOf = `
 const skipping = "FOR UPDATE SKIP LOCKED"
 
 // notAside excludes jobs whose key has used up its rate. It is a subquery that reads one row
-// for each job of a key.
+// for each job of a key. The gap is for the time.
 const notAside = `
 			AND (s.limited IS NULL OR (
-				SELECT k.aside AND k.free > $3 FROM gq.limit_key AS k WHERE k.queue = s.queue AND k.key = s.limited
+				SELECT k.aside AND k.free > %s FROM gq.limit_key AS k WHERE k.queue = s.queue AND k.key = s.limited
 			) IS NOT TRUE)`
 
 var (
 	candidates     = fmt.Sprintf(candidatesOf, columns, readyColumns, "$3", "", "")
 	lockCandidates = fmt.Sprintf(candidatesOf, columns, readyColumns, "$3", "", skipping)
 
-	ratedCandidates     = fmt.Sprintf(candidatesOf, columns, readyColumns, "$3", notAside, "")
-	lockRatedCandidates = fmt.Sprintf(candidatesOf, columns, readyColumns, "$3", notAside, skipping)
+	ratedCandidates     = fmt.Sprintf(candidatesOf, columns, readyColumns, "$3", fmt.Sprintf(notAside, "$3"), "")
+	lockRatedCandidates = fmt.Sprintf(candidatesOf, columns, readyColumns, "$3", fmt.Sprintf(notAside, "$3"), skipping)
 	overdue             = fmt.Sprintf(overdueOf, "$2", "")
 	lockOverdue         = fmt.Sprintf(overdueOf, "$2", skipping)
 )
@@ -376,6 +376,7 @@ func (tx *txn) claim(ctx context.Context, wants []*want) (passed []int64, err er
 	for _, name := range names {
 		q := queues[name]
 		tx.s.limited.learn(name, q.Paused || limited(q))
+		tx.s.rated.learn(name, ratesOnly(q))
 		if uncounted[name] {
 			q.Pool = ""
 			tx.s.uncounted.learn(name, !q.Paused && !limited(q))
@@ -402,7 +403,17 @@ func (tx *txn) claim(ctx context.Context, wants []*want) (passed []int64, err er
 	if err := tx.reclaim(ctx, distinct(slices.Concat(names, sharing))); err != nil {
 		return nil, err
 	}
-	limits := &limits{tx: tx, locked: true}
+	passed, err = tx.serveAll(ctx, wants, queues, &limits{tx: tx, locked: true})
+	if err == nil && slices.ContainsFunc(wants, func(w *want) bool { return w.missing() > 0 }) {
+		late, err := numbersOf(tx.scanRows(tx.Query(ctx, overdue, names, nanoseconds(tx.now), 1)))
+		return append(passed, late...), err
+	}
+	return passed, err
+}
+
+// serveAll claims jobs from queues whose limits are locked. If a claim is short of jobs, it returns
+// jobs that it may have skipped because others have locked them.
+func (tx *txn) serveAll(ctx context.Context, wants []*want, queues map[string]gq.Queue, limits *limits) (passed []int64, err error) {
 	for _, w := range wants {
 		var short []int64
 		for _, name := range w.Queues {
@@ -421,14 +432,7 @@ func (tx *txn) claim(ctx context.Context, wants []*want) (passed []int64, err er
 		}
 	}
 	limits.write()
-	if err := tx.flush(ctx); err != nil {
-		return nil, err
-	}
-	if slices.ContainsFunc(wants, func(w *want) bool { return w.missing() > 0 }) {
-		late, err := numbersOf(tx.scanRows(tx.Query(ctx, overdue, names, nanoseconds(tx.now), 1)))
-		return append(passed, late...), err
-	}
-	return passed, nil
+	return passed, tx.flush(ctx)
 }
 
 // reclaimStep limits how many leases one statement takes back.
@@ -510,7 +514,7 @@ func (tx *txn) serve(ctx context.Context, w *want, q gq.Queue, limits *limits) (
 		}
 		if len(rows) < room && w.missing() > 0 { // others have locked the rest, if there is any
 			if ratesKeys(&q) {
-				if err := tx.retryKeys(ctx, w, l); err != nil {
+				if err := tx.retryKeys(ctx, w, limits, nanoseconds(tx.now), q.Name); err != nil {
 					return nil, err
 				}
 			}

@@ -16,7 +16,8 @@ import (
 )
 
 // Most claims lock only the jobs they get, because their queues have no limits, or only a
-// pool that does not count the jobs they claim. Such a claim takes two round trips. The first deletes jobs from gq.ready, then reads the
+// pool that does not count the jobs they claim. If only the rates of limit keys limit a queue, its
+// row is locked first. Such a claim takes two round trips. The first deletes jobs from gq.ready, then reads the
 // clock, the configurations of the queues, and whether a lease has expired. The second
 // writes the claimed jobs, reads their blobs, and commits.
 
@@ -26,36 +27,50 @@ import (
 const presently = "(SELECT greatest($%d::bigint, h.time, CASE WHEN $%d::boolean THEN " + clock + " END) FROM gq.head AS h)"
 
 var (
-	fastCandidates = `
-	DELETE FROM gq.ready AS s
-	WHERE s.ctid = ANY (ARRAY (` + fmt.Sprintf(candidatesOf, "s.row", "s.ctid AS row", fmt.Sprintf(presently, 3, 9), "", skipping) + `))
-	RETURNING ` + returned
+	fastCandidates      = takenBy("", "")
+	fastRatedCandidates = takenBy(fmt.Sprintf(notAside, fmt.Sprintf(presently, 3, 9)), ", coalesce((SELECT k.due FROM gq.limit_key AS k WHERE k.queue = s.queue AND k.key = s.limited), 0) AS owes")
+
 	// fastStamp is stamps for $11 new jobs, plus the configurations of the queues $10 (NULL if
 	// there are none), whether one of their leases has expired, and a job that may be claimable
 	// but was not deleted. If the claim is short of jobs, another transaction has locked that one.
-	fastStamp = `
+	fastStamp      = stampedBy("")
+	fastRatedStamp = stampedBy(fmt.Sprintf(notAside, fmt.Sprintf(presently, 3, 9)))
+)
+
+// takenBy deletes the jobs that a claim may get, on another condition, and returns more columns.
+func takenBy(condition, more string) string {
+	return `
+	DELETE FROM gq.ready AS s
+	WHERE s.ctid = ANY (ARRAY (` + fmt.Sprintf(candidatesOf, "s.row", "s.ctid AS row", fmt.Sprintf(presently, 3, 9), condition, skipping) + `))
+	RETURNING ` + readyColumns + more
+}
+
+func stampedBy(condition string) string {
+	return `
 	SELECT time, ` + clock + `, ARRAY (SELECT nextval('gq.submission') FROM generate_series(1, $11::integer)), nextval('gq.segment_id'),
 		(SELECT jsonb_object_agg(name, config) FROM gq.queue WHERE name = ANY ($10) AND config IS NOT NULL),
 		EXISTS (` + fmt.Sprintf(strings.NewReplacer("$1", "$10", "$3", "$8").Replace(overdueOf), fmt.Sprintf(presently, 3, 9), "") + `),
-		(` + fmt.Sprintf(candidatesOf, "s.seq", "s.seq", fmt.Sprintf(presently, 3, 9), "", "") + `)
+		(` + fmt.Sprintf(candidatesOf, "s.seq", "s.seq", fmt.Sprintf(presently, 3, 9), condition, "") + `)
 	FROM gq.head`
-)
+}
 
 // errLimited reports a queue that turned out to be limited or paused. Its row must be
 // locked before any job, so the transaction releases all its locks and starts again.
 var errLimited = errors.New("a queue has a limit that a claim has to keep")
 
-// limits reports, as far as this node knows, whether a queue has a limit for a claim.
+// limits reports, as far as this node knows, whether a queue has a limit for a claim that
+// claimFast cannot keep.
 func (s *Store) limits(w *want) func(queue string) bool {
 	return func(queue string) bool {
-		return s.limited.has(queue) && !(w.Hold && s.uncounted.has(queue))
+		return s.limited.has(queue) && !s.rated.has(queue) && !(w.Hold && s.uncounted.has(queue))
 	}
 }
 
-// claimFast serves a claim from queues without limits for it. If a lease has expired it puts the
-// jobs back and is not done: then claim takes the slow path.
+// claimFast serves a claim from queues that limit at most the rates of keys. If a lease has
+// expired it puts the jobs back and is not done: then claim takes the slow path.
 func (tx *txn) claimFast(ctx context.Context, w *want, queues []string) (passed []int64, done bool, err error) {
-	rows, passed, late, err := tx.takeFast(ctx, w, queues)
+	limits, known := &limits{tx: tx, locked: true}, tx.s.known()
+	rows, passed, late, err := tx.takeFast(ctx, w, queues, limits)
 	if err != nil {
 		return nil, false, err
 	}
@@ -65,6 +80,7 @@ func (tx *txn) claimFast(ctx context.Context, w *want, queues []string) (passed 
 	}
 	granted := make([]*row, 0, len(rows))
 	jobs := make([]gq.Job, len(rows))
+	refused := false // by the rate of a key
 	for _, r := range rows {
 		if !machine.Claimable(&r.state, tx.now) {
 			next, events, err := machine.Advance(r.state, tx.draw(), tx.now)
@@ -84,19 +100,44 @@ func (tx *txn) claimFast(ctx context.Context, w *want, queues []string) (passed 
 		if _, err := r.specInto(spec); err != nil {
 			return nil, false, err
 		}
+		if l := limits.queues[r.queue]; l != nil && !l.spend(spec, r.owes, tx.now) {
+			r.parsed, *spec, refused = nil, gq.Spec{}, true
+			continue
+		}
+		r.shares = true
 		if err := tx.lease(w, r, spec.CostUnits, len(granted)); err != nil {
 			return nil, false, err
 		}
 		granted = append(granted, r)
 	}
 	tx.putBack(rows) // jobs that are not claimable yet
+	limits.write()
 	var blobs found
 	touched := slices.DeleteFunc(slices.Clone(granted), (*row).untouched)
 	if len(touched) > 0 {
 		queueBlobs(&tx.more, sequencesOf(touched), w.Parts, &blobs)
 	}
-	if len(granted) == w.missing() {
+	rest := w.missing() - len(granted)
+	switch {
+	case rest == 0:
 		passed = nil
+	case refused: // behind the jobs of that key there may be others
+		if err := tx.flush(ctx); err != nil {
+			return nil, false, err
+		}
+		jobs = jobs[:len(granted)]
+		if err := blobs.assembleInto(jobs, granted, w.Parts); err != nil {
+			return nil, false, err
+		}
+		w.round = jobs
+		passed, err = tx.serveAll(ctx, []*want{w}, limits.configs(), limits)
+		return passed, true, err
+	case len(limits.queues) > 0:
+		for name := range limits.queues {
+			if err := tx.retryKeys(ctx, w, limits, known, name); err != nil {
+				return nil, false, err
+			}
+		}
 	}
 	if err := tx.finish(ctx); err != nil {
 		return nil, false, err
@@ -121,24 +162,30 @@ func (tx *txn) claimFast(ctx context.Context, w *want, queues []string) (passed 
 }
 
 // takeFast deletes the jobs that a claim may get and returns them in claim order. It
-// takes the stamp, and returns a job that it may have skipped and whether a lease has
-// expired.
-func (tx *txn) takeFast(ctx context.Context, w *want, names []string) (rows []*row, passed []int64, late bool, err error) {
+// takes the stamp, adds the queues that limit the rates of keys to limits, and returns a job that
+// it may have skipped and whether a lease has expired.
+func (tx *txn) takeFast(ctx context.Context, w *want, names []string, limits *limits) (rows []*row, passed []int64, late bool, err error) {
 	var batch pgx.Batch
 	var queues map[string]gq.Queue
 	known, ours := tx.s.known(), tx.s.cfg.Clock == nil
+	rated := slices.DeleteFunc(slices.Clone(names), func(name string) bool { return !tx.s.rated.has(name) })
+	take, stamp := fastCandidates, fastStamp
+	if len(rated) > 0 {
+		batch.Queue("SELECT FROM gq.queue WHERE name = ANY ($1) ORDER BY name FOR UPDATE", rated)
+		take, stamp = fastRatedCandidates, fastRatedStamp
+	}
 	var uncounted map[string]bool
 	if w.Hold && slices.ContainsFunc(names, tx.s.uncounted.has) {
 		uncounted = make(map[string]bool)
 		queueUncounted(&batch, names, uncounted)
 		tx.apart = true // their starts come one by one
 	}
-	batch.Queue(fastCandidates, append(w.fastArgs(names, known, w.missing()), ours)...).
+	batch.Queue(take, append(w.fastArgs(names, known, w.missing()), ours)...).
 		Query(func(from pgx.Rows) (err error) {
 			rows, err = tx.take(from)
 			return err
 		})
-	batch.Queue(fastStamp, append(w.fastArgs(names, known, 1), ours, names, 0)...).QueryRow(func(row pgx.Row) error {
+	batch.Queue(stamp, append(w.fastArgs(names, known, 1), ours, names, 0)...).QueryRow(func(row pgx.Row) error {
 		var configs []byte
 		var other *int64
 		_, err := tx.stampFrom(row, &configs, &late, &other)
@@ -157,6 +204,10 @@ func (tx *txn) takeFast(ctx context.Context, w *want, names []string) (rows []*r
 	for name, q := range queues {
 		if uncounted[name] {
 			q.Pool = ""
+		}
+		if tx.s.rated.learn(name, ratesOnly(q)); slices.Contains(rated, name) && ratesOnly(q) {
+			limits.add(q)
+			continue
 		}
 		if q.Paused || limited(q) {
 			tx.s.limited.learn(name, true)

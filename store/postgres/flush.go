@@ -110,6 +110,7 @@ type rowArrays struct {
 	queues, limited, fairs []string
 	datas, bodies          [][]byte
 	created                []int64
+	shares                 []bool   // see row
 	members                []*int64 // only for rows that move to gq.held or gq.done; nil if each has one job
 	scratch                []byte   // for packItems
 	far                    int64    // see farFrom
@@ -135,16 +136,17 @@ func (a *rowArrays) add(r *row, m move, data []byte, n int) error {
 	}
 	a.ends = append(a.ends, nanoseconds(s.CompletedAt))
 	a.statuses, a.queues = append(a.statuses, int16(s.Status)), append(a.queues, r.queue)
-	a.limited, a.fairs = append(a.limited, r.limit), append(a.fairs, r.fair)
+	a.fairs, a.shares = append(a.fairs, r.fair), append(a.shares, r.shares)
 	a.datas, a.bodies, a.created = append(a.datas, data), append(a.bodies, r.body), append(a.created, nanoseconds(s.CreatedAt))
 	if m.to == inDone || m.from == m.to || m.from == inReady {
-		return nil // the cost stays or moves with the row
+		a.limited = append(a.limited, "")
+		return nil // cost and limit key stay or move with the row
 	}
 	spec, err := r.specOf()
 	if err != nil {
 		return err
 	}
-	a.costs, a.types = append(a.costs, spec.CostUnits), append(a.types, spec.Type)
+	a.costs, a.types, a.limited = append(a.costs, spec.CostUnits), append(a.types, spec.Type), append(a.limited, spec.LimitKey)
 	a.requires, a.demanding = append(a.requires, arrayOf(spec.Requires)), a.demanding || len(spec.Requires) > 0
 	return nil
 }
@@ -173,6 +175,7 @@ func (a *rowArrays) grow(n int) {
 	a.queues, a.limited, a.fairs = names[:0:n], names[n:n:2*n], names[2*n:2*n]
 	bytes := make([][]byte, 2*n)
 	a.dues, a.statuses, a.datas, a.bodies = make([]*int64, 0, n), make([]int16, 0, n), bytes[:0:n], bytes[n:n]
+	a.shares = make([]bool, 0, n)
 	a.costs, a.types, a.requires = nil, nil, nil
 }
 
@@ -181,7 +184,7 @@ func (a *rowArrays) reset() {
 	a.seqs, a.his, a.los, a.runs, a.dues = a.seqs[:0], a.his[:0], a.los[:0], a.runs[:0], a.dues[:0]
 	a.instants, a.ends, a.statuses, a.queues = a.instants[:0], a.ends[:0], a.statuses[:0], a.queues[:0]
 	a.limited, a.fairs, a.datas, a.bodies, a.created = a.limited[:0], a.fairs[:0], a.datas[:0], a.bodies[:0], a.created[:0]
-	a.costs, a.types, a.requires, a.demanding = a.costs[:0], a.types[:0], a.requires[:0], false
+	a.costs, a.types, a.requires, a.demanding, a.shares = a.costs[:0], a.types[:0], a.requires[:0], false, a.shares[:0]
 }
 
 func (a *rowArrays) forget() {

@@ -337,7 +337,7 @@ func (tx *txn) importJobs(ctx context.Context, items []store.JobItem, isReported
 			turns[k] = max(turns[k], state.Turn)
 		}
 		tx.rows = append(tx.rows, &row{
-			queue: spec.Queue, limit: spec.LimitKey, fair: spec.FairKey, segments: told[state.ID],
+			queue: spec.Queue, fair: spec.FairKey, segments: told[state.ID],
 			state: state, changed: true, body: body, parsed: spec, reported: isReported[spec.Queue],
 		})
 		if isReported[spec.Queue] {

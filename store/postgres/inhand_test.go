@@ -31,7 +31,7 @@ func TestNothingInHandIsLost(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			err := s.transact(t.Context(), "test", s.begins.write, func(tx *txn) error {
-				from, err := tx.Query(t.Context(), "DELETE FROM gq.ready AS s RETURNING "+returned)
+				from, err := tx.Query(t.Context(), "DELETE FROM gq.ready AS s RETURNING "+readyColumns)
 				if err != nil {
 					return err
 				}

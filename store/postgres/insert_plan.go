@@ -249,7 +249,7 @@ func (p *plan) submit(spec *gq.Spec, m member, depth int) {
 	if len(p.rows) == cap(p.rows) {
 		p.rows = make([]row, 0, 1) // earlier rows must not move: insertions point to them
 	}
-	p.rows = append(p.rows, row{queue: spec.Queue, limit: spec.LimitKey, fair: spec.FairKey, parsed: spec, reported: p.reports(spec.Queue), native: m.native})
+	p.rows = append(p.rows, row{queue: spec.Queue, fair: spec.FairKey, parsed: spec, reported: p.reports(spec.Queue), native: m.native})
 	made := insertion{spec: spec, row: &p.rows[len(p.rows)-1]}
 	if spec.Key.Name != "" {
 		made.until = machine.KeyUntil(spec, b.RunAt, p.now)

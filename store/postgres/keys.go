@@ -128,14 +128,38 @@ func (l *queueLimits) useKey(s *gq.Spec, now time.Time) {
 	}
 }
 
-// retryKeys notes when a key that was set aside is free again.
-func (tx *txn) retryKeys(ctx context.Context, w *want, l *queueLimits) error {
+// spend takes the weight of a job from the rate of its key, which owes units until an instant. It
+// reports whether the rate allows that; if not, it sets the key aside.
+func (l *queueLimits) spend(s *gq.Spec, owes int64, now time.Time) bool {
+	if s.LimitKey == "" {
+		return true
+	}
+	if l.keys == nil {
+		l.keys = make(map[string]*keyState)
+	}
+	if l.keys[s.LimitKey] == nil {
+		k := &keyState{}
+		if owes != 0 {
+			k.due = instant(owes)
+		}
+		l.keys[s.LimitKey] = k
+	}
+	if !l.allows(s, now) {
+		return false
+	}
+	l.useKey(s, now)
+	return true
+}
+
+// retryKeys notes when the first key of a queue that was set aside is free again, if that is after
+// an instant.
+func (tx *txn) retryKeys(ctx context.Context, w *want, l *limits, since int64, queue string) error {
 	var free *int64
-	err := tx.QueryRow(ctx, "SELECT min(free) FROM gq.limit_key WHERE queue = $1 AND aside AND free > $2", l.config.Name, nanoseconds(tx.now)).Scan(&free)
+	err := tx.QueryRow(ctx, "SELECT min(free) FROM gq.limit_key WHERE queue = $1 AND aside AND free > $2", queue, since).Scan(&free)
 	if free != nil {
 		w.retry = wake.Earlier(w.retry, instant(*free))
 	}
-	w.retry = wake.Earlier(w.retry, l.free)
+	w.retry = wake.Earlier(w.retry, l.queues[queue].free)
 	return err
 }
 
@@ -149,8 +173,12 @@ func (l *queueLimits) writeKeys(tx *txn) {
 			continue
 		}
 		_, rate := l.keyLimits(name)
+		free := int64(0) // equal in all keys with units left, because an index has it
+		if k.aside {
+			free = nanoseconds(machine.KeyRateAt(rate, k.due, tx.now))
+		}
 		names, dues = append(names, name), append(dues, nanoseconds(k.due))
-		frees, asides = append(frees, nanoseconds(machine.KeyRateAt(rate, k.due, tx.now))), append(asides, k.aside)
+		frees, asides = append(frees, free), append(asides, k.aside)
 		k.moved = false
 	}
 	if len(names) == 0 {

@@ -43,6 +43,31 @@ func limited(q gq.Queue) bool {
 	return q.MaxRunning > 0 || machine.LimitsKeys(&q) || q.Rate.Limited() || q.Fair || q.Pool != ""
 }
 
+// ratesOnly reports whether only the rates of limit keys limit a queue, which are those of the
+// queue for all keys.
+func ratesOnly(q gq.Queue) bool {
+	rates := q.KeyRate.Limited() && q.OwnKeys == 0 && !q.Paused
+	q.KeyRate = gq.Rate{}
+	return rates && !limited(q)
+}
+
+// add adds a queue that only the rates of its keys limit.
+func (l *limits) add(q gq.Queue) {
+	if l.queues == nil {
+		l.queues, l.pools = make(map[string]*queueLimits), make(map[string]*gq.Pool)
+	}
+	l.queues[q.Name] = &queueLimits{config: q}
+}
+
+// configs returns the configurations of the queues that were added.
+func (l *limits) configs() map[string]gq.Queue {
+	queues := make(map[string]gq.Queue, len(l.queues))
+	for name, q := range l.queues {
+		queues[name] = q.config
+	}
+	return queues
+}
+
 // of reads how much of the limits of a queue is used.
 func (l *limits) of(ctx context.Context, q gq.Queue) (*queueLimits, error) {
 	if known := l.queues[q.Name]; known != nil {
@@ -107,10 +132,11 @@ func (l *limits) ofPool(ctx context.Context, name string) (*gq.Pool, error) {
 	return &p, nil
 }
 
-// heldByKey counts held jobs of a queue by limit key, if their leases end after since.
+// heldByKey counts held jobs of a queue by limit key, if their leases end after since. Jobs with
+// keys share rows only if they were claimed while the queue did not limit how many of a key run.
 func (tx *txn) heldByKey(ctx context.Context, queue string, since int64) (map[string]int, error) {
 	rows, err := tx.Query(ctx, `
-		SELECT limited, count(*)
+		SELECT limited, count(*) FILTER (WHERE members IS NULL), bool_or(members IS NOT NULL)
 		FROM gq.held
 		WHERE queue = $1 AND limited IS NOT NULL AND due > $2
 		GROUP BY limited`,
@@ -121,11 +147,33 @@ func (tx *txn) heldByKey(ctx context.Context, queue string, since int64) (map[st
 	held := make(map[string]int)
 	var key string
 	var n int
-	_, err = pgx.ForEachRow(rows, []any{&key, &n}, func() error {
-		held[key] = n
+	var shared, some bool
+	_, err = pgx.ForEachRow(rows, []any{&key, &n, &some}, func() error {
+		if n > 0 {
+			held[key] = n
+		}
+		shared = shared || some
 		return nil
 	})
-	return held, err
+	if err != nil || !shared {
+		return held, err
+	}
+	jobs, err := tx.scanRows(tx.Query(ctx, `
+		SELECT `+columns+`
+		FROM gq.held AS s
+		WHERE s.queue = $1 AND s.limited IS NOT NULL AND s.due > $2 AND s.members IS NOT NULL`,
+		queue, since))
+	if err != nil {
+		return nil, err
+	}
+	for _, r := range jobs {
+		spec, err := r.specOf()
+		if err != nil {
+			return nil, err
+		}
+		held[spec.LimitKey]++
+	}
+	return held, nil
 }
 
 // full lists the limit keys that have reached their limit, or whose rate this transaction

@@ -21,7 +21,8 @@ import (
 // The jobs of a row are in the same block: their numbers differ in the last blockBits bits
 // only. The column members has a bit for each number of the block, and is NULL in the row
 // of one job. The column seq has the lowest number of the members, so it is unique. The
-// columns body and data have one item for each job that the row was written with: see
+// column limited is NULL if the jobs have no limit keys; otherwise it has one of their keys, and
+// the others are in their specs: see heldByKey. The columns body and data have one item for each job that the row was written with: see
 // appendItem.
 
 const (
@@ -264,7 +265,10 @@ func (a *rowArrays) share(i, k int, to home) bool {
 	if to == inDone {
 		return a.ends[i] == a.ends[k]
 	}
-	return a.limited[i] == "" && a.limited[k] == "" && a.costs[i] == a.costs[k] &&
+	if keyed := a.limited[i] != ""; keyed != (a.limited[k] != "") || keyed && !(a.shares[i] && a.shares[k]) {
+		return false
+	}
+	return a.costs[i] == a.costs[k] &&
 		a.dues[i] != nil && a.dues[k] != nil && *a.dues[i] == *a.dues[k]
 }
 
@@ -312,7 +316,7 @@ func (a *rowArrays) copyRow(b *rowArrays, i int, to home) {
 	a.ends, a.dues, a.limited = append(a.ends, b.ends[i]), append(a.dues, b.dues[i]), append(a.limited, b.limited[i])
 	a.members = append(a.members, nil)
 	if to == inHeld {
-		a.costs = append(a.costs, b.costs[i])
+		a.costs, a.shares = append(a.costs, b.costs[i]), append(a.shares, b.shares[i])
 	}
 }
 

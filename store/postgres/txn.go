@@ -93,7 +93,6 @@ type countOf struct {
 // row is a row of gq.ready, gq.held or gq.done.
 type row struct {
 	queue    string
-	limit    string   // limit key; known only if the job is new or in hand
 	fair     string   // fair key
 	body     []byte   // the part that never changes: see appendBody
 	parsed   *gq.Spec // the decoded spec, nil until it is needed
@@ -103,6 +102,8 @@ type row struct {
 	told     bool  // txn.events has events of it
 	reported bool  // the views show it: see reports
 	native   bool  // its id encodes its number: see idKey
+	shares   bool  // it may share a row of gq.held although it has a limit key
+	owes     int64 // until when its limit key owes units of its rate; only known to takeFast
 	home     home  // the table it is in
 	pack     *pack // the row of gq.held or gq.done that it shares; nil if it has its own
 }
@@ -185,8 +186,8 @@ func columnsOf(table string) string {
 	return columns
 }
 
-// scanRows reads the jobs of rows that have these columns, optionally followed by the
-// limit key.
+// scanRows reads the jobs of rows that have these columns, optionally followed by what the
+// limit key of each owes.
 func (tx *txn) scanRows(rows pgx.Rows, err error) ([]*row, error) {
 	return tx.scanSome(nil)(rows, err)
 }
@@ -210,7 +211,7 @@ func (tx *txn) scanSome(wanted numbers) func(pgx.Rows, error) ([]*row, error) {
 			into    = []any{&seq, &members, &now.queue, &now.fair, &body, &data}
 		)
 		if len(rows.FieldDescriptions()) > len(into) { // a failed query describes no fields
-			into = append(into, &now.limit)
+			into = append(into, &now.owes)
 		}
 		var slab []row // several rows take one allocation
 		add := func(seq int64, body, data []byte) (*row, error) {
@@ -218,7 +219,7 @@ func (tx *txn) scanSome(wanted numbers) func(pgx.Rows, error) ([]*row, error) {
 				slab = make([]row, 0, min(2*cap(slab)+1, blockSize))
 			}
 			r, err := tx.s.decodeRow(data, seq, &policy)
-			r.queue, r.fair, r.body, r.limit = now.queue, now.fair, body, now.limit
+			r.queue, r.fair, r.body, r.owes = now.queue, now.fair, body, now.owes
 			slab = append(slab, r)
 			out = append(out, &slab[len(slab)-1])
 			return out[len(out)-1], err
@@ -231,7 +232,7 @@ func (tx *txn) scanSome(wanted numbers) func(pgx.Rows, error) ([]*row, error) {
 			p := &pack{seq: seq, members: uint64(*members)}
 			return eachMember(seq, members, body, data, wanted, func(seq int64, body, data []byte) error {
 				r, err := add(seq, body, data)
-				r.pack = p
+				r.pack, r.shares = p, true
 				return err
 			})
 		})
@@ -256,13 +257,9 @@ func (s *Store) decodeRow(data []byte, seq int64, policy *policies) (r row, err 
 	return r, nil
 }
 
-// returned are the columns of rows that a DELETE from gq.ready returns, with the alias s.
-// A DELETE also locks, so rows that would be locked now and deleted later are deleted at
-// once. That saves a second lookup and a second write.
-const returned = readyColumns + ", coalesce(s.limited, '') AS limited"
-
-// take reads rows that a DELETE returned. Each of them must be written again, by record
-// or by putBack.
+// take reads rows that a DELETE from gq.ready returned. A DELETE also locks, so rows that would
+// be locked now and deleted later are deleted at once; that saves a second lookup and a second
+// write. Each of them must be written again, by record or by putBack.
 func (tx *txn) take(from pgx.Rows) ([]*row, error) {
 	rows, err := tx.scanRows(from, nil)
 	for _, r := range rows {

@@ -166,7 +166,7 @@ func bySequence(rows []*row) map[int64]*row {
 }
 
 // heldByNumber reads and locks held jobs, like the first pass of livingIn.
-var heldByNumber = "SELECT " + columns + ", coalesce(s.limited, '') AS limited FROM " + rowsWith("gq.held", "FOR UPDATE OF s")
+var heldByNumber = rowsIn("gq.held", "FOR UPDATE OF s")
 
 // prepareLeased is resolve and prepareChanges in one round trip, for the usual case:
 // callers name jobs that they hold by their current leases, which this store has made. It
