@@ -151,20 +151,25 @@ func (a *rowArrays) add(r *row, m move, data []byte, n int) error {
 	return nil
 }
 
-// alike reports whether the rows, which are new, differ only in their numbers, bodies and
-// data.
+// alike reports whether the rows, which are new, differ only in their numbers, limit keys, bodies
+// and data.
 func (a *rowArrays) alike() bool {
 	if a.demanding || len(a.seqs) == 0 {
 		return false
 	}
 	for i := range a.seqs {
 		if a.his[i] != a.his[0] || a.los[i] != signed(uint64(a.seqs[i])) || a.runs[i] != a.runs[0] || a.created[i] != a.created[0] ||
-			a.costs[i] != a.costs[0] || a.statuses[i] != a.statuses[0] || a.queues[i] != a.queues[0] || a.limited[i] != a.limited[0] ||
+			a.costs[i] != a.costs[0] || a.statuses[i] != a.statuses[0] || a.queues[i] != a.queues[0] ||
 			a.fairs[i] != a.fairs[0] || a.types[i] != a.types[0] || (a.dues[i] == nil) != (a.dues[0] == nil) || a.dues[i] != nil && *a.dues[i] != *a.dues[0] {
 			return false
 		}
 	}
 	return true
+}
+
+// sameLimited reports whether all rows have the same limit key, or none.
+func (a *rowArrays) sameLimited() bool {
+	return !slices.ContainsFunc(a.limited, func(key string) bool { return key != a.limited[0] })
 }
 
 // grow allocates room for n rows.
@@ -285,11 +290,12 @@ const (
 				unnest($10::text[]) AS limited, unnest($11::text[]) AS fair, unnest($12::text[]) AS type,
 				unnest($13::bytea[]) AS body, unnest($14::bytea[]) AS data%s
 		) AS n`
-	// beReadyAlike is beReady for new jobs that differ in nothing else: see insertedFast.
+	// beReadyAlike is beReady for new jobs that differ in nothing else: see insertedFast. The gap is
+	// for their limit keys.
 	beReadyAlike = `
 		INSERT INTO gq.ready (seq, order_hi, order_lo, run_at, due, far, created, cost, status, queue, limited, fair, type, body, data)
-		SELECT n.seq, $4::bigint, ` + orderLo + `, $5::bigint, $6::bigint, coalesce($6 >= $14::bigint, false), $7::bigint, $8::bigint, $9::smallint, $10::text, nullif($11::text, ''), $12::text, $13::text, n.body, n.data
-		FROM (SELECT unnest($1::bigint[]) AS seq, unnest($2::bytea[]) AS body, unnest($3::bytea[]) AS data) AS n`
+		SELECT n.seq, $4::bigint, ` + orderLo + `, $5::bigint, $6::bigint, coalesce($6 >= $14::bigint, false), $7::bigint, $8::bigint, $9::smallint, $10::text, nullif(n.limited, ''), $12::text, $13::text, n.body, n.data
+		FROM (SELECT unnest($1::bigint[]) AS seq, unnest($2::bytea[]) AS body, unnest($3::bytea[]) AS data, %s AS limited) AS n`
 	beHeld = `
 		INSERT INTO gq.held (seq, members, due, created, cost, status, queue, limited, fair, body, data)
 		SELECT n.seq, n.members, n.due, n.created, n.cost, n.status, n.queue, nullif(n.limited, ''), n.fair, n.body, n.data
@@ -366,7 +372,8 @@ var (
 	// Most jobs require nothing; parsing an array takes as long as writing the row.
 	beReadyPlain     = either(fmt.Sprintf(beReady, "NULL", ""), 15, "")
 	beReadyDemanding = either(fmt.Sprintf(beReady, "nullif(n.requires, '{}')::text[]", ", unnest($16::text[]) AS requires"), 16, "")
-	beReadyAlikeBoth = either(beReadyAlike, 14, "")
+	beReadyAlikeBoth = either(fmt.Sprintf(beReadyAlike, "$11::text"), 14, "")
+	beReadyLimited   = either(fmt.Sprintf(beReadyAlike, "unnest($11::text[])"), 14, "")
 	beHeldEither     = either(beHeld, 11, "")
 	beDoneEither     = either(beDone, 9, andEnded)
 )
@@ -403,8 +410,12 @@ func (a *rowArrays) insert(to home) (statement, []any) {
 		return beDoneEither, []any{a.seqs, a.ends, a.created, a.statuses, a.queues, a.fairs, a.bodies, a.datas, a.members}
 	default:
 		if a.alike() {
-			return beReadyAlikeBoth, []any{
-				a.seqs, a.bodies, a.datas, a.his[0], a.runs[0], a.dues[0], a.created[0], a.costs[0], a.statuses[0], a.queues[0], a.limited[0], a.fairs[0], a.types[0], a.far,
+			sql, limited := beReadyLimited, any(a.limited)
+			if a.sameLimited() {
+				sql, limited = beReadyAlikeBoth, a.limited[0]
+			}
+			return sql, []any{
+				a.seqs, a.bodies, a.datas, a.his[0], a.runs[0], a.dues[0], a.created[0], a.costs[0], a.statuses[0], a.queues[0], limited, a.fairs[0], a.types[0], a.far,
 			}
 		}
 		args := []any{

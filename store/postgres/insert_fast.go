@@ -31,12 +31,14 @@ import (
 //
 // The first of the two statements is for jobs that differ in anything but what all jobs
 // differ in; the second, for all others, takes a column that is equal in all of them as
-// one value. unnest takes time for each column of each row.
-var insertedFast, insertedAlike = insertedFastOf("unnest(%s[])", ""), insertedFastOf("%s", "")
+// one value. unnest takes time for each column of each row. The third is the second for jobs with
+// different limit keys.
+const eachRow, allRows = "unnest(%s[])", "%s"
 
-// insertedFastKeyed and insertedAlikeKeyed also record keys for retries. A key that is there already
-// makes the statement fail.
-var insertedFastKeyed, insertedAlikeKeyed = insertedFastOf("unnest(%s[])", insertedKeys), insertedFastOf("%s", insertedKeys)
+var insertedFast, insertedAlike, insertedLimited = insertedFastOf(eachRow, eachRow, ""), insertedFastOf(allRows, allRows, ""), insertedFastOf(allRows, eachRow, "")
+
+// These also record keys for retries. A key that is there already makes the statement fail.
+var insertedFastKeyed, insertedAlikeKeyed, insertedLimitedKeyed = insertedFastOf(eachRow, eachRow, insertedKeys), insertedFastOf(allRows, allRows, insertedKeys), insertedFastOf(allRows, eachRow, insertedKeys)
 
 var insertedKeys = fmt.Sprintf(`, key AS (
 		INSERT INTO gq.idempotency (scope, name, fingerprint, job, seq, expires, rule)
@@ -49,7 +51,7 @@ var insertedKeys = fmt.Sprintf(`, key AS (
 // from which and the number a reader computes the final one.
 const ruleUndated = -1
 
-func insertedFastOf(column, more string) string {
+func insertedFastOf(column, limited, more string) string {
 	of := func(parameter string) string { return fmt.Sprintf(column, parameter) }
 	return `
 	WITH stamp AS MATERIALIZED (
@@ -71,7 +73,7 @@ func insertedFastOf(column, more string) string {
 		FROM (
 			SELECT now, int8send(now) AS created, unnest(seqs) AS seq, ` + of("$6::bigint") + ` AS hi, ` + of("$7::bigint") + ` AS due,
 				` + of("$8::bigint") + ` AS cost, ` + of("$9::smallint") + ` AS status, ` + of("$10::text") + ` AS queue,
-				` + of("$11::text") + ` AS limited, ` + of("$12::text") + ` AS fair, ` + of("$13::text") + ` AS type,
+				` + fmt.Sprintf(limited, "$11::text") + ` AS limited, ` + of("$12::text") + ` AS fair, ` + of("$13::text") + ` AS type,
 				unnest($14::bytea[]) AS body, unnest($15::bytea[]) AS data, unnest($16::smallint[]) AS at
 			FROM stamp
 		) AS n
@@ -152,18 +154,18 @@ func (tx *txn) insertFast(ctx context.Context, groups []store.Group, jobs []*gq.
 	var now, spare int64
 	var numbers []int64
 	names, callers := retryKeys(jobs)
-	sql, args := insertedFast, []any{len(jobs), tx.s.latest.Load(), clock, counts.queues, events.mark.id}
-	if names != nil {
-		sql = insertedFastKeyed
-	}
+	sql, keyed, args := insertedFast, insertedFastKeyed, []any{len(jobs), tx.s.latest.Load(), clock, counts.queues, events.mark.id}
 	if rows.alike() {
-		sql = insertedAlike
-		if names != nil {
-			sql = insertedAlikeKeyed
+		limited := any(rows.limited)
+		if sql, keyed = insertedLimited, insertedLimitedKeyed; rows.sameLimited() {
+			sql, keyed, limited = insertedAlike, insertedAlikeKeyed, rows.limited[0]
 		}
-		args = append(args, rows.his[0], rows.dues[0], rows.costs[0], rows.statuses[0], rows.queues[0], rows.limited[0], rows.fairs[0], rows.types[0])
+		args = append(args, rows.his[0], rows.dues[0], rows.costs[0], rows.statuses[0], rows.queues[0], limited, rows.fairs[0], rows.types[0])
 	} else {
 		args = append(args, rows.his, rows.dues, rows.costs, rows.statuses, rows.queues, rows.limited, rows.fairs, rows.types)
+	}
+	if names != nil {
+		sql = keyed
 	}
 	args = append(args, rows.bodies, rows.datas, places, events.n, events.mark.token, events.data, counts.queues, counts.statuses, counts.jobs)
 	if names != nil {
