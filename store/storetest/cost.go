@@ -14,87 +14,100 @@ import (
 	"github.com/gopherqueue/gq/store"
 )
 
-// Cost compares the CPU time of jobs that a setting makes special with that of plain ones.
+// Cost measures what a setting of jobs costs. It compares the CPU time of jobs with a key with that
+// of plain ones, which run in turns, while other jobs have keys too.
 type Cost struct {
-	Store   store.Store
+	Open    func(testing.TB) store.Store
 	CPU     func() time.Duration // of everything that works for the store, so far
-	Callers int                  // at the same time
-	Batch   int                  // jobs per call
-	Jobs    int                  // of each kind in each round
-	Rounds  int
+	Keys    int                  // of other live jobs
+	Jobs    int                  // of each kind in each round, submitted one by one
+	Batched int                  // of each kind in each round, submitted in batches of 100
+	Rounds  int                  // of which the median counts
 }
 
-// Unique submits, claims and completes plain jobs and unique ones in turns while other jobs
-// hold so many keys, and returns the CPU time of a job of each kind in the median round.
-func (c Cost) Unique(t testing.TB, keys int) (plain, unique time.Duration) {
-	t.Helper()
-	name, run := 0, rand.Text()
-	rule := func(s *gq.Spec) {
-		name++
-		s.Key = gq.IdempotencyKey{Scope: "cost", Name: fmt.Sprint(run, "-", name), Fingerprint: 1}
+// costMost is how much a job with a key may cost, in units of a plain one.
+const costMost = 1.5
+
+// costKinds are the kinds of jobs that may cost costMost. A rule changes the nth job of a run.
+var costKinds = []struct {
+	name string
+	rule func(s *gq.Spec, run string, n, keys int)
+}{
+	{"Unique", func(s *gq.Spec, run string, n, _ int) {
+		s.Key = gq.IdempotencyKey{Scope: "cost", Name: fmt.Sprint(run, "-", n), Fingerprint: 1}
 		s.Unique = gq.UniqueRule{While: gq.WhileLive, OnCollision: gq.Refuse}
-	}
-	return c.compare(t, keys, rule)
-}
-
-// Ordered is Unique for jobs with an order key, each with a key of its own.
-func (c Cost) Ordered(t testing.TB, keys int) (plain, ordered time.Duration) {
-	t.Helper()
-	name, run := 0, rand.Text()
-	return c.compare(t, keys, func(s *gq.Spec) {
-		name++
-		s.OrderKey = fmt.Sprint(run, "-", name)
-	})
-}
-
-// Rated is Unique for jobs with a limit key in a queue with a rate per key, which allows all of
-// them. As many keys have other live jobs, and the measured jobs use these keys.
-func (c Cost) Rated(t testing.TB, keys int) (plain, rated time.Duration) {
-	t.Helper()
-	q := machine.NewQueue("rated")
-	q.KeyRate = gq.Rate{Count: 1000, Per: time.Second, Burst: 1000}
-	if err := c.Store.PutQueue(t.Context(), q); err != nil {
-		t.Fatal(err)
-	}
-	name := 0
-	return c.compare(t, keys, func(s *gq.Spec) {
-		if name++; s.Queue == "others" {
-			s.Metadata.Priority = gq.PriorityBulk // behind the measured jobs
+	}},
+	{"Ordered", func(s *gq.Spec, run string, n, _ int) { s.OrderKey = fmt.Sprint(run, "-", n) }},
+	// The queue's rate allows all of them. They use the keys of the other jobs, which are behind them.
+	{"Rated", func(s *gq.Spec, _ string, n, keys int) {
+		if s.Queue == "others" {
+			s.Metadata.Priority = gq.PriorityBulk
 		}
-		s.Queue, s.LimitKey = "rated", fmt.Sprint(name*7919%max(keys, 1))
-	})
+		s.Queue, s.LimitKey = "rated", fmt.Sprint(n*7919%max(keys, 1))
+	}},
+}
+
+// Run submits, claims and completes jobs of each kind, and fails if one costs more than costMost.
+func (c Cost) Run(t *testing.T) {
+	for _, kind := range costKinds {
+		t.Run(kind.name, func(t *testing.T) {
+			s := c.Open(t)
+			defer s.Close() //nolint:errcheck // a measurement
+			q := machine.NewQueue("rated")
+			q.KeyRate = gq.Rate{Count: 1000, Per: time.Second, Burst: 1000}
+			if err := s.PutQueue(t.Context(), q); err != nil {
+				t.Fatal(err)
+			}
+			n, run := 0, rand.Text()
+			rule := func(s *gq.Spec) {
+				n++
+				kind.rule(s, run, n, c.Keys)
+			}
+			for left := c.Keys; left > 0; left -= 500 {
+				if err := insertAll(t.Context(), s, costJobs("others", min(left, 500), rule)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			c.compare(t, s, c.Jobs, 1, rule)
+			c.compare(t, s, c.Batched, 100, rule)
+		})
+	}
 }
 
 // compare measures plain jobs and those that a rule changes.
-func (c Cost) compare(t testing.TB, keys int, rule func(*gq.Spec)) (plain, special time.Duration) {
+func (c Cost) compare(t *testing.T, s store.Store, jobs, batch int, rule func(*gq.Spec)) {
 	t.Helper()
-	for left := keys; left > 0; left -= 500 {
-		groups := costJobs("others", min(left, 500), rule)
-		if err := insertAll(t.Context(), c.Store, groups); err != nil {
-			t.Fatal(err)
-		}
-	}
 	var plains, specials []time.Duration
+	var ratios []float64
 	for range c.Rounds {
-		plains = append(plains, c.cycle(t, func(*gq.Spec) {}))
-		specials = append(specials, c.cycle(t, rule))
+		plain, special := c.cycle(t, s, jobs, batch, func(*gq.Spec) {}), c.cycle(t, s, jobs, batch, rule)
+		plains, specials, ratios = append(plains, plain), append(specials, special), append(ratios, float64(special)/float64(plain))
 	}
 	slices.Sort(plains)
 	slices.Sort(specials)
-	return plains[len(plains)/2], specials[len(specials)/2]
+	slices.Sort(ratios)
+	middle := c.Rounds / 2
+	ratio := float64(specials[middle]) / float64(plains[middle])
+	t.Logf("batches of %d: plain %v, with a key %v a job, ratio %.2f (%.2f to %.2f)", batch, plains[middle], specials[middle], ratio, ratios[0], ratios[len(ratios)-1])
+	if ratio > costMost {
+		t.Errorf("in batches of %d a job with a key costs %.2f times a plain one, want at most %.1f", batch, ratio, costMost)
+	}
 }
 
+// costCallers is the number of callers at the same time.
+const costCallers = 64
+
 // cycle returns the CPU time of a job from submission to completion.
-func (c Cost) cycle(t testing.TB, change func(*gq.Spec)) time.Duration {
+func (c Cost) cycle(t *testing.T, s store.Store, jobs, batch int, change func(*gq.Spec)) time.Duration {
 	t.Helper()
-	groups := costJobs("cost", c.Jobs, change)
+	groups := costJobs("cost", jobs, change)
 	before := c.CPU()
 	var wait sync.WaitGroup
-	for i := range c.Callers {
-		mine := groups[i*len(groups)/c.Callers : (i+1)*len(groups)/c.Callers]
+	for i := range costCallers {
+		mine := groups[i*len(groups)/costCallers : (i+1)*len(groups)/costCallers]
 		wait.Go(func() {
-			for part := range slices.Chunk(mine, c.Batch) {
-				if err := costStep(t.Context(), c.Store, part); err != nil {
+			for part := range slices.Chunk(mine, batch) {
+				if err := costStep(t.Context(), s, part); err != nil {
 					t.Error(err)
 					return
 				}
@@ -102,7 +115,7 @@ func (c Cost) cycle(t testing.TB, change func(*gq.Spec)) time.Duration {
 		})
 	}
 	wait.Wait()
-	return (c.CPU() - before) / time.Duration(c.Jobs)
+	return (c.CPU() - before) / time.Duration(jobs)
 }
 
 func costStep(ctx context.Context, s store.Store, groups []store.Group) error {
