@@ -156,8 +156,11 @@ func (e *Engine) usable(s claimResult) []gq.Job {
 	return jobs
 }
 
-// throttled records for Explain when the rate limit of a queue allows the next claim.
+// throttled counts claims that the rates of keys held back, and records for Explain when the rate limit of a queue allows the next claim.
 func (e *Engine) throttled(c *store.Claim, got *store.Claimed) {
+	if got.KeyRate {
+		e.counters.keyRate.Add(1)
+	}
 	if !got.RetryAt.IsZero() && len(c.Queues) == 1 {
 		e.rates.Store(c.Queues[0], got.RetryAt)
 	}

@@ -145,6 +145,9 @@ type Engine struct {
 	forgetting forgetting
 
 	takingIn sync.Mutex // held while submissions are taken in
+
+	counters counters
+	flows    flowCount
 }
 
 // New creates an engine on top of a store. The caller closes the store.

@@ -74,6 +74,9 @@ func (e *Engine) fireOne(ctx context.Context, s *entry, now time.Time, r *SweepR
 		err = f.fireExclusive(ctx, due, rest)
 	}
 	r.Fired += f.fired
+	if err == nil && s.Next.Before(now.Add(-gq.MissedAfter)) {
+		e.counters.missed.Add(uint64(missedSlots(s, now)))
+	}
 	switch {
 	case errors.Is(err, gq.ErrConflict):
 		return s.Next, nil
@@ -117,7 +120,11 @@ func (f *firing) fireExclusive(ctx context.Context, due []time.Time, rest time.T
 		return err
 	}
 	if how == machine.OverlapNone {
-		return f.skip(ctx, rest, len(due))
+		err := f.skip(ctx, rest, len(due))
+		if err == nil {
+			f.e.counters.overlapped.Add(uint64(len(due)))
+		}
+		return err
 	}
 	s := shot{slots: due[:1], next: rest, how: how, skipped: len(due) - 1}
 	if len(due) > 1 {
@@ -178,7 +185,11 @@ func (f *firing) skip(ctx context.Context, next time.Time, skipped int) error {
 func (f *firing) giveUp(ctx context.Context, slot time.Time, skipped int, next time.Time, cause error) error {
 	f.e.log.Error("could not submit the job of a schedule", "schedule", f.s.Name, "slot", slot, "error", cause)
 	f.moved.LastError = lastError(slot, cause)
-	return f.skip(ctx, next, skipped)
+	err := f.skip(ctx, next, skipped)
+	if err == nil {
+		f.e.counters.refused.Add(uint64(skipped))
+	}
+	return err
 }
 
 // note records why the job of a slot could not be submitted, once per slot.
@@ -265,6 +276,8 @@ func (f *firing) fire(ctx context.Context, s shot) error {
 		}
 	}
 	f.fired += len(s.slots) - existing
+	f.e.counters.fired.Add(uint64(len(s.slots) - existing))
+	f.e.counters.overlapped.Add(uint64(s.skipped))
 	if existing == 0 {
 		return nil
 	}
@@ -391,6 +404,24 @@ func dueTimes(s firingTimes, from, now time.Time, missed gq.MissedRule, limit in
 		due = append(due, at)
 	}
 	return due
+}
+
+// maxCountedMissed limits how many missed slots of a schedule are counted at once.
+const maxCountedMissed = 1000
+
+// missedSlots counts the missed slots of a schedule that do not fire because of its rule.
+func missedSlots(s *entry, now time.Time) int {
+	punctual, n := now.Add(-gq.MissedAfter), 0
+	for at := s.Next; !at.IsZero() && at.Before(punctual) && n < maxCountedMissed; at = s.times.next(at) {
+		n++
+	}
+	fired := 0
+	for _, at := range dueTimes(s.times, s.Next, now, s.Missed, s.MissedLimit) {
+		if at.Before(punctual) {
+			fired++
+		}
+	}
+	return max(n-fired, 0)
 }
 
 // latestTimes returns the last n firing times in [from, before), oldest first. It searches

@@ -52,6 +52,8 @@ func (e *Engine) takeIn(ctx context.Context, inbox store.Inbox, ids []gq.JobID) 
 	e.takingIn.Lock()
 	defer e.takingIn.Unlock()
 	taken, err := inbox.TakeIn(ctx, ids, inboxBatch, e.readSubmission)
+	e.counters.takenIn.Add(uint64(taken.Taken - taken.Refused))
+	e.counters.turnedDown.Add(uint64(taken.Refused))
 	if taken.Refused > 0 {
 		e.log.Warn("submissions refused after their transactions; see gq inbox list", "event", "inbox_refused", "submissions", taken.Refused)
 	}

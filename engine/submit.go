@@ -41,7 +41,7 @@ func (e *Engine) submit(ctx context.Context, s gq.Spec, complete completion) (gq
 	if err == nil {
 		var placed store.Inserted
 		if placed, err = e.insert(ctx, job); err == nil {
-			return e.answer(s.Type, &placed)
+			return e.answer(&job, &placed)
 		}
 	}
 	return gq.SubmitResult{}, fmt.Errorf("submit: %w", explain(err))
@@ -92,10 +92,12 @@ func (e *Engine) insert(ctx context.Context, job gq.Spec) (store.Inserted, error
 }
 
 // answer converts the store's result for one job.
-func (e *Engine) answer(typ string, in *store.Inserted) (gq.SubmitResult, error) {
+func (e *Engine) answer(s *gq.Spec, in *store.Inserted) (gq.SubmitResult, error) {
 	if in.Err != nil {
-		return refused(typ, in.Err)
+		e.counters.collided(s, nil, in.Err)
+		return refused(s.Type, in.Err)
 	}
+	e.counters.collided(s, &in.Jobs[0], nil)
 	out := submitted(in.Jobs[0])
 	if !out.Existing {
 		e.clock.observe(out.State.CreatedAt)
@@ -163,9 +165,11 @@ func (e *Engine) submitBatch(ctx context.Context, into store.Writer, specs []gq.
 	}
 	for k, i := range at {
 		if placed[k].Err != nil {
+			e.counters.collided(&jobs[i], nil, placed[k].Err)
 			out[i].Err = refusedError(specs[i].Type, placed[k].Err)
 			continue
 		}
+		e.counters.collided(&jobs[i], &placed[k].Jobs[0], nil)
 		out[i] = submitted(placed[k].Jobs[0])
 	}
 	if last := &out[at[len(at)-1]]; last.Err == nil && !last.Existing {
@@ -201,6 +205,7 @@ func (e *Engine) submitGraph(ctx context.Context, into store.Writer, drafts []gq
 	}
 	out := make([]gq.SubmitResult, len(jobs))
 	for i, p := range placed[0].Jobs {
+		e.counters.collided(&jobs[i], &p, nil)
 		out[i] = submitted(p)
 	}
 	return out, nil

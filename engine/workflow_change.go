@@ -71,6 +71,7 @@ func (e *Engine) Signal(ctx context.Context, id gq.WorkflowID, name string, v an
 	}
 	switch {
 	case err == nil:
+		e.counters.signals.Add(1)
 		return updated[0].State, nil
 	case errors.Is(err, gq.ErrIllegalMove), errors.Is(err, gq.ErrNotFound):
 		return e.signalled(ctx, id, name, job, value)

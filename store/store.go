@@ -366,6 +366,7 @@ type Placed struct {
 	State    gq.State // of the inserted job, or of the one that had the key
 	Existing bool     // another job holds the key
 	Same     bool     // with the same fingerprint, or the submission accepts any
+	Replaced bool     // the inserted job took the place of a waiting one
 }
 
 // Ref names a job, either by its id or by any lease it ever had.
@@ -438,6 +439,10 @@ type Claimed struct {
 	// excludes. Where the transaction of an application has jobs locked that may
 	// be claimable it is when to look again.
 	RetryAt time.Time
+
+	// KeyRate says that the claim got fewer jobs than it asked for and the rate of a limit
+	// key kept jobs from it.
+	KeyRate bool
 
 	// Unlimited says that no limit, pool or pause kept a job from the claim, so that
 	// [News.Freed] is no reason to try again.

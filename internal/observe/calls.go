@@ -8,6 +8,7 @@ import (
 
 	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/internal/enum"
+	"github.com/gopherqueue/gq/machine"
 )
 
 // The measured calls.
@@ -41,7 +42,10 @@ type measurements struct {
 	outcomes [gq.StatusCancelled + 1]func() prometheus.Counter // attempts, by the job's status afterwards
 	events   [32]prometheus.Counter                            // by type; nil for unused numbers
 	retries  prometheus.Counter
-	rounds   *rounds // of matching
+
+	late        prometheus.Counter // start deadlines missed
+	unsignalled prometheus.Counter // signals that did not come in time
+	rounds      *rounds            // of matching
 }
 
 func newMeasurements() *measurements {
@@ -63,6 +67,8 @@ func newMeasurements() *measurements {
 		Name: "gq_run_seconds", Help: "From the start of an attempt until it was settled.", Buckets: seconds,
 	})
 	m.retries = prometheus.NewCounter(prometheus.CounterOpts{Name: "gq_retries_total", Help: "Attempts that another one follows."})
+	m.late = prometheus.NewCounter(prometheus.CounterOpts{Name: "gq_start_deadlines_missed_total", Help: "Jobs that ended because they did not start in time."})
+	m.unsignalled = prometheus.NewCounter(prometheus.CounterOpts{Name: "gq_signal_timeouts_total", Help: "Jobs of workflows that got no signal before their deadline."})
 	submissions := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "gq_submissions_total", Help: "Submissions by outcome."}, []string{"outcome"})
 	m.accepted, m.refused = submissions.WithLabelValues("accepted"), submissions.WithLabelValues("refused")
 	attempts := prometheus.NewCounterVec(prometheus.CounterOpts{
@@ -78,7 +84,7 @@ func newMeasurements() *measurements {
 		m.events[t] = events.WithLabelValues(t.String())
 	}
 	m.rounds = newRounds(m.registry)
-	m.registry.MustRegister(m.wait, m.run, m.retries, submissions, attempts, events)
+	m.registry.MustRegister(m.wait, m.run, m.retries, m.late, m.unsignalled, submissions, attempts, events)
 	return m
 }
 
@@ -117,11 +123,17 @@ func (m *measurements) settled(s *gq.State) {
 	}
 }
 
-func (m *measurements) happened(t gq.EventType) {
+func (m *measurements) happened(e *gq.Event) {
+	t := e.Type
 	if int(t) < len(m.events) && m.events[t] != nil {
 		m.events[t].Inc()
 	}
-	if t == gq.EventRetrying {
+	switch {
+	case t == gq.EventRetrying:
 		m.retries.Inc()
+	case t == gq.EventCancelled && e.Reason == machine.ReasonStartDeadline:
+		m.late.Inc()
+	case t == gq.EventFailed && e.Reason == machine.ReasonSignalTimeout:
+		m.unsignalled.Inc()
 	}
 }

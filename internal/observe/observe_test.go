@@ -20,6 +20,7 @@ import (
 
 	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/engine"
+	"github.com/gopherqueue/gq/machine"
 	"github.com/gopherqueue/gq/store/local"
 )
 
@@ -132,6 +133,72 @@ func TestMetrics(t *testing.T) {
 	}
 }
 
+// The page has what schedules, workflows, signals, limit keys and unique jobs did.
+func TestFeatureMetrics(t *testing.T) {
+	e := newEngine(t)
+	m := NewMetrics(New(e, nil), e, nil)
+	ctx := t.Context()
+	check := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, s := range []gq.Schedule{
+		{Name: "active", Every: time.Hour, Template: gq.Spec{Type: "t"}},
+		{Name: "paused", Every: time.Hour, Paused: true, Template: gq.Spec{Type: "t"}},
+	} {
+		_, err := e.PutSchedule(ctx, s)
+		check(err)
+	}
+	_, err := e.TriggerSchedule(ctx, "active")
+	check(err)
+	flow := gq.NewWorkflow("order")
+	flow.Signal("approved", time.Hour)
+	flow.Signal("paid", time.Hour)
+	id, err := e.SubmitWorkflow(ctx, flow)
+	check(err)
+	_, err = e.Signal(ctx, id, "paid", nil)
+	check(err)
+	_, err = e.SetQueueKey(ctx, gq.QueueKey{Queue: "q", Key: "customer", Limit: 3})
+	check(err)
+	for range 2 {
+		_, err = e.Submit(ctx, gq.Spec{Type: "t", Key: gq.IdempotencyKey{Name: "k"}, Unique: gq.UniqueRule{While: gq.WhileLive}})
+		check(err)
+	}
+	m.Happened([]gq.Event{
+		{Type: gq.EventCancelled, Reason: machine.ReasonStartDeadline}, {Type: gq.EventCancelled, Reason: "not needed"},
+		{Type: gq.EventFailed, Reason: machine.ReasonSignalTimeout}, {Type: gq.EventFailed},
+	})
+	m.overlook(ctx, time.Now().Add(time.Hour+90*time.Second))
+	_, got := scrape(t, m)
+	if lag := got["gq_schedule_lag_seconds{}"]; lag < 60 || lag > 91 { // a schedule starts at a whole second
+		t.Errorf("the lag is %v s", lag)
+	}
+	for key, want := range map[string]float64{
+		"gq_schedules{state=active}":                    1,
+		"gq_schedules{state=paused}":                    1,
+		"gq_schedules{state=ended}":                     0,
+		"gq_schedule_fired_total{}":                     1,
+		"gq_schedule_skipped_total{reason=overlap}":     0,
+		"gq_workflows{status=RUNNING}":                  1,
+		"gq_workflows{status=FAILED}":                   0,
+		"gq_signals_waiting{}":                          1,
+		"gq_signals_received_total{}":                   1,
+		"gq_signal_timeouts_total{}":                    1,
+		"gq_start_deadlines_missed_total{}":             1,
+		"gq_limit_keys{}":                               1,
+		"gq_unique_collisions_total{outcome=returned}":  1,
+		"gq_unique_collisions_total{outcome=debounced}": 0,
+		"gq_inbox_taken_in_total{outcome=accepted}":     0,
+		"gq_inbox_oldest_seconds{}":                     0,
+	} {
+		if v, ok := got[key]; !ok || v != want {
+			t.Errorf("%s is %v (there: %t), want %v", key, v, ok, want)
+		}
+	}
+}
+
 // Label values are escaped.
 func TestLabel(t *testing.T) {
 	s := &manyQueues{stats: gq.Stats{Queues: []gq.Count{{Queue: "x\"y\\z\n"}}}}
@@ -149,8 +216,9 @@ func TestMetricNames(t *testing.T) {
 	for _, status := range []gq.Status{gq.StatusCompleted, gq.StatusRetrying} {
 		o.measured.settled(&gq.State{Status: status})
 	}
-	m := NewMetrics(o, withPools{s, []gq.Pool{{Name: "scheduler", Capacity: 70, Used: 30}}}, nil)
+	m := NewMetrics(o, withPools{s, newEngine(t), []gq.Pool{{Name: "scheduler", Capacity: 70, Used: 30}}}, nil)
 	m.oldest["q"] = time.Now()
+	m.overlook(t.Context(), time.Now())
 	page, values := scrape(t, m)
 	if values["gq_pool_capacity_units{pool=scheduler}"] != 70 || values["gq_pool_used_units{pool=scheduler}"] != 30 {
 		t.Errorf("the pool: %v", values)
@@ -172,10 +240,16 @@ func TestMetricNames(t *testing.T) {
 	}
 }
 
-// withPools is a source with pools.
+// withPools is a source with pools and the schedules, workflows and counters of an engine.
 type withPools struct {
-	Source
+	*manyQueues
+	*engine.Engine
 	pools []gq.Pool
+}
+
+func (s withPools) Stats(ctx context.Context) (gq.Stats, error) { return s.manyQueues.Stats(ctx) }
+func (s withPools) List(ctx context.Context, q gq.Query) (gq.Page, error) {
+	return s.manyQueues.List(ctx, q)
 }
 
 func (s withPools) Pools(context.Context) ([]gq.Pool, error) { return s.pools, nil }

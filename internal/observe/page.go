@@ -40,6 +40,8 @@ type Metrics struct {
 	mu     sync.Mutex
 	oldest map[string]time.Time // since when each queue's oldest claimable job has been claimable; guarded by mu
 	cursor int                  // where the next scan starts; guarded by mu
+
+	overview overview // guarded by mu
 }
 
 // NewMetrics creates a page with an engine's call metrics, its store's state and further
@@ -60,7 +62,7 @@ func (m *Metrics) Register(more ...prometheus.Collector) {
 // Happened counts events of the event log.
 func (m *Metrics) Happened(events []gq.Event) {
 	for i := range events {
-		m.observed.measured.happened(events[i].Type)
+		m.observed.measured.happened(&events[i])
 	}
 }
 
@@ -70,6 +72,7 @@ func (m *Metrics) Run(ctx context.Context) error {
 	defer ticker.Stop()
 	for {
 		m.look(ctx)
+		m.overlook(ctx, time.Now())
 		select {
 		case <-ctx.Done():
 			return nil
@@ -145,7 +148,7 @@ func (m *Metrics) Write(ctx context.Context, w io.Writer) error {
 	if err != nil {
 		return fmt.Errorf("gather metrics: %w", err)
 	}
-	_ = write(w, slices.Concat(counted, m.ofStore(&stats, time.Now()), inbox, pools)) // an error means that the scraper has gone
+	_ = write(w, slices.Concat(counted, m.ofStore(&stats, time.Now()), m.ofFeatures(), inbox, pools)) // an error means that the scraper has gone
 	return nil
 }
 
@@ -178,7 +181,13 @@ func (m *Metrics) ofInbox(ctx context.Context) ([]*dto.MetricFamily, error) {
 	waiting.add(float64(inbox.Waiting))
 	refused := newFamily("gq_inbox_refused", "Submissions that were refused after their transactions had committed.", dto.MetricType_GAUGE)
 	refused.add(float64(inbox.Refused))
-	return []*dto.MetricFamily{waiting.MetricFamily, refused.MetricFamily}, nil
+	oldest := newFamily("gq_inbox_oldest_seconds", "How long the oldest submission has waited to be taken in.", dto.MetricType_GAUGE)
+	age := 0.0
+	if !inbox.Oldest.IsZero() {
+		age = max(0, time.Since(inbox.Oldest).Seconds())
+	}
+	oldest.add(age)
+	return []*dto.MetricFamily{waiting.MetricFamily, refused.MetricFamily, oldest.MetricFamily}, nil
 }
 
 // ofStore builds the store's metrics without a registry: sorting and checking the series

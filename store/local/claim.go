@@ -109,7 +109,7 @@ func (c *claiming) apply(tx *txn, i int) {
 // claim claims up to N jobs. weigh sized out.Jobs and extras.
 func (tx *txn) claim(c *store.Claim, out *store.Claimed, extras []jobExtras) []jobExtras {
 	tx.catchUp()
-	jobs, retry := out.Jobs, time.Time{}
+	jobs, retry, keyRate := out.Jobs, time.Time{}, false
 	into := gq.StatusRunning
 	if c.Hold {
 		into = gq.StatusClaimed
@@ -126,7 +126,7 @@ func (tx *txn) claim(c *store.Claim, out *store.Claimed, extras []jobExtras) []j
 			}
 			j := q.pick(&c.Filter, into)
 			if j == nil {
-				retry = q.freeAt(retry)
+				retry, keyRate = q.freeAt(retry), keyRate || q.hasAside()
 				break
 			}
 			if j.limit != nil && !tx.allow(j.limit) {
@@ -169,7 +169,7 @@ func (tx *txn) claim(c *store.Claim, out *store.Claimed, extras []jobExtras) []j
 		}
 	}
 	if out.Jobs = jobs; len(jobs) < c.N {
-		out.RetryAt = retry
+		out.RetryAt, out.KeyRate = retry, keyRate
 	}
 	return extras
 }

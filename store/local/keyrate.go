@@ -159,6 +159,9 @@ func (q *queue) freeAt(at time.Time) time.Time {
 	return wake.Earlier(at, time.Unix(0, q.aside.heap[0].at).UTC())
 }
 
+// hasAside reports whether the rate of a key is used up that has jobs.
+func (q *queue) hasAside() bool { return len(q.aside.heap) > 0 }
+
 // forgetKeys removes keys that owe nothing any more. One that has live jobs keeps its record,
 // which its next claim replaces, and is looked at again later.
 func (tx *txn) forgetKeys() {

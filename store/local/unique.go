@@ -178,6 +178,7 @@ func (tx *txn) takePlace(g *store.Group, p *checkedGroup, member int, id gq.JobI
 		return err
 	}
 	p.collisions = append(p.collisions, collision{member: member, insert: true, job: j, next: next, events: events})
+	p.placed[member].Replaced = true
 	p.resolve(id, g.Jobs[member].ID)
 	return nil
 }

@@ -31,7 +31,7 @@ func (s *Store) Claim(ctx context.Context, claims []store.Claim) ([]store.Claime
 		l := s.limits(into, now)
 		chosen := s.choose(c.Filter, c.N, l)
 		if len(chosen) < c.N {
-			answers[i].RetryAt = l.retryAt
+			answers[i].RetryAt, answers[i].KeyRate = l.retryAt, l.keyRate
 		}
 		s.rates, s.owed = l.rates, l.owed
 		s.forgetKeys(now)

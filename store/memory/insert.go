@@ -95,7 +95,7 @@ func (s *Store) insert(g store.Group, now time.Time) ([]store.Placed, error) {
 			if a.replaces, err = s.takePlace(&g, spec.ID, holder, changes, now); err != nil {
 				return nil, err
 			}
-			aliases[holder] = spec.ID
+			aliases[holder], placed[i].Replaced = spec.ID, true
 		}
 		fresh = append(fresh, a)
 	}

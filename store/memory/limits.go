@@ -20,6 +20,7 @@ type limits struct {
 	rates   map[string]time.Time // as in Store, with the jobs chosen so far
 	owed    map[limitKey]time.Time
 	retryAt time.Time // when a rate allows another claim
+	keyRate bool      // the rate of a limit key does not allow one now
 }
 
 type limitKey struct{ queue, key string }
@@ -74,7 +75,7 @@ func (l *limits) ask(j *job) verdict {
 	}
 	owed, ok := machine.TakeKeyRate(rate, machine.Weight(&j.spec), l.owed[key], l.now)
 	if !ok {
-		l.retryAt = wake.Earlier(l.retryAt, machine.KeyRateAt(rate, l.owed[key], l.now))
+		l.retryAt, l.keyRate = wake.Earlier(l.retryAt, machine.KeyRateAt(rate, l.owed[key], l.now)), true
 		return pass
 	}
 	if q.Rate.Limited() {

@@ -103,6 +103,7 @@ type want struct {
 	asked     time.Time // when the time of its leases was read, by the local clock
 	retry     time.Time // when another claim may get more jobs; zero if not known
 	unlimited bool      // no queue had a limit in the last round
+	keyRate   bool      // the rate of a limit key kept jobs from the last round
 	waited    int64     // the earliest time at which a job of the round was due before its claim; 0 for none
 }
 
@@ -251,7 +252,7 @@ func (s *Store) claim(ctx context.Context, claims []store.Claim, alone bool) ([]
 		for _, share := range w.shares {
 			n := min(share.n, len(jobs))
 			if out[share.index].Jobs, jobs = jobs[:n:n], jobs[n:]; n < share.n {
-				out[share.index].RetryAt = w.retry
+				out[share.index].RetryAt, out[share.index].KeyRate = w.retry, w.keyRate
 			}
 			out[share.index].Unlimited = w.unlimited
 		}
@@ -350,7 +351,7 @@ func (tx *txn) claim(ctx context.Context, wants []*want) (passed []int64, err er
 	}
 	var names []string
 	for _, w := range wants {
-		w.round, w.retry, w.waited = nil, time.Time{}, 0
+		w.round, w.retry, w.keyRate, w.waited = nil, time.Time{}, false, 0
 		names = append(names, w.Queues...)
 	}
 	names = distinct(names)

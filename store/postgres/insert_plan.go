@@ -122,7 +122,7 @@ func (p *plan) place(g store.Group) store.Inserted {
 	out := store.Inserted{Jobs: make([]store.Placed, len(g.Jobs))}
 	for i, m := range members {
 		if m.existing.IsZero() {
-			out.Jobs[i] = store.Placed{State: p.stateOf(g.Jobs[i].ID)}
+			out.Jobs[i] = store.Placed{State: p.stateOf(g.Jobs[i].ID), Replaced: !g.Jobs[i].Replaces.IsZero()}
 		} else {
 			out.Jobs[i] = store.Placed{State: p.stateOf(m.existing).At(p.now), Existing: true, Same: m.same}
 		}

@@ -160,6 +160,7 @@ func (tx *txn) retryKeys(ctx context.Context, w *want, l *limits, since int64, q
 		w.retry = wake.Earlier(w.retry, instant(*free))
 	}
 	w.retry = wake.Earlier(w.retry, l.queues[queue].free)
+	w.keyRate = w.keyRate || free != nil || !l.queues[queue].free.IsZero()
 	return err
 }
 

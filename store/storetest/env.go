@@ -288,7 +288,7 @@ func (e *env) lookAgain(claims []store.Claim, answers []store.Claimed) {
 		found, err := e.store().Claim(e.Context(), []store.Claim{again})
 		e.check("Claim", err)
 		answers[i].Jobs = append(answers[i].Jobs, found[0].Jobs...)
-		answers[i].RetryAt, answers[i].Err = found[0].RetryAt, found[0].Err
+		answers[i].RetryAt, answers[i].KeyRate, answers[i].Err = found[0].RetryAt, found[0].KeyRate, found[0].Err
 	}
 }
 

@@ -36,6 +36,12 @@ var keyRateCases = []Case{
 		run:    keyRateRetryAt,
 	},
 	{
+		Name:   "KeyRate/Tells",
+		Clause: "a claim says that the rate of a key kept jobs from it, and not if that was the rate of the queue or nothing",
+		Needs:  []string{"Insert", "Claim", "PutQueue", "Close"},
+		run:    keyRateTells,
+	},
+	{
 		Name:   "KeyRate/Limits",
 		Clause: "KeyRate holds besides KeyLimit, MaxRunning and Rate; a job that another limit refuses uses nothing up",
 		Needs:  []string{"Insert", "Claim", "Update", "PutQueue", "Close"},
@@ -192,6 +198,27 @@ func keyRateRetryAt(e *env) {
 	e.clock.Set(start.Add(80 * time.Second))
 	e.limited("when the time has come", 5, 1, time.Time{})
 	e.limited("with nothing left", 5, 0, time.Time{})
+}
+
+func keyRateTells(e *env) {
+	tells := func(what string, want bool, c store.Claim) {
+		e.Helper()
+		answer := e.tryClaim(c)[0]
+		e.check("Claim", answer.Err)
+		if answer.KeyRate != want {
+			e.Errorf("%s: the claim got %d of %d jobs; the rate of a key kept jobs from it: %v", what, len(answer.Jobs), c.N, answer.KeyRate)
+		}
+	}
+	e.keyRated(gq.Rate{Count: 1, Per: time.Minute})
+	tells("without jobs", false, claimOf(1))
+	e.insert(e.specs(3, limitedBy("a"))...)
+	tells("that gets all it asked for", false, claimOf(1))
+	tells("with the rate used up", true, claimOf(5))
+	e.rated("slow", gq.Rate{Count: 1, Per: time.Minute})
+	e.insert(e.specs(2, inQueue("slow"))...)
+	tells("with the rate of the queue", false, claimOf(5, from("slow")))
+	e.clock.Advance(time.Minute)
+	tells("for more jobs than the key has", true, claimOf(5))
 }
 
 func keyRateLimits(e *env) {

@@ -35,7 +35,7 @@ func (n *naive) Claim(ctx context.Context, claims []store.Claim) ([]store.Claime
 		}
 		chosen := n.candidates(c.Filter, c.N, l)
 		if len(chosen) < c.N && n.bug != rateSaysNothing {
-			answers[i].RetryAt = l.retry
+			answers[i].RetryAt, answers[i].KeyRate = l.retry, l.keyRate
 		}
 		n.data.due, n.data.owed = l.due, l.owed
 		if n.bug == claimsRace { // decides before it takes the lock for the write

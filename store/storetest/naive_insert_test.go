@@ -83,7 +83,7 @@ func (n *naive) insert(g store.Group, now time.Time) (answer store.Inserted) {
 				return store.Inserted{Err: err}
 			}
 			changed[replaces] = next
-			alias[replaces] = s.ID
+			alias[replaces], placed[i].Replaced = s.ID, n.bug != replacesUntold
 			continue
 		}
 		if n.bug != ignoresAliases {

@@ -33,6 +33,7 @@ func (l *limits) useKey(j *naiveJob, weight int) bool {
 	_, rate := l.n.keyLimits(key)
 	next, ok := machine.TakeKeyRate(rate, weight, l.owed[key], l.now)
 	if !ok {
+		l.keyRate = l.n.bug != keyRateUnsaid
 		if at := machine.KeyRateAt(rate, l.owed[key], l.now); l.retry.IsZero() || at.Before(l.retry) {
 			l.retry = at
 		}

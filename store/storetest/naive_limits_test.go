@@ -23,6 +23,7 @@ type limits struct {
 	due     map[string]time.Time // state of the rates, by queue
 	owed    map[[2]string]time.Time
 	retry   time.Time
+	keyRate bool
 	into    gq.Status // status of the claimed jobs
 	peeking bool
 }

@@ -41,6 +41,7 @@ const (
 	refusesNothing      bug = "a submission that refuses collisions is answered with the existing job"
 	neverPostpones      bug = "a debounced job keeps its time"
 	neverThrottles      bug = "a throttled job runs at once"
+	replacesUntold      bug = "a submission is not told that it replaced a job"
 	keepsReplaced       bug = "a job that is replaced stays"
 	leavesFollowers     bug = "dependents stay with the job that is replaced"
 	replacesAnything    bug = "a job that a worker holds can be replaced"
@@ -102,6 +103,7 @@ const (
 	ignoresRate      bug = "claims come as they like"
 	rateSaysNothing  bug = "a claim that a rate refused does not say until when"
 	rateNamesLast    bug = "of two rates the last is named"
+	keyRateUnsaid    bug = "a claim does not say that the rate of a key kept jobs from it"
 	ignoresKeyRate   bug = "claims of a key come as they like"
 	ignoresWeight    bug = "every job takes one unit of its key's rate"
 	rateHidesOthers  bug = "a key whose rate is used up holds up its queue"
@@ -232,6 +234,7 @@ var planted = map[bug][]string{
 	refusesNothing:      {"Unique/Refuse", "Replace/Held"},
 	neverPostpones:      {"Unique/Debounce", "Unique/InCall"},
 	neverThrottles:      {"Unique/Throttle"},
+	replacesUntold:      {"Replace/Key"},
 	keepsReplaced:       {"Replace/Key", "Replace/Named", "Replace/Race", "Unique/InCall"},
 	leavesFollowers:     {"Replace/Dependents"},
 	replacesAnything:    {"Replace/Held"},
@@ -288,6 +291,7 @@ var planted = map[bug][]string{
 	ignoresRate:      {"Rate/Claims"},
 	rateSaysNothing:  {"Rate/RetryAt"},
 	rateNamesLast:    {"Rate/Queues"},
+	keyRateUnsaid:    {"KeyRate/Tells"},
 	ignoresKeyRate:   {"KeyRate/Claims"},
 	ignoresWeight:    {"KeyRate/Weight"},
 	rateHidesOthers:  {"KeyRate/Claims", "KeyRate/Filter"},
@@ -427,6 +431,7 @@ var beyondModel = []bug{
 	spawnsAnyway, spawnsAgain, orphanless, losesChildren, // nor do they spawn
 	holdsOccupy, startsAnyway, poolsTellNothing, // stories have no pool that is occupied at the start
 	tellsOneQueue, tellsJobsOnly, // stories do not use notifications
+	keyRateUnsaid, replacesUntold, // stories do not look at what is only counted
 	promisesTooLate, // stories have no run times that late
 	blobsAnyway,     // blobs come with the verbs that save them
 }

@@ -13,7 +13,7 @@ import (
 var replaceCases = []Case{
 	{
 		Name:   "Replace/Key",
-		Clause: "a submission that replaces cancels the waiting job that has its key and takes its place and its key, in one commit, and each names the other",
+		Clause: "a submission that replaces cancels the waiting job that has its key and takes its place and its key, in one commit, each names the other, and the answer tells",
 		Needs:  []string{"Insert", "Get", "List", "Events", "Counts", "Claim", "Update", "Close"},
 		run:    replaceKey,
 	},
@@ -99,10 +99,14 @@ func replaceKey(e *env) {
 	for _, extra := range []setting{delayed(time.Hour), func(*gq.Spec) {}, depends(gq.DependencyAfter, e.add(delayed(time.Hour), inQueue("parent")).ID)} {
 		old, next := e.spec(rule, extra), e.spec(rule, at(gq.PriorityHigh))
 		next.Payload.Data = []byte(`{"new":true}`)
-		e.fresh("the first", old)
+		if e.placed(old).Replaced {
+			e.Errorf("the first replaces a job")
+		}
 		before := e.events(0)
 		e.clock.Advance(time.Second)
-		e.fresh("the second", next)
+		if p := e.placed(next); !p.Replaced || p.Existing || p.State.ID != next.ID {
+			e.Errorf("the answer to the second is %+v, want that it replaces the first", p)
+		}
 		e.replaced("the first", old.ID, next.ID)
 		if got := string(e.get(old.ID).Spec.Payload.Data); got != "null" {
 			e.Errorf("the payload of the replaced job is %s, want it unchanged", got)
@@ -130,6 +134,14 @@ func replaceKey(e *env) {
 	minted := e.minted(e.spec(unique("minted", gq.WhileWaiting, gq.Existing)))[0]
 	by := e.minted(e.spec(unique("minted", gq.WhileWaiting, gq.Replace)))[0]
 	e.replaced("a job whose id the store may have made", minted.ID, by.ID)
+}
+
+// placed submits a job and returns the answer.
+func (e *env) placed(spec gq.Spec) store.Placed {
+	e.Helper()
+	answer := e.tryInsert(store.One(spec))[0]
+	e.check("Insert", answer.Err)
+	return answer.Jobs[0]
 }
 
 func replaceHeld(e *env) {
