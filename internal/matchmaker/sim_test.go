@@ -12,6 +12,7 @@ import (
 
 	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/internal/matchmaker"
+	"github.com/gopherqueue/gq/internal/testing/race"
 	"github.com/gopherqueue/gq/internal/testing/spec"
 	"github.com/gopherqueue/gq/match"
 )
@@ -55,7 +56,7 @@ func TestSimulation(t *testing.T) {
 		seed = rand.Uint64()
 	}
 	days := *simDays
-	if testing.Short() {
+	if testing.Short() || race.Share() {
 		days /= 2
 	}
 	t.Logf("replay with -run TestSimulation -sim.seed %d -sim.days %v", seed, days)

@@ -20,6 +20,7 @@ import (
 // the calls of their sinks fail. Jobs that are cancelled while their providers complete them
 // are claimed only if the completion came first.
 func TestSinksOnPostgres(t *testing.T) {
+	t.Parallel() // it mostly waits for the next attempt of a delivery
 	spec.Covers(t, "M-106")
 	s := onPostgres(t, pgtest.Database(t), store.Config{})
 	var mu sync.Mutex

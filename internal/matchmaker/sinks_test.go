@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/gopherqueue/gq/internal/matchmaker"
+	"github.com/gopherqueue/gq/internal/testing/race"
 	"github.com/gopherqueue/gq/internal/testing/spec"
 	"github.com/gopherqueue/gq/match"
 )
@@ -218,6 +219,11 @@ func TestRoundsAreDelivered(t *testing.T) {
 		for i, r := range rounds.records() {
 			if r.Round != uint64(i)+2 {
 				f.Fatalf("round %d is at place %d", r.Round, i)
+			}
+			// Reading a record reads those it builds on, so read all of them only without the
+			// race detector, and otherwise those around what has happened.
+			if race.Share() && i%10 > 0 && i%50 > 2 && i != 119 {
+				continue
 			}
 			rec, err := f.RoundRecord(f.Context(), r.Round)
 			if err != nil {
