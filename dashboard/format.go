@@ -2,6 +2,7 @@ package dashboard
 
 import (
 	"fmt"
+	"math"
 	"reflect"
 	"strconv"
 	"strings"
@@ -120,8 +121,41 @@ func instant(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05.00
 // machineTime writes a time for programs.
 func machineTime(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) }
 
-// percent writes a share.
-func percent(p float64) string { return strconv.FormatFloat(100*min(max(p, 0), 1), 'f', 0, 64) + " %" }
+// percent writes a share. One that is not zero does not look like zero.
+func percent(p float64) string {
+	switch p = 100 * min(max(p, 0), 1); {
+	case p > 0 && p < 0.1:
+		return "<0.1 %"
+	case p > 0 && p < 9.95 && p != math.Trunc(p):
+		return strconv.FormatFloat(p, 'f', 1, 64) + " %"
+	default:
+		return strconv.FormatFloat(p, 'f', 0, 64) + " %"
+	}
+}
+
+// figure writes a measured number with three digits.
+func figure(v float64) string {
+	switch {
+	case v >= 99.95:
+		return number(int64(min(math.Round(v), math.MaxInt64/2)))
+	default:
+		return strconv.FormatFloat(v, 'g', 3, 64)
+	}
+}
+
+// perSecond writes a rate in the unit in which it is a number that people can imagine.
+func perSecond(rate float64) string {
+	switch {
+	case rate <= 0:
+		return "0 a second"
+	case rate >= 1:
+		return figure(rate) + " a second"
+	case rate*60 >= 1:
+		return figure(rate*60) + " a minute"
+	default:
+		return figure(rate*3600) + " an hour"
+	}
+}
 
 // short returns the first part of an id.
 func short(id fmt.Stringer) string { return id.String()[:8] }
@@ -187,6 +221,9 @@ func oneLine(text string) string {
 	}
 	return text
 }
+
+// long reports whether oneLine cuts a text.
+func long(text string) bool { return len(text) > maxLine || strings.ContainsAny(text, "\r\n") }
 
 // word is the name of a status for people.
 func word(s fmt.Stringer) string {

@@ -214,7 +214,7 @@ func TestEstimateComesFromTheRate(t *testing.T) {
 	}
 	s.submit(gq.Spec{Queue: "mail", Type: "email.send"})
 	last := s.submit(gq.Spec{Queue: "mail", Type: "email.send"})
-	s.has(s.get("jobs/"+last.String(), http.StatusOK), "1 job ahead of it, and the rate at which the last 5 finished jobs of the queue ended")
+	s.has(s.get("jobs/"+last.String(), http.StatusOK), "1 job ahead of it; jobs of its queue started at")
 	s.has(s.get("queue?name=mail", http.StatusOK), "jobs a second", "the newest 5 finished jobs")
 }
 

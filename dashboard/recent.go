@@ -81,3 +81,12 @@ func percentilesOf(list []time.Duration) percentiles {
 	at := func(p int) time.Duration { return list[min(len(list)-1, len(list)*p/100)] }
 	return percentiles{at(50), at(95), at(99)}
 }
+
+// pace returns how fast a queue has been lately.
+func (v *visit) pace(queue string) (pace, error) {
+	r, err := v.recent(queue)
+	if err != nil || !r.Known() {
+		return pace{}, err
+	}
+	return pace{Starts: r.PerSecond, Span: r.Span, Run: r.Run.P50}, nil
+}

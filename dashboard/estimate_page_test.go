@@ -1,0 +1,70 @@
+package dashboard_test
+
+import (
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/dashboard"
+)
+
+func TestEveryCauseHasAnEstimateOrSaysWhyNot(t *testing.T) {
+	s := newSite(t, dashboard.Options{})
+	page := func(id gq.JobID) string {
+		t.Helper()
+		return s.get("jobs/"+id.String(), http.StatusOK)
+	}
+	finish := func(job gq.Job) {
+		t.Helper()
+		if _, err := s.queue.Complete(t.Context(), job.State.Lease.Ref(), nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	first := s.submit(gq.Spec{Queue: "mail", Type: "t"})
+	s.has(page(first), "cannot be told: nobody can tell when a worker comes")
+
+	held := s.claim("mail")
+	behind := s.submit(gq.Spec{Queue: "mail", Type: "t", DependsOn: []gq.Dependency{{Job: first, Kind: gq.DependencyAfter}}})
+	s.has(page(behind), "cannot be told: it waits for jobs that run, and none of their queue has ended lately")
+	second := s.submit(gq.Spec{Queue: "mail", Type: "t"})
+	if _, err := s.queue.ChangeQueue(t.Context(), "mail", func(q *gq.Queue) { q.MaxRunning = 1 }); err != nil {
+		t.Fatal(err)
+	}
+	s.has(page(second), "reached max_running", "cannot be told: no job of its queue has started lately")
+	finish(held)
+	finish(s.claim("mail"))
+	s.claim("mail")
+	third := s.submit(gq.Spec{Queue: "mail", Type: "t"})
+	fourth := s.submit(gq.Spec{Queue: "mail", Type: "t"})
+	s.has(page(third), "reached max_running", "0 jobs ahead of it; jobs of its queue started at")
+	s.has(page(fourth), "1 job ahead of it; jobs of its queue started at")
+
+	delayed := s.submit(gq.Spec{Queue: "mail", Type: "t", Delay: time.Hour})
+	s.has(page(delayed), "Starts <time", "the time that was set for it")
+	after := s.submit(gq.Spec{Queue: "mail", Type: "t", DependsOn: []gq.Dependency{{Job: delayed, Kind: gq.DependencyAfter}}})
+	s.has(page(after), "cannot be told: it depends on jobs that have not started")
+	if _, err := s.queue.Pause(t.Context(), "mail"); err != nil {
+		t.Fatal(err)
+	}
+	s.has(page(third), "cannot be told: nobody can tell when the queue is resumed")
+	s.has(page(delayed), "Starts no earlier than <time", "the time that was set for it")
+}
+
+// The time at which the wait for a signal ends is not the start of anything.
+func TestAJobThatWaitsForASignalHasNoEstimate(t *testing.T) {
+	s := newSite(t, dashboard.Options{})
+	flow := gq.NewWorkflow("order")
+	flow.Signal("approve", time.Hour)
+	id, err := s.queue.SubmitWorkflow(t.Context(), flow)
+	if err != nil {
+		t.Fatal(err)
+	}
+	found, err := s.queue.Workflow(t.Context(), id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := s.get("jobs/"+found.Jobs[0].ID.String(), http.StatusOK)
+	s.has(text, "cannot be told: nobody can tell when the signal comes")
+	s.lacks(text, "Starts <time")
+}
