@@ -128,7 +128,7 @@ func predict(now time.Time, at place, lately pace, notBefore time.Time) estimate
 // place counts the jobs before a job, if its queue is not too long, in the order in which claims
 // take them.
 func (v *visit) place(job *gq.Job) (place, error) {
-	page, err := v.d.queue.List(v.ctx, gq.Query{Queue: job.Spec.Queue, Statuses: []gq.Status{gq.StatusScheduled}, OldestFirst: true, Limit: maxInLine})
+	page, err := v.d.queue.List(v.ctx, gq.Query{Queue: job.Spec.Queue, Statuses: []gq.Status{gq.StatusScheduled}, OldestFirst: true, Limit: maxInLine, MaxScan: maxSearched})
 	if err != nil {
 		return place{}, err
 	}

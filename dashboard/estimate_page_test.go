@@ -31,7 +31,7 @@ func TestEveryCauseHasAnEstimateOrSaysWhyNot(t *testing.T) {
 	if _, err := s.queue.ChangeQueue(t.Context(), "mail", func(q *gq.Queue) { q.MaxRunning = 1 }); err != nil {
 		t.Fatal(err)
 	}
-	s.has(page(second), "reached max_running", "cannot be told: no job of its queue has started lately")
+	s.has(page(second), "reached max_running", "0 jobs ahead of it; jobs of its queue started at")
 	finish(held)
 	finish(s.claim("mail"))
 	s.claim("mail")
@@ -39,6 +39,11 @@ func TestEveryCauseHasAnEstimateOrSaysWhyNot(t *testing.T) {
 	fourth := s.submit(gq.Spec{Queue: "mail", Type: "t"})
 	s.has(page(third), "reached max_running", "0 jobs ahead of it; jobs of its queue started at")
 	s.has(page(fourth), "1 job ahead of it; jobs of its queue started at")
+
+	if _, err := s.queue.Claim(t.Context(), gq.ClaimRequest{Worker: "worker-2", Queues: []string{"idle"}, N: 1}); err != nil {
+		t.Fatal(err)
+	}
+	s.has(page(s.submit(gq.Spec{Queue: "idle", Type: "t"})), "the next job of queue idle", "cannot be told: no job of its queue has started lately")
 
 	delayed := s.submit(gq.Spec{Queue: "mail", Type: "t", Delay: time.Hour})
 	s.has(page(delayed), "Starts <time", "the time that was set for it")

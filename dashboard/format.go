@@ -118,6 +118,9 @@ func ago(t, now time.Time) string {
 // instant writes a time for people.
 func instant(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05.000 UTC") }
 
+// minute writes a time without its seconds.
+func minute(t time.Time) string { return t.UTC().Format("2006-01-02 15:04") }
+
 // machineTime writes a time for programs.
 func machineTime(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) }
 

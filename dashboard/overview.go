@@ -19,6 +19,26 @@ type queueRow struct {
 	Oldest  time.Time // when the job that has waited longest became claimable; zero if none waits
 	Unknown bool      // there was no time to look for it
 	Workers int
+
+	Activity gq.QueueActivity // of the last hour
+}
+
+// Ended is the number of jobs that ended in the last hour, cancelled ones not included.
+func (r queueRow) Ended() int64 {
+	return r.Activity.Completed + r.Activity.Failed + r.Activity.DeadLettered
+}
+
+// Throughput is the rate of the last hour at which jobs ended, "" if none did.
+func (r queueRow) Throughput() string {
+	if r.Ended() == 0 {
+		return ""
+	}
+	return perSecond(float64(r.Ended()) / time.Hour.Seconds())
+}
+
+// Failures is the share of those jobs that did not succeed.
+func (r queueRow) Failures() float64 {
+	return float64(r.Activity.Failed+r.Activity.DeadLettered) / float64(max(1, r.Ended()))
 }
 
 // Name is the queue's name; both embedded types have it.
@@ -35,6 +55,7 @@ func (r queueRow) Bad() int64 { return r.By[gq.StatusFailed] + r.By[gq.StatusDea
 
 type overviewView struct {
 	Stats   gq.Stats
+	History historyView
 	Busiest []queueRow // with the most live jobs
 	Rest    int        // queues that are not listed
 	Dead    []gq.Job   // the newest dead letters
@@ -82,6 +103,9 @@ func (d *Dashboard) overview(v *visit) error {
 	if err := v.complete(view.Busiest); err != nil {
 		return err
 	}
+	if view.History, err = v.historyOfAll(view.Busiest); err != nil {
+		return err
+	}
 	dead, err := d.queue.List(v.ctx, gq.Query{Statuses: []gq.Status{gq.StatusDeadLetter}, Limit: recentJobs, MaxScan: maxSearched})
 	if err != nil {
 		return err
@@ -101,20 +125,45 @@ const searchTime = 20 * time.Millisecond
 
 // complete adds what only further calls know to the rows of a page.
 func (v *visit) complete(rows []queueRow) error {
+	if len(rows) == 0 {
+		return nil
+	}
 	workers, err := v.d.queue.Workers(v.ctx)
 	if err != nil {
 		return err
 	}
-	claiming := make(map[string]int)
-	for i := range workers {
-		for _, q := range workers[i].Queues {
-			claiming[q]++
+	names := make([]string, len(rows))
+	for i := range rows {
+		names[i] = rows[i].Queue.Name
+		rows[i].Workers = len(claiming(workers, names[i]))
+	}
+	active, err := v.d.queue.QueueActivity(v.ctx) // of all queues, because that is one read
+	if err != nil {
+		return err
+	}
+	for _, a := range active {
+		if i := slices.Index(names, a.Queue); i >= 0 {
+			rows[i].Activity = a
 		}
 	}
+	return v.findOldest(rows)
+}
+
+// claiming returns the workers that claim from a queue, by its name or by a pattern.
+func claiming(workers []gq.LiveWorker, queue string) (list []gq.LiveWorker) {
+	for i := range workers {
+		if slices.ContainsFunc(workers[i].Queues, func(q string) bool { return gq.MatchQueue(q, queue) }) {
+			list = append(list, workers[i])
+		}
+	}
+	return list
+}
+
+// findOldest finds the job of each row that has waited longest, as far as there is time.
+func (v *visit) findOldest(rows []queueRow) error {
 	until := time.Now().Add(searchTime)
 	for i := range rows {
 		r := &rows[i]
-		r.Workers = claiming[r.Queue.Name]
 		if r.By[gq.StatusScheduled] == 0 {
 			continue
 		}

@@ -70,7 +70,7 @@ func TestQueue(t *testing.T) {
 		s.get("jobs?queue=mail&state="+status, http.StatusOK)
 		s.has(page, "state="+status+`"`)
 	}
-	s.has(page, "worker-1", "email.later", "Not enough jobs have finished", "no limit")
+	s.has(page, "worker-1", "email.later", "Last 5 minutes", "no limit")
 
 	next := s.post(page, "queue/pause", "name", "mail")
 	page = s.get(next, http.StatusOK)
@@ -92,7 +92,7 @@ func TestLimitsArePreviewedFirst(t *testing.T) {
 	form := s.get("queue/limits?name=mail", http.StatusOK)
 	fields := map[string][]string{"csrf": {s.token(form)}, "name": {"mail"}, "max_running": {"1"}, "max_depth": {"10"}, "rate_count": {"2"}, "rate_per": {"1m"}}
 	page := s.do(http.MethodPost, "queue/limits", fields).body
-	s.has(page, "2 jobs run now, 1 more than the new limit.", "3 jobs are live now; 7 more are accepted.", "At most 2 jobs start every 1 m.", ">Apply</button>")
+	s.has(page, "Of 1 job that waits, 1 may start now; with the new limits 0 may, and 1 waits until jobs end.", "2 jobs run now, 1 more than the new limit.", "3 jobs are live now; 7 more are accepted.", "At most 2 jobs start every 1 m.", ">Apply</button>")
 	if q, err := s.queue.Queue(t.Context(), "mail"); err != nil || q.MaxRunning != 0 {
 		t.Errorf("the preview changed %+v, %v", q, err)
 	}
@@ -215,7 +215,7 @@ func TestEstimateComesFromTheRate(t *testing.T) {
 	s.submit(gq.Spec{Queue: "mail", Type: "email.send"})
 	last := s.submit(gq.Spec{Queue: "mail", Type: "email.send"})
 	s.has(s.get("jobs/"+last.String(), http.StatusOK), "1 job ahead of it; jobs of its queue started at")
-	s.has(s.get("queue?name=mail", http.StatusOK), "jobs a second", "the newest 5 finished jobs")
+	s.has(s.get("queue?name=mail", http.StatusOK), "Last 5 minutes", "in the last hour")
 }
 
 func TestBulkActions(t *testing.T) {

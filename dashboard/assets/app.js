@@ -133,6 +133,8 @@ function listen() {
 
 if (watch) {
   listen();
+  // Rates fall while nothing happens, so such a page reloads without a change too.
+  if (document.querySelector("[data-clock]")) setInterval(refresh, 15000);
   document.addEventListener("visibilitychange", () => { if (!document.hidden && due) refresh(); });
 }
 
