@@ -245,10 +245,12 @@ func (h *histories) run(ctx context.Context) {
 	}
 }
 
-// beforeCollect makes sure that no event is deleted that was not counted.
+// beforeCollect makes sure that no event is deleted that was not counted. Events are deleted when
+// the store's retention is over; those of jobs with a shorter one may go once their day is over.
 func (h *histories) beforeCollect(ctx context.Context) error {
-	const margin = 4
-	if h.e.clock.now().Sub(h.storedAt(ctx)) < h.e.config.Retention.Shortest()/margin {
+	const margin, day = 4, 24
+	now, stored := h.e.clock.now(), h.storedAt(ctx)
+	if now.Sub(stored) < h.e.config.Retention.Shortest()/margin && history.HourOf(now)/day == history.HourOf(stored)/day {
 		return nil
 	}
 	err := h.tick(ctx, true)

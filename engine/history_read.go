@@ -28,7 +28,8 @@ func (e *Engine) QueueHistory(ctx context.Context, q gq.HistoryQuery) ([]gq.Hist
 		names = []string{""}
 	}
 	var list []slot
-	for hour := history.HourOf(q.Since); history.StartOf(hour).Before(q.Until); hour++ {
+	kept := history.HourOf(now) - int64(gq.HistoryHours/time.Hour)
+	for hour := max(history.HourOf(q.Since), kept); history.StartOf(hour).Before(q.Until); hour++ {
 		for _, name := range names {
 			list = append(list, slot{name, hour})
 		}
@@ -80,8 +81,9 @@ func completeHistoryQuery(q gq.HistoryQuery, now time.Time) (gq.HistoryQuery, er
 	if q.Step < time.Minute || q.Step > gq.HistoryHours || q.Step%time.Minute != 0 || q.Step < time.Hour && time.Hour%q.Step != 0 || q.Step > time.Hour && q.Step%time.Hour != 0 {
 		add("step", "%v is neither a whole part of an hour in minutes, such as 1m, 5m or 15m, nor a whole number of hours", q.Step)
 	}
-	if q.Until.IsZero() {
-		q.Until = now
+	last := now.Add(time.Nanosecond) // what happened just now included
+	if q.Until.IsZero() || q.Until.After(last) {
+		q.Until = last
 	}
 	if !q.Since.IsZero() && !q.Since.Before(q.Until) {
 		add("since", "%s is not before %s", q.Since.UTC().Format(time.RFC3339), q.Until.UTC().Format(time.RFC3339))
@@ -89,10 +91,6 @@ func completeHistoryQuery(q gq.HistoryQuery, now time.Time) (gq.HistoryQuery, er
 	if len(faults) > 0 {
 		return q, &gq.InvalidError{Faults: faults}
 	}
-	if last := now.Add(time.Nanosecond); q.Until.After(last) {
-		q.Until = last
-	}
-	q.Until = now.Add(-now.Sub(q.Until)) // by the same clock
 	if q.Since.IsZero() {
 		q.Since = q.Until.Add(-60*q.Step + 1)
 	}

@@ -28,7 +28,7 @@ func newQueue(p process) *cobra.Command {
   gq queue set mail --max-running 20 --rate 100/1m
   gq queue pause mail`,
 	}
-	c.AddCommand(newQueueList(p), newQueueShow(p), newQueueSet(p), newQueueDelete(p), newQueueKey(p),
+	c.AddCommand(newQueueList(p), newQueueShow(p), newQueueSet(p), newQueueDelete(p), newQueueKey(p), newQueueHistory(p),
 		newQueuePause(p, "pause", "Let nothing be claimed from a queue; submissions go on", `What runs goes on. A queue can be paused before it has its first job: one that does
 not exist is made, and the command says so.`, queue.Pause),
 		newQueuePause(p, "resume", "End the pause of a queue", "A queue that does not exist is not found.", queue.Resume))

@@ -45,6 +45,7 @@ type queue interface {
 	SetQueueKey(ctx context.Context, k gq.QueueKey) (gq.QueueKey, error)
 	UnsetQueueKey(ctx context.Context, queue, key string) error
 	QueueKeys(ctx context.Context, queue, after string, limit int) ([]gq.QueueKey, error)
+	QueueHistory(ctx context.Context, q gq.HistoryQuery) ([]gq.HistoryPoint, error)
 	Purge(ctx context.Context, id gq.JobID) error
 	PurgeWhere(ctx context.Context, q gq.Query) (int, error)
 	Wait(ctx context.Context, id gq.JobID) (gq.Job, error)

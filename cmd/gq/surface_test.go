@@ -157,6 +157,9 @@ var routeRows = map[string]routeRow{
 	"GET /v1/queues/{name}/keys":          {shape: "keys:a next_cursor:s", bad: `?limit=0`},
 	"PUT /v1/queues/{name}/keys/{key}":    {body: `{"limit":5}`, shape: "queue:s key:s limit:n updated_at:s", bad: `{}`},
 	"DELETE /v1/queues/{name}/keys/{key}": {status: 404, shape: problemShape, bad: "/v1/queues/none/keys/k", fails: 404}, // of a key with limits: TestQueueKeys
+	"GET /v1/queues/{name}/history":       {shape: "points:a", bad: `?step=7m`},
+	"GET /v1/history":                     {shape: "points:a", bad: `?step=7m`},
+	"GET /v1/activity":                    {shape: "queues:a", bad: `?queue=a%20b`},
 	"GET /v1/pools":                       {shape: "pools:a"},
 	"PUT /v1/pools/{name}":                {body: `{"capacity":5}`, shape: "name:s capacity:n", bad: `{"capacity":-5}`},
 
@@ -336,6 +339,8 @@ var rpcRows = map[string]rpcRow{
 	"QueuesService/ListQueueKeys": {`{"queue":"$QUEUE"}`, "-", `{"queue":"$QUEUE","limit":-1}`, codes.InvalidArgument},
 	"QueuesService/SetQueueKey":   {`{"queue":"$QUEUE","key":"k","limit":5}`, "queue:s key:s limit:s updatedAt:s", `{"queue":"$QUEUE","key":"k"}`, codes.InvalidArgument},
 	"QueuesService/UnsetQueueKey": {`{"queue":"$QUEUE","key":"none"}`, "-", `{"queue":"$QUEUE","key":"none"}`, codes.NotFound},
+	"QueuesService/QueueHistory":  {`{"queues":["$QUEUE"]}`, "points:a", `{"step":"7s"}`, codes.InvalidArgument},
+	"QueuesService/QueueActivity": {`{"queues":["$QUEUE"]}`, "queues:a", `{"queues":["a b"]}`, codes.InvalidArgument},
 	"QueuesService/ListPools":     {`{}`, "pools:a", "", 0},
 	"QueuesService/SetPool":       {`{"name":"p","capacity":"3"}`, "name:s capacity:s", `{"name":"p","capacity":"-3"}`, codes.InvalidArgument},
 
@@ -468,6 +473,7 @@ var commandRows = map[string]commandRow{
 	"queue resume":    {args: "$QUEUE", shape: queueShape, prints: "resumed", bad: "none", fails: 3},
 	"queue set":       {args: "$QUEUE --max-running 5", shape: queueShape, prints: "5 held", bad: "$QUEUE --max-running -5"},
 	"queue delete":    {args: "$QUEUE", exit: 5, bad: "none", fails: 3}, // without live jobs: TestDeleteQueue
+	"queue history":   {args: "$QUEUE", shape: "points:a", prints: "SUBMITTED", bad: "$QUEUE --step 7s"},
 	"queue key list":  {args: "$QUEUE", shape: "keys:a next_cursor:s", prints: "KEY", bad: "none", fails: 3},
 	"queue key set":   {args: "$QUEUE k --limit 5", shape: "queue:s key:s limit:n", prints: "5", bad: "$QUEUE k"},
 	"queue key unset": {args: "$QUEUE none", exit: 3, bad: "$QUEUE"}, // of a key with limits: TestQueueKeys

@@ -130,6 +130,14 @@ var calls = map[string]call{
 		_, err := g.QueueKeys(ctx, at.queue, "", 10)
 		return err
 	}},
+	"QueueHistory": {needs: Read, do: func(ctx context.Context, g *Guard, at *target) error {
+		_, err := g.QueueHistory(ctx, gq.HistoryQuery{Queues: []string{at.queue}})
+		return err
+	}},
+	"QueueActivity": {needs: Read, do: func(ctx context.Context, g *Guard, at *target) error {
+		_, err := g.QueueActivity(ctx, at.queue)
+		return err
+	}},
 	"Edit": {needs: Submit, do: func(ctx context.Context, g *Guard, at *target) error {
 		_, err := g.Edit(ctx, at.job.Spec.ID, gq.JobEdit{Queue: at.queue})
 		return err

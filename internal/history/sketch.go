@@ -10,8 +10,7 @@ import (
 )
 
 // Sketch counts durations in buckets whose width grows with the duration: two for each power of
-// two microseconds. A duration is at most a fifth away from the middle of its bucket. The zero
-// value is empty.
+// two microseconds. The zero value is empty.
 type Sketch struct {
 	low    int     // bucket of the first count
 	counts []int64 // up to that of the last bucket that is not empty
@@ -34,9 +33,7 @@ func bucket(d time.Duration) int {
 	return min(2*(power-firstPower)+1+int(us>>(power-1)&1), buckets-1)
 }
 
-// bounds returns the first duration of a bucket and that of the next one.
-func bounds(b int) (from, to time.Duration) { return start(b), start(b + 1) }
-
+// start returns the first duration of a bucket.
 func start(b int) time.Duration {
 	if b == 0 {
 		return 0
@@ -81,17 +78,19 @@ func (s *Sketch) Count() (total int64) {
 	return total
 }
 
-// Quantile estimates the duration that a share of all durations does not exceed. Within a
-// bucket it assumes that durations are spread evenly.
+// Quantile estimates the duration that a share of all durations does not exceed, at most a fifth
+// off: the harmonic mean of the bounds of its bucket.
 func (s *Sketch) Quantile(share float64) time.Duration {
 	rank := share * float64(s.Count())
 	before := float64(0)
 	for i, n := range s.counts {
-		if n > 0 && before+float64(n) >= rank {
-			from, to := bounds(s.low + i)
-			return from + time.Duration(float64(to-from)*max(rank-before, 0)/float64(n))
+		if before += float64(n); n > 0 && before >= rank {
+			from, to := start(s.low+i), start(s.low+i+1)
+			if from == 0 {
+				return to / 2
+			}
+			return time.Duration(2 / (1/float64(from) + 1/float64(to)))
 		}
-		before += float64(n)
 	}
 	return 0 // there are none
 }

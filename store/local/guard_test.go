@@ -200,7 +200,11 @@ func everyMethod(s *Store) map[string]func(context.Context) error {
 			_, err := s.PutDocs(ctx, []store.Doc{{Kind: "k", Name: "late", Data: []byte("x")}})
 			return err
 		},
-		"Doc":  func(ctx context.Context) error { _, err := s.Doc(ctx, "k", "late"); return err },
+		"Doc": func(ctx context.Context) error { _, err := s.Doc(ctx, "k", "late"); return err },
+		"FindDocs": func(ctx context.Context) error {
+			_, err := s.FindDocs(ctx, []store.DocName{{Kind: "k", Name: "late"}})
+			return err
+		},
 		"Docs": func(ctx context.Context) error { _, err := s.Docs(ctx, "k", "", 1); return err },
 	}
 }

@@ -14,7 +14,7 @@ import (
 
 var allMethods = []string{
 	"Insert", "Get", "List", "Claim", "Peek", "Update", "Now", "Due", "ReleaseDependents", "Collect",
-	"Counts", "Events", "LastEvent", "History", "PutQueue", "Queues", "PutPool", "Pools", "PutDocs", "Doc", "Docs", "Close",
+	"Counts", "Events", "LastEvent", "History", "PutQueue", "Queues", "PutPool", "Pools", "PutDocs", "Doc", "FindDocs", "Docs", "Close",
 }
 
 var closeCases = []Case{
@@ -133,6 +133,10 @@ func calls(id gq.JobID, spec gq.Spec) map[string]func(context.Context, store.Sto
 			if errors.Is(err, gq.ErrNotFound) {
 				return nil
 			}
+			return err
+		},
+		"FindDocs": func(ctx context.Context, s store.Store) error {
+			_, err := s.FindDocs(ctx, []store.DocName{{Kind: "call", Name: "1"}})
 			return err
 		},
 		"Docs": func(ctx context.Context, s store.Store) error {

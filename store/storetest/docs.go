@@ -48,6 +48,12 @@ var docCases = []Case{
 		run:    docPages,
 	},
 	{
+		Name:   "Docs/Find",
+		Clause: "documents are found by many names at once, all as of one moment; names without a document are left out",
+		Needs:  []string{"PutDocs", "FindDocs", "Close"},
+		run:    docFind,
+	},
+	{
 		Name:   "Docs/Invalid",
 		Clause: "documents that cannot be are ErrInvalid, with every fault, and nothing is written",
 		Needs:  []string{"PutDocs", "Doc", "Docs", "Close"},

@@ -78,6 +78,23 @@ func (n *naive) Doc(ctx context.Context, kind, name string) (d store.Doc, err er
 	return d, nil
 }
 
+func (n *naive) FindDocs(ctx context.Context, names []store.DocName) (docs []store.Doc, err error) {
+	if _, err := n.begin(ctx, false); err != nil {
+		return nil, err
+	}
+	defer n.mu.Unlock()
+	if err := store.CheckDocNames(names); err != nil {
+		return nil, err
+	}
+	for _, name := range names {
+		if d, ok := n.data.docs[n.docKey(name.Kind, name.Name)]; ok {
+			d.Data = bytes.Clone(d.Data)
+			docs = append(docs, d)
+		}
+	}
+	return docs, nil
+}
+
 func (n *naive) Docs(ctx context.Context, kind, after string, limit int) (docs []store.Doc, err error) {
 	_, err = n.begin(ctx, false)
 	if err != nil {

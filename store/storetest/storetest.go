@@ -63,7 +63,7 @@ func Cases() []Case {
 		insertCases, faultCases, keyCases, uniqueCases, replaceCases, graphCases, payloadCases, memoryCases,
 		claimCases, filterCases, leaseCases, limitCases, keyLimitCases, poolCases, rateCases, keyRateCases, waitingCases, fairCases,
 		updateCases, rescheduleCases, settleCases, fenceCases, blobCases, spawnCases,
-		dueCases, dependCases, strictOrderCases, gateCases, listCases, countCases, eventCases, traceCases,
+		dueCases, dependCases, strictOrderCases, gateCases, listCases, countCases, eventCases, skimCases, traceCases,
 		agingCases, collectCases, collectOwnCases, purgeCases, notifyCases, queueCases, docCases, changeCases, moveCases, reopenCases, closeCases, concurrentCases,
 	)
 }

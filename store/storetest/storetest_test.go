@@ -224,6 +224,11 @@ func (r recordingStore) Doc(ctx context.Context, kind, name string) (store.Doc, 
 	return r.Store.Doc(ctx, kind, name)
 }
 
+func (r recordingStore) FindDocs(ctx context.Context, names []store.DocName) ([]store.Doc, error) {
+	r.calls.add("FindDocs")
+	return r.Store.FindDocs(ctx, names)
+}
+
 func (r recordingStore) Docs(ctx context.Context, kind, after string, limit int) ([]store.Doc, error) {
 	r.calls.add("Docs")
 	return r.Store.Docs(ctx, kind, after, limit)

@@ -52,6 +52,8 @@ var rpcAccess = map[string]callNeeds{
 	"QueuesService/ListQueueKeys": {needs: access.Read, body: `{"queue":"$QUEUE"}`},
 	"QueuesService/SetQueueKey":   {needs: access.Admin, body: `{"queue":"$QUEUE","key":"k","limit":5}`},
 	"QueuesService/UnsetQueueKey": {needs: access.Admin, body: `{"queue":"$QUEUE","key":"none"}`},
+	"QueuesService/QueueHistory":  {needs: access.Read, body: `{"queues":["$QUEUE"]}`},
+	"QueuesService/QueueActivity": {needs: access.Read, body: `{"queues":["$QUEUE"]}`},
 	"QueuesService/ListPools":     {needs: access.Read, whole: true, body: `{}`},
 	"QueuesService/SetPool":       {needs: access.Admin, whole: true, body: `{"name":"p","capacity":1}`},
 
@@ -117,6 +119,9 @@ var routeAccess = map[string]callNeeds{
 	"GET /v1/queues":                      {needs: access.Read, lists: true},
 	"GET /v1/queues/{name}":               {needs: access.Read},
 	"GET /v1/queues/{name}/keys":          {needs: access.Read},
+	"GET /v1/queues/{name}/history":       {needs: access.Read},
+	"GET /v1/history":                     {needs: access.Read, lists: true},
+	"GET /v1/activity":                    {needs: access.Read, lists: true},
 	"PUT /v1/queues/{name}/keys/{key}":    {needs: access.Admin, body: `{"limit":5}`},
 	"DELETE /v1/queues/{name}/keys/{key}": {needs: access.Admin},
 	"PATCH /v1/queues/{name}":             {needs: access.Admin, body: `{"max_depth":100000}`},

@@ -73,6 +73,18 @@ func (h *HTTP) queueRoutes() []httpx.Route {
 			Description: "The key has the limits of its queue again.",
 		}, h.unsetQueueKey),
 		httpx.Handle(httpx.Route{
+			Method: http.MethodGet, Path: "/v1/queues/{name}/history", ID: "queue-history", Tag: "queues", Summary: "Read the history of a queue",
+			Description: historyText,
+		}, h.queueHistory),
+		httpx.Handle(httpx.Route{
+			Method: http.MethodGet, Path: "/v1/history", ID: "history", Tag: "queues", Summary: "Read the history of several queues",
+			Description: "The named queues together, or all. " + historyText,
+		}, h.history),
+		httpx.Handle(httpx.Route{
+			Method: http.MethodGet, Path: "/v1/activity", ID: "activity", Tag: "queues", Summary: "Read the last hour of each queue",
+			Description: "What happened in each queue in the last 60 minutes, by name. Without names it lists the queues where anything happened, and may be some seconds old.",
+		}, h.activity),
+		httpx.Handle(httpx.Route{
 			Method: http.MethodGet, Path: "/v1/pools", ID: "list-pools", Tag: "queues", Summary: "List capacity pools",
 		}, h.pools),
 		httpx.Handle(httpx.Route{

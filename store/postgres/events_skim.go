@@ -1,0 +1,136 @@
+package postgres
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
+
+	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/store/codec"
+)
+
+// Skim implements [store.Skimmer].
+func (s *Store) Skim(ctx context.Context, after uint64, limit int, f func(*gq.Event)) (uint64, error) {
+	last, err := s.sequenced(ctx, "events")
+	if err != nil || after >= uint64(last) || limit < 1 || after >= math.MaxInt64 {
+		return after, err
+	}
+	// A transaction that is repeated after a lost connection must not report events twice.
+	var found []skimmed
+	err = s.read(ctx, "events", func(tx *txn) error {
+		found = found[:0]
+		var gone int64
+		if err := tx.QueryRow(ctx, "SELECT greatest(gone, (SELECT max(gone) FROM gq.partition)) FROM gq.head").Scan(&gone); err != nil {
+			return err
+		}
+		if after < uint64(gone) {
+			return fmt.Errorf("after %d: not all events up to %d are there: %w", after, gone, gq.ErrGone)
+		}
+		found, err = tx.skim(ctx, int64(after), limit, found)
+		return err
+	})
+	if err != nil {
+		return after, err
+	}
+	for i := range found {
+		v := &found[i]
+		f(&gq.Event{
+			Seq: v.seq, Time: instant(v.at), Queue: v.queue, Type: v.typ, Status: v.status,
+			LeaseState: v.lease, Elapsed: v.elapsed, Failure: v.failure,
+		})
+		after = v.seq
+	}
+	return after, nil
+}
+
+// skimmed is the part of an event that Skim returns.
+type skimmed struct {
+	seq     uint64
+	at      int64
+	queue   string
+	elapsed time.Duration
+	failure *gq.Failure
+	typ     gq.EventType
+	status  gq.Status
+	lease   gq.LeaseState
+}
+
+// skimSegments is how many segments are read at a time.
+const skimSegments = 256
+
+// skim appends up to limit events after a number, as eventsAfter reads them.
+func (tx *txn) skim(ctx context.Context, after int64, limit int, out []skimmed) (_ []skimmed, err error) {
+	var from int64
+	err = tx.QueryRow(ctx, "SELECT coalesce(max(seq), 0) FROM gq.segment WHERE seq <= $1", after+1).Scan(&from)
+	for more := true; more && err == nil && len(out) < limit; {
+		rows, failed := tx.Query(ctx, `
+			SELECT s.seq, s.time, l.data
+			FROM gq.segment AS s
+			JOIN gq.log AS l USING (id)
+			WHERE s.seq >= $1
+			ORDER BY s.seq
+			LIMIT $2`,
+			from, skimSegments)
+		if failed != nil {
+			return out, failed
+		}
+		var seq, at int64
+		var data []byte
+		segments := 0
+		_, err = pgx.ForEachRow(rows, []any{&seq, &at, (*pgtype.DriverBytes)(&data)}, func() error {
+			segments++
+			from = seq + 1
+			return skimLog(data, func(place int, e *gq.Event) {
+				number := seq + int64(place)
+				if number > after && len(out) < limit {
+					out = append(out, skimmed{uint64(number), at, e.Queue, e.Elapsed, e.Failure, e.Type, e.Status, e.LeaseState})
+				}
+				from = number + 1
+			})
+		})
+		more = segments == skimSegments
+	}
+	return out, err
+}
+
+// skimLog is walkLog for readers that only count: it does not compute the ids of jobs.
+func skimLog(b []byte, f func(place int, e *gq.Event)) error {
+	queue := ""
+	for place := 0; len(b) > 0; place++ {
+		var id gq.JobID
+		if len(b) < len(id) {
+			return gq.ErrCorrupt
+		}
+		b = b[copy(id[:], b):]
+		size, n := binary.Uvarint(b)
+		if n <= 0 {
+			return gq.ErrCorrupt
+		}
+		b = b[n:]
+		if id.IsZero() {
+			if size > maxWeight*maxOmitted {
+				return gq.ErrCorrupt
+			}
+			place += int(size) - 1
+			continue
+		}
+		if size > uint64(len(b)) {
+			return gq.ErrCorrupt
+		}
+		if name := b[:size]; size > 0 && string(name) != queue {
+			queue = string(name)
+		}
+		e, rest, err := codec.SkimEvent(b[size:])
+		if err != nil {
+			return err
+		}
+		b, e.Queue = rest, queue
+		f(place, &e)
+	}
+	return nil
+}
