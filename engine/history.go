@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"sync"
@@ -30,18 +31,23 @@ const (
 
 const (
 	historyKind = "history"     // the cursor
-	historyAll  = "history.all" // all queues together, by the number of the hour
+	historyAll  = "history.all" // all queues together
 	historyPart = "history.part"
 	cursorName  = "cursor"
 )
 
-// historyDoc names the document of a slot. The kind is short because there are many.
-func historyDoc(s slot) store.DocName {
-	hour := strconv.FormatInt(s.hour, 10)
-	if s.queue == "" {
-		return store.DocName{Kind: historyAll, Name: hour}
+// The document of an hour has minutes, that of a day hours. Kinds are short because there are many
+// documents.
+func hourDoc(s slot) store.DocName { return historyDoc("h"+strconv.FormatInt(s.hour, 10), s.queue) }
+func dayDoc(s slot) store.DocName {
+	return historyDoc("d"+strconv.FormatInt(s.hour/history.DayHours, 10), s.queue)
+}
+
+func historyDoc(when, queue string) store.DocName {
+	if queue == "" {
+		return store.DocName{Kind: historyAll, Name: when}
 	}
-	return store.DocName{Kind: "h" + hour, Name: s.queue}
+	return store.DocName{Kind: when, Name: queue}
 }
 
 // slot is an hour of a queue, or of all queues if the name is empty.
@@ -272,81 +278,91 @@ func (h *histories) storedAt(ctx context.Context) time.Time {
 	return h.stored
 }
 
-// forget removes the minutes of hours that are a day old, and hours that are a month old.
+// forget moves hours that are a day old to their days, without their minutes, and removes days
+// that are a month old.
 func (h *histories) forget(ctx context.Context) error {
 	if h.cursor.Version == 0 {
 		return nil
 	}
 	until := history.HourOf(h.e.clock.now()) - int64(gq.HistoryMinutes/time.Hour)
-	if h.at.collapsed >= until {
-		return nil
-	}
-	for hour := h.at.collapsed; hour < until; hour++ {
-		old := hour - int64((gq.HistoryHours-gq.HistoryMinutes)/time.Hour)
-		if err := errors.Join(h.rewrite(ctx, hour, collapse), h.rewrite(ctx, old, remove)); err != nil {
+	for h.at.collapsed < until {
+		if err := h.collapse(ctx, h.at.collapsed); err != nil {
 			return err
 		}
-	}
-	at := h.at
-	at.collapsed = until
-	return h.put(ctx, nil, at)
-}
-
-// collapse encodes an hour without its minutes; it returns false if it has none.
-func collapse(data []byte) ([]byte, bool, error) {
-	var one history.Hour
-	if err := one.Decode(data); err != nil || one.Collapsed() {
-		return nil, false, err
-	}
-	one.Collapse()
-	return one.Append(nil), true, nil
-}
-
-func remove([]byte) ([]byte, bool, error) { return nil, true, nil }
-
-// rewrite changes all documents of an hour.
-func (h *histories) rewrite(ctx context.Context, hour int64, change func([]byte) ([]byte, bool, error)) error {
-	all := historyDoc(slot{hour: hour})
-	docs, err := h.e.store.FindDocs(ctx, []store.DocName{all})
-	if err != nil {
-		return err
-	}
-	for after := ""; ; {
-		page, err := h.e.store.Docs(ctx, historyDoc(slot{"q", hour}).Kind, after, store.MaxPage/2)
-		if err != nil {
-			return err
-		}
-		var changed []store.Doc
-		for _, d := range append(docs, page...) {
-			data, differs, err := change(d.Data)
-			if err != nil {
-				return fmt.Errorf("document %s/%s: %w", d.Kind, d.Name, err)
-			}
-			if differs {
-				d.Data = data
-				changed = append(changed, d)
-			}
-		}
-		if len(changed) > 0 {
-			if _, err := h.e.store.PutDocs(ctx, changed); err != nil {
+		if h.at.collapsed%history.DayHours == 0 {
+			if err := h.drop(ctx, h.at.collapsed-int64(gq.HistoryHours/time.Hour)); err != nil {
 				return err
 			}
 		}
-		if len(page) < store.MaxPage/2 {
-			return nil
-		}
-		docs, after = nil, page[len(page)-1].Name
 	}
+	return nil
 }
 
-// slots returns the slots of the tail that are kept, in order.
-func (h *histories) slots(first int64) []slot {
-	list := make([]slot, 0, len(h.tail))
-	for s := range h.tail {
-		if s.hour >= first {
-			list = append(list, s)
+// collapse moves an hour of all queues to their days. Until the last queue is moved, the cursor
+// says that the hour may be in both places.
+func (h *histories) collapse(ctx context.Context, hour int64) error {
+	for more := true; more; {
+		docs, err := h.e.store.Docs(ctx, hourDoc(slot{"q", hour}).Kind, "", maxSlots/2)
+		if err != nil {
+			return err
+		}
+		if more = len(docs) == maxSlots/2; !more {
+			all, err := h.e.store.FindDocs(ctx, []store.DocName{hourDoc(slot{hour: hour})})
+			if err != nil {
+				return err
+			}
+			docs = append(docs, all...)
+		}
+		counts := make(map[slot]*history.Hour, len(docs))
+		for i := range docs {
+			d := &docs[i]
+			s := slot{d.Name, hour}
+			if d.Kind == historyAll {
+				s.queue = ""
+			}
+			one := new(history.Hour)
+			if err := one.Decode(d.Data); err != nil {
+				return fmt.Errorf("document %s/%s: %w", d.Kind, d.Name, err)
+			}
+			counts[s] = one
+			d.Data = nil
+		}
+		days, err := h.added(ctx, counts, hour+1)
+		if err != nil {
+			return err
+		}
+		at := h.at
+		if !more {
+			at.collapsed = hour + 1
+		}
+		if err := h.put(ctx, append(docs, days...), at); err != nil {
+			return err
 		}
 	}
-	slices.SortFunc(list, compareSlots)
-	return list
+	return nil
+}
+
+// drop removes a day, which begins at an hour. It is too old to be read.
+func (h *histories) drop(ctx context.Context, hour int64) error {
+	docs, err := h.e.store.FindDocs(ctx, []store.DocName{dayDoc(slot{hour: hour})})
+	for err == nil {
+		var page []store.Doc
+		if page, err = h.e.store.Docs(ctx, dayDoc(slot{"q", hour}).Kind, "", maxSlots); err != nil {
+			break
+		}
+		if docs = append(docs, page...); len(docs) == 0 {
+			return nil
+		}
+		for i := range docs {
+			docs[i].Data = nil
+		}
+		_, err = h.e.store.PutDocs(ctx, docs)
+		docs = nil
+	}
+	return err
+}
+
+// sorted returns slots in order.
+func sorted(counts map[slot]*history.Hour) []slot {
+	return slices.SortedFunc(maps.Keys(counts), compareSlots)
 }

@@ -35,7 +35,7 @@ func (e *Engine) QueueHistory(ctx context.Context, q gq.HistoryQuery) ([]gq.Hist
 		}
 	}
 	points := make([]history.Point, (q.Until.Sub(q.Since)+q.Step-1)/q.Step)
-	err = e.readHistory(ctx, func() { clear(points) }, list, func(s slot, one *history.Hour) {
+	err = e.readHistory(ctx, func() { clear(points) }, list, func(s slot, one counted) {
 		begin := history.StartOf(s.hour)
 		if q.Step >= time.Hour {
 			one.Sum(&points[begin.Sub(q.Since)/q.Step], 0, history.Minutes)
@@ -121,9 +121,23 @@ func completeHistoryQuery(q gq.HistoryQuery, now time.Time) (gq.HistoryQuery, er
 // historyTries is how often a read starts over because another engine has stored counts.
 const historyTries = 10
 
+// counted is an hour of a queue.
+type counted interface {
+	Sum(to *history.Point, fromMinute, endMinute int)
+}
+
+// whole is an hour without its minutes.
+type whole struct{ *history.Point }
+
+func (w whole) Sum(to *history.Point, from, end int) {
+	if w.Point != nil && from <= 0 && end >= history.Minutes {
+		to.Merge(w.Point)
+	}
+}
+
 // readHistory calls f with what is stored of slots and with what was counted since. It calls
 // begin first, and again if it starts over.
-func (e *Engine) readHistory(ctx context.Context, begin func(), list []slot, f func(slot, *history.Hour)) error {
+func (e *Engine) readHistory(ctx context.Context, begin func(), list []slot, f func(slot, counted)) error {
 	for range historyTries {
 		begin()
 		same, err := e.readHistoryOnce(ctx, list, f)
@@ -135,25 +149,43 @@ func (e *Engine) readHistory(ctx context.Context, begin func(), list []slot, f f
 }
 
 // readHistoryOnce returns false if the history was stored meanwhile.
-func (e *Engine) readHistoryOnce(ctx context.Context, list []slot, f func(slot, *history.Hour)) (same bool, err error) {
-	version, err := e.unstored(ctx, list, f)
+func (e *Engine) readHistoryOnce(ctx context.Context, list []slot, f func(slot, counted)) (same bool, err error) {
+	var version uint64
+	var collapsed int64
+	err = e.withTail(ctx, func(tail map[slot]*history.Hour) {
+		version, collapsed = e.history.cursor.Version, e.history.at.collapsed
+		for _, s := range list {
+			if one := tail[s]; one != nil {
+				f(s, one)
+			}
+		}
+	})
 	if err != nil {
 		return false, err
 	}
 	cursor := store.DocName{Kind: historyKind, Name: cursorName}
-	for len(list) > 0 {
-		n := min(len(list), store.MaxPage-1)
-		names := []store.DocName{cursor}
-		by := make(map[store.DocName]slot, n)
-		for _, s := range list[:n] {
-			name := historyDoc(s)
-			names, by[name] = append(names, name), s
+	hours, days := map[store.DocName]slot{}, map[store.DocName][]slot{}
+	var names []store.DocName
+	for _, s := range list {
+		if s.hour >= collapsed {
+			name := hourDoc(s)
+			hours[name], names = s, append(names, name)
 		}
-		list = list[n:]
-		docs, err := e.store.FindDocs(ctx, names)
+		if s.hour <= collapsed { // that hour may be partly in its day
+			name := dayDoc(s)
+			if days[name] == nil {
+				names = append(names, name)
+			}
+			days[name] = append(days[name], s)
+		}
+	}
+	for len(names) > 0 {
+		n := min(len(names), store.MaxPage-1)
+		docs, err := e.store.FindDocs(ctx, append([]store.DocName{cursor}, names[:n]...))
 		if err != nil {
 			return false, err
 		}
+		names = names[n:]
 		now := uint64(0)
 		for _, d := range docs {
 			name := store.DocName{Kind: d.Kind, Name: d.Name}
@@ -161,11 +193,9 @@ func (e *Engine) readHistoryOnce(ctx context.Context, list []slot, f func(slot, 
 				now = d.Version
 				continue
 			}
-			var one history.Hour
-			if err := one.Decode(d.Data); err != nil {
+			if err := decodeHistory(d.Data, hours[name], days[name], f); err != nil {
 				return false, fmt.Errorf("document %s/%s: %w", d.Kind, d.Name, err)
 			}
-			f(by[name], &one)
 		}
 		if now != version {
 			return false, nil
@@ -174,18 +204,24 @@ func (e *Engine) readHistoryOnce(ctx context.Context, list []slot, f func(slot, 
 	return true, nil
 }
 
-// unstored counts all events, calls f with what is not stored in the hours of slots yet, and
-// returns the version of the cursor that this goes with.
-func (e *Engine) unstored(ctx context.Context, list []slot, f func(slot, *history.Hour)) (version uint64, err error) {
-	err = e.withTail(ctx, func(tail map[slot]*history.Hour) {
-		version = e.history.cursor.Version
-		for _, s := range list {
-			if one := tail[s]; one != nil {
-				f(s, one)
-			}
+// decodeHistory calls f with an encoded hour, or with several hours of an encoded day.
+func decodeHistory(data []byte, one slot, several []slot, f func(slot, counted)) error {
+	if several == nil {
+		var hour history.Hour
+		if err := hour.Decode(data); err != nil {
+			return err
 		}
-	})
-	return version, err
+		f(one, &hour)
+		return nil
+	}
+	var day history.Day
+	if err := day.Decode(data); err != nil {
+		return err
+	}
+	for _, s := range several {
+		f(s, whole{day.Hour(s.hour)})
+	}
+	return nil
 }
 
 // withTail counts all events and calls f with what is not stored yet, which f must not keep.
@@ -277,7 +313,7 @@ type sums struct {
 	by   map[string]*history.Point
 }
 
-func (s *sums) add(at slot, one *history.Hour) {
+func (s *sums) add(at slot, one counted) {
 	if s.by[at.queue] == nil {
 		s.by[at.queue] = new(history.Point)
 	}
@@ -354,7 +390,7 @@ func (e *Engine) activity(ctx context.Context) ([]gq.QueueActivity, error) {
 			return nil, err
 		}
 		for _, hour := range hours {
-			kind := historyDoc(slot{"q", hour}).Kind
+			kind := hourDoc(slot{"q", hour}).Kind
 			for after := ""; ; {
 				docs, err := e.store.Docs(ctx, kind, after, store.MaxPage)
 				if err != nil {

@@ -2,11 +2,13 @@ package engine_test
 
 import (
 	"context"
+	"encoding/binary"
 	"fmt"
 	"math"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
@@ -58,36 +60,40 @@ func fillHistory(t testing.TB, s store.Store, queues, hours int, now time.Time) 
 	t.Helper()
 	r := rand.New(rand.NewPCG(1, 2))
 	// A few hours are drawn and used again: what counts is their size.
-	var minutes, whole [][]byte
-	for range 20 {
-		h := busyHour(r, now, 1)
-		minutes = append(minutes, h.Append(nil))
-		h.Collapse()
-		whole = append(whole, h.Append(nil))
+	var drawn [20]*history.Hour
+	for i := range drawn {
+		drawn[i] = busyHour(r, now, 1)
 	}
-	last := history.HourOf(now)
 	var docs []store.Doc
-	write := func() {
+	add := func(d store.Doc) {
+		if docs = append(docs, d); len(docs) < 500 && d.Data != nil {
+			return
+		}
+		docs = slices.DeleteFunc(docs, func(d store.Doc) bool { return d.Data == nil })
 		if _, err := s.PutDocs(t.Context(), docs); err != nil {
 			t.Fatal(err)
 		}
 		docs = docs[:0]
 	}
-	for hour := last - int64(hours) + 1; hour <= last; hour++ {
-		for q := range queues {
-			from := whole
-			if hour > last-25 {
-				from = minutes
+	last := history.HourOf(now)
+	minutes := last - min(int64(hours), 25) + 1 // the first hour that has them
+	for q := range queues {
+		name := fmt.Sprintf("tenant-%04d.mail", q)
+		for hour := last - int64(hours) + 1; hour < minutes; {
+			var day history.Day
+			of := hour / history.DayHours
+			for ; hour/history.DayHours == of && hour < minutes; hour++ {
+				day.Add(hour, drawn[r.IntN(len(drawn))])
 			}
-			docs = append(docs, store.Doc{Kind: fmt.Sprintf("h%d", hour), Name: fmt.Sprintf("tenant-%04d.mail", q), Data: from[r.IntN(len(from))]})
-			if len(docs) == 500 {
-				write()
-			}
+			add(store.Doc{Kind: fmt.Sprintf("d%d", of), Name: name, Data: day.Append(nil)})
+		}
+		for hour := minutes; hour <= last; hour++ {
+			add(store.Doc{Kind: fmt.Sprintf("h%d", hour), Name: name, Data: drawn[r.IntN(len(drawn))].Append(nil)})
 		}
 	}
-	if len(docs) > 0 {
-		write()
-	}
+	cursor := binary.AppendVarint([]byte{1, 0}, minutes)
+	add(store.Doc{Kind: "history", Name: "cursor", Data: append(cursor, 0)})
+	add(store.Doc{}) // the rest
 }
 
 const historyLimit = 20_000_000 // bytes for 100 queues

@@ -16,7 +16,7 @@ import (
 // historyCursor says what the stored history includes.
 type historyCursor struct {
 	seq       uint64 // last event
-	collapsed int64  // hours before this one have no minutes any more
+	collapsed int64  // hours before this one are stored by the day; this one may be partly
 	parts     int    // documents with counts that are not in the hours yet
 }
 
@@ -72,9 +72,13 @@ func (h *histories) store(ctx context.Context) error {
 	if h.cursor.Version == 0 {
 		at.collapsed = today - int64(gq.HistoryMinutes/time.Hour)
 	}
-	list := h.slots(today - int64(gq.HistoryHours/time.Hour))
-	if len(list) <= maxSlots {
-		docs, err := h.added(ctx, list, h.tail, today)
+	for s := range h.tail {
+		if s.hour < today-int64(gq.HistoryHours/time.Hour) {
+			delete(h.tail, s)
+		}
+	}
+	if len(h.tail) <= maxSlots {
+		docs, err := h.added(ctx, h.tail, at.collapsed)
 		if err == nil {
 			err = h.put(ctx, docs, at)
 		}
@@ -85,7 +89,7 @@ func (h *histories) store(ctx context.Context) error {
 		return nil
 	}
 	var docs []store.Doc
-	for len(list) > 0 {
+	for list := sorted(h.tail); len(list) > 0; {
 		n := min(len(list), maxSlots)
 		docs = append(docs, store.Doc{Kind: historyPart, Name: strconv.FormatUint(h.seq, 10) + "." + strconv.Itoa(len(docs)), Data: encodePart(list[:n], h.tail)})
 		list = list[n:]
@@ -117,59 +121,76 @@ func (h *histories) put(ctx context.Context, docs []store.Doc, at historyCursor)
 	return nil
 }
 
-// added reads the stored hours of slots and adds counts to them.
-func (h *histories) added(ctx context.Context, list []slot, counts map[slot]*history.Hour, today int64) ([]store.Doc, error) {
-	stored, err := h.e.findHistory(ctx, list)
+// added reads the documents of slots and adds counts to them. Hours before collapsed are in the
+// documents of their days.
+func (h *histories) added(ctx context.Context, counts map[slot]*history.Hour, collapsed int64) ([]store.Doc, error) {
+	hours, days := map[store.DocName]slot{}, map[store.DocName][]slot{}
+	names := make([]store.DocName, 0, len(counts))
+	for _, s := range sorted(counts) {
+		if s.hour >= collapsed {
+			name := hourDoc(s)
+			hours[name], names = s, append(names, name)
+			continue
+		}
+		name := dayDoc(s)
+		if days[name] == nil {
+			names = append(names, name)
+		}
+		days[name] = append(days[name], s)
+	}
+	if len(names) == 0 {
+		return nil, nil
+	}
+	found, err := h.e.store.FindDocs(ctx, names)
 	if err != nil {
 		return nil, err
 	}
-	docs := make([]store.Doc, 0, len(list)+2)
-	for _, s := range list {
-		name := historyDoc(s)
+	stored := make(map[store.DocName]store.Doc, len(found))
+	for _, d := range found {
+		stored[store.DocName{Kind: d.Kind, Name: d.Name}] = d
+	}
+	docs := make([]store.Doc, 0, len(names)+1)
+	for _, name := range names {
 		d, known := stored[name]
 		if !known {
 			d = store.Doc{Kind: name.Kind, Name: name.Name}
 		}
-		var sum history.Hour
-		if known {
-			if err := sum.Decode(d.Data); err != nil {
-				return nil, fmt.Errorf("document %s/%s: %w", d.Kind, d.Name, err)
-			}
+		d.Data, err = addTo(d.Data, counts, hours[name], days[name])
+		if err != nil {
+			return nil, fmt.Errorf("document %s/%s: %w", d.Kind, d.Name, err)
 		}
-		sum.Merge(counts[s])
-		if s.hour < today-int64(gq.HistoryMinutes/time.Hour) {
-			sum.Collapse()
-		}
-		d.Data = sum.Append(nil)
 		docs = append(docs, d)
 	}
 	return docs, nil
 }
 
-// findHistory reads the stored hours of slots.
-func (e *Engine) findHistory(ctx context.Context, list []slot) (map[store.DocName]store.Doc, error) {
-	found := make(map[store.DocName]store.Doc, len(list))
-	for len(list) > 0 {
-		n := min(len(list), store.MaxPage)
-		names := make([]store.DocName, n)
-		for i, s := range list[:n] {
-			names[i] = historyDoc(s)
-		}
-		docs, err := e.store.FindDocs(ctx, names)
-		if err != nil {
+// addTo adds the counts of one slot to an encoded hour, or those of several to an encoded day.
+func addTo(data []byte, counts map[slot]*history.Hour, one slot, several []slot) ([]byte, error) {
+	var hour history.Hour
+	var day history.Day
+	switch {
+	case data == nil:
+	case several != nil:
+		if err := day.Decode(data); err != nil {
 			return nil, err
 		}
-		for _, d := range docs {
-			found[store.DocName{Kind: d.Kind, Name: d.Name}] = d
+	default:
+		if err := hour.Decode(data); err != nil {
+			return nil, err
 		}
-		list = list[n:]
 	}
-	return found, nil
+	if several == nil {
+		hour.Merge(counts[one])
+		return hour.Append(nil), nil
+	}
+	for _, s := range several {
+		day.Add(s.hour, counts[s])
+	}
+	return day.Append(nil), nil
 }
 
 // join adds the parts to their hours, one part in each commit.
 func (h *histories) join(ctx context.Context) error {
-	today := history.HourOf(h.e.clock.now())
 	for h.at.parts > 0 {
 		parts, err := h.e.store.Docs(ctx, historyPart, "", 1)
 		if err != nil {
@@ -184,11 +205,7 @@ func (h *histories) join(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		list := make([]slot, 0, len(counts))
-		for s := range counts {
-			list = append(list, s)
-		}
-		docs, err := h.added(ctx, list, counts, today)
+		docs, err := h.added(ctx, counts, h.at.collapsed)
 		if err != nil {
 			h.reset()
 			return err

@@ -67,8 +67,8 @@ func readHistoryQuery(queues []string, step, since string) (q gq.HistoryQuery, e
 	return q, nil
 }
 
-// barWidth is the length of the longest bar of a chart.
-const barWidth = 20
+// chartWidth is the length of the longest bar of a chart.
+const chartWidth = 20
 
 // history prints points with a bar for the jobs that ended.
 func (s screen) history(points []gq.HistoryPoint, step time.Duration) {
@@ -83,18 +83,18 @@ func (s screen) history(points []gq.HistoryPoint, step time.Duration) {
 	rows := make([][]cell, len(points))
 	for i := range points {
 		v := &points[i]
-		bar := strings.Repeat("#", int((v.Ended()*barWidth+most-1)/most))
+		bar := strings.Repeat("#", int((v.Ended()*chartWidth+most-1)/most))
 		rows[i] = []cell{
 			text(v.Time.Local().Format(form)), number(v.Submitted), number(v.Started), number(v.Completed),
 			number(v.Failed + v.DeadLettered), number(v.Retried), number(v.Cancelled), number(v.Lost),
-			text(percentiles(v.Wait)), text(percentiles(v.Run)), text(bar),
+			text(waitText(v.Wait)), text(waitText(v.Run)), text(bar),
 		}
 	}
 	s.table([]string{"TIME", "SUBMITTED", "STARTED", "COMPLETED", "FAILED", "RETRIED", "CANCELLED", "LOST", "WAIT P50/P99", "RUN P50/P99", "ENDED"}, rows)
 }
 
-// percentiles prints the median and the 99th percentile.
-func percentiles(l gq.Latency) string {
+// waitText prints the median and the 99th percentile.
+func waitText(l gq.Latency) string {
 	if l.Count == 0 {
 		return "-"
 	}

@@ -131,15 +131,13 @@ func (p *Point) read(b []byte) ([]byte, error) {
 	return p.run.read(b)
 }
 
-// Minutes of an hour.
-const Minutes = 60
+const (
+	Minutes  = 60 // of an hour
+	DayHours = 24 // of a day
+)
 
-// Hour is what happened in an hour, by the minute. Minutes that are not kept any more are
-// together in whole.
-type Hour struct {
-	whole   *Point
-	minutes [Minutes]*Point
-}
+// Hour is what happened in an hour, by the minute.
+type Hour struct{ minutes [Minutes]*Point }
 
 // HourOf numbers the hours since 1970.
 func HourOf(t time.Time) int64 { return t.Unix() / 3600 }
@@ -148,53 +146,13 @@ func HourOf(t time.Time) int64 { return t.Unix() / 3600 }
 func StartOf(hour int64) time.Time { return time.Unix(hour*3600, 0).UTC() }
 
 // Add counts an event at its minute.
-func (h *Hour) Add(e *gq.Event) { h.minute(int(e.Time.Unix() / 60 % Minutes)).Add(e) }
-
-func (h *Hour) minute(i int) *Point {
-	if h.minutes[i] == nil {
-		h.minutes[i] = new(Point)
-	}
-	return h.minutes[i]
-}
+func (h *Hour) Add(e *gq.Event) { at(h.minutes[:], int(e.Time.Unix()/60%Minutes)).Add(e) }
 
 // Merge adds another record of the same hour.
-func (h *Hour) Merge(o *Hour) {
-	if o.whole != nil {
-		h.all().Merge(o.whole)
-	}
-	for i, p := range o.minutes {
-		if p != nil {
-			h.minute(i).Merge(p)
-		}
-	}
-}
-
-func (h *Hour) all() *Point {
-	if h.whole == nil {
-		h.whole = new(Point)
-	}
-	return h.whole
-}
-
-// Collapse forgets the minutes and keeps their sum.
-func (h *Hour) Collapse() {
-	for i, p := range h.minutes {
-		if p != nil {
-			h.all().Merge(p)
-			h.minutes[i] = nil
-		}
-	}
-}
-
-// Collapsed reports whether there are no minutes.
-func (h *Hour) Collapsed() bool { return h.minutes == [Minutes]*Point{} }
+func (h *Hour) Merge(o *Hour) { merge(h.minutes[:], o.minutes[:]) }
 
 // Sum adds what happened from a minute of the hour up to another one, which is not included.
-// Whatever is known for the whole hour only counts if all minutes are asked for.
 func (h *Hour) Sum(to *Point, from, end int) {
-	if h.whole != nil && from <= 0 && end >= Minutes {
-		to.Merge(h.whole)
-	}
 	for _, p := range h.minutes[max(from, 0):min(end, Minutes)] {
 		if p != nil {
 			to.Merge(p)
@@ -202,18 +160,52 @@ func (h *Hour) Sum(to *Point, from, end int) {
 	}
 }
 
+// Append encodes an hour.
+func (h *Hour) Append(b []byte) []byte { return appendPoints(b, h.minutes[:]) }
+
+// Decode adds an encoded hour.
+func (h *Hour) Decode(b []byte) error { return decodePoints(b, h.minutes[:]) }
+
+// Day is what happened in a day, by the hour.
+type Day struct{ hours [DayHours]*Point }
+
+// Add adds an hour of the day.
+func (d *Day) Add(hour int64, o *Hour) { o.Sum(at(d.hours[:], int(hour%DayHours)), 0, Minutes) }
+
+// Merge adds another record of the same day.
+func (d *Day) Merge(o *Day) { merge(d.hours[:], o.hours[:]) }
+
+// Hour returns what happened in an hour of the day, nil if nothing did.
+func (d *Day) Hour(hour int64) *Point { return d.hours[hour%DayHours] }
+
+// Append encodes a day.
+func (d *Day) Append(b []byte) []byte { return appendPoints(b, d.hours[:]) }
+
+// Decode adds an encoded day.
+func (d *Day) Decode(b []byte) error { return decodePoints(b, d.hours[:]) }
+
+// at returns a point of a series, which it makes if there is none.
+func at(series []*Point, i int) *Point {
+	if series[i] == nil {
+		series[i] = new(Point)
+	}
+	return series[i]
+}
+
+func merge(to, from []*Point) {
+	for i, p := range from {
+		if p != nil {
+			at(to, i).Merge(p)
+		}
+	}
+}
+
 const version = 1
 
-// wholeHour stands for the point without minutes.
-const wholeHour = Minutes
-
-// Append encodes an hour: a version, and each point after the number of its minute.
-func (h *Hour) Append(b []byte) []byte {
+// appendPoints encodes a series: a version, and each point after its position.
+func appendPoints(b []byte, series []*Point) []byte {
 	b = append(b, version)
-	if h.whole != nil {
-		b = h.whole.append(append(b, wholeHour))
-	}
-	for i, p := range h.minutes {
+	for i, p := range series {
 		if p != nil {
 			b = p.append(append(b, byte(i)))
 		}
@@ -221,22 +213,16 @@ func (h *Hour) Append(b []byte) []byte {
 	return b
 }
 
-// Decode adds an encoded hour.
-func (h *Hour) Decode(b []byte) (err error) {
+func decodePoints(b []byte, series []*Point) (err error) {
 	if len(b) == 0 || b[0] != version {
 		return errForm
 	}
 	for b = b[1:]; len(b) > 0; {
-		at := b[0]
-		switch {
-		case at < Minutes:
-			b, err = h.minute(int(at)).read(b[1:])
-		case at == wholeHour:
-			b, err = h.all().read(b[1:])
-		default:
-			err = errForm
+		i := int(b[0])
+		if i >= len(series) {
+			return errForm
 		}
-		if err != nil {
+		if b, err = at(series, i).read(b[1:]); err != nil {
 			return err
 		}
 	}

@@ -62,9 +62,13 @@ func TestFoldInParts(t *testing.T) {
 		}
 		var one, two Point
 		sum.Sum(&one, 0, Minutes)
-		sum.Collapse()
-		sum.Sum(&two, 0, Minutes)
-		if !reflect.DeepEqual(one, two) || !sum.Collapsed() {
+		var day, stored Day
+		day.Add(HourOf(noon), sum)
+		if err := stored.Decode(day.Append(nil)); err != nil {
+			t.Fatal(err)
+		}
+		two.Merge(stored.Hour(HourOf(noon)))
+		if !reflect.DeepEqual(one, two) || stored.Hour(HourOf(noon)+1) != nil {
 			t.Fatalf("without minutes:\n%+v\nwith:\n%+v", two, one)
 		}
 	})
