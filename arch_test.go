@@ -105,7 +105,8 @@ var arrows = []arrow{
 	{pkg: "internal/feed", imports: []string{".", "api/*", "internal/retry", "internal/wire"}},
 	{pkg: "internal/delivery", imports: []string{".", "store", "webhook", "internal/heap", "internal/wire", "internal/wake", "internal/retry"}, tests: []string{"engine", "store/local"}},
 	{pkg: "internal/observe", imports: []string{".", "engine", "internal/logline", "internal/tracing"}, tests: []string{"store/local", "internal/access"}},
-	{pkg: "internal/admin", imports: []string{"webhook", ".", "internal/access", "internal/delivery", "store"}},
+	{pkg: "internal/trail", imports: []string{".", "engine", "store", "internal/access", "internal/errs"}, tests: []string{"store/memory"}},
+	{pkg: "internal/admin", imports: []string{"webhook", ".", "internal/access", "internal/delivery", "internal/trail", "store"}},
 
 	// How values read in a log.
 	{pkg: "internal/logline"},
@@ -124,7 +125,7 @@ var arrows = []arrow{
 
 	// Faces translate between the outside and the engine and never see a
 	// concrete store.
-	{pkg: "internal/faces/native", imports: append([]string{"webhook", "internal/wire", "internal/httpx", "internal/socket", "internal/access", "internal/feed", "internal/delivery"}, faceImports...), tests: append([]string{"internal/admin"}, faceTests...)},
+	{pkg: "internal/faces/native", imports: append([]string{"webhook", "internal/wire", "internal/httpx", "internal/socket", "internal/access", "internal/trail", "internal/feed", "internal/delivery"}, faceImports...), tests: append([]string{"internal/admin"}, faceTests...)},
 	{pkg: "internal/faces/scheduler", imports: append([]string{"internal/projection", "internal/wire", "internal/httpx"}, faceImports...), tests: append([]string{"store/postgres"}, faceTests...)},
 	{pkg: "internal/faces/taskqueue", imports: append([]string{"internal/projection", "internal/taskwork", "internal/retry"}, faceImports...), tests: append([]string{"internal/faces/native", "internal/designs/rpc", "internal/designs/taskqueuetest", "store/postgres"}, faceTests...)},
 	{pkg: "internal/faces/matching", imports: append([]string{"internal/wire", "internal/httpx", "internal/socket", "internal/access", "internal/matchmaker"}, faceImports...), tests: append([]string{"store/postgres"}, faceTests...)},
@@ -154,7 +155,7 @@ var arrows = []arrow{
 	{pkg: "server", imports: []string{
 		"webhook", ".", "store", "store/local", "store/postgres", "engine", "api/*", "server/config",
 		"internal/faces/native", "internal/faces/scheduler", "internal/faces/taskqueue", "internal/faces/matching", "match", "internal/matchmaker", "internal/matchmaker/sink",
-		"internal/admin", "internal/access", "internal/feed", "internal/observe", "internal/storeurl", "internal/delivery", "internal/wire", "internal/httpx", "dashboard",
+		"internal/admin", "internal/access", "internal/trail", "internal/feed", "internal/observe", "internal/storeurl", "internal/delivery", "internal/wire", "internal/httpx", "dashboard",
 	}, tests: []string{"client"}},
 
 	// Tests and their tools. Nothing that is shipped may import these.

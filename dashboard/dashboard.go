@@ -172,6 +172,7 @@ func (d *Dashboard) route() {
 	d.get("/rounds", d.rounds)
 	d.get("/rounds/{number}", d.round)
 	d.get("/tokens", d.tokens)
+	d.get("/audit", d.auditTrail)
 	d.get("/about", d.about)
 	d.get("/live", d.live)
 	d.get("/assets/{name}", d.asset)

@@ -13,6 +13,9 @@ type Sources struct {
 	// Tokens lists the tokens of the server, never their secrets.
 	Tokens func(ctx context.Context) ([]Token, error)
 
+	// Trail lists the audit trail, newest first; by and verb are empty for all.
+	Trail func(ctx context.Context, by, verb, cursor string, limit int) (page []TrailEntry, next string, err error)
+
 	// Deliveries lists webhook deliveries; state is pending, dead, delivered or empty for all.
 	Deliveries func(ctx context.Context, state, cursor string, limit int) (page []Delivery, next string, err error)
 	// Redeliver tries a delivery again that was given up.
@@ -39,6 +42,17 @@ type Token struct {
 	CreatedAt time.Time
 	ExpiresAt time.Time // zero never expires
 	UsedAt    time.Time // last use that this server knows of; zero is none
+}
+
+// TrailEntry is a change that somebody made, as the audit trail has it.
+type TrailEntry struct {
+	At           time.Time
+	By           string // name of the token
+	Face, From   string // API and address of the caller
+	Verb, Object string
+	Count        int64 // jobs that were changed, for actions on many
+	Detail       string
+	Outcome      string // ok, or the kind of the error
 }
 
 // Delivery is the notice of a webhook about the end of a job.

@@ -79,6 +79,8 @@ func (w view) Source(name string) bool {
 		return s.Rounds != nil
 	case "tokens":
 		return s.Tokens != nil
+	case "trail":
+		return s.Trail != nil
 	case "settings":
 		return s.Settings != nil
 	}

@@ -91,7 +91,7 @@ func (v *visit) begin(f func(*visit) error) error {
 			return err
 		}
 	}
-	v.ctx = v.r.Context()
+	v.ctx = context.WithValue(v.r.Context(), remoteAddrKey{}, v.r.RemoteAddr)
 	if v.who != nil && v.who.Context != nil {
 		v.ctx = v.who.Context(v.ctx)
 	}

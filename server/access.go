@@ -21,6 +21,7 @@ import (
 	"github.com/gopherqueue/gq/internal/faces/native"
 	"github.com/gopherqueue/gq/internal/feed"
 	"github.com/gopherqueue/gq/internal/observe"
+	"github.com/gopherqueue/gq/internal/trail"
 	"github.com/gopherqueue/gq/server/config"
 	"github.com/gopherqueue/gq/store"
 	"github.com/gopherqueue/gq/store/local"
@@ -34,6 +35,7 @@ type door struct {
 	gate     *access.Gate
 	feed     *feed.Feed
 	admin    *admin.Admin
+	trail    *trail.Trail
 	observed *observe.Observed
 	metrics  *observe.Metrics
 	tls      *tls.Config // nil is off
@@ -72,7 +74,8 @@ func newDoor(ctx context.Context, cfg *config.Config, e *engine.Engine, o Option
 	}
 	a.flush = flush
 	a.observed = observe.New(e, tracer)
-	a.guard = access.NewGuard(a.observed)
+	a.trail = trail.New(s, log, nil)
+	a.guard = access.NewGuard(a.trail.Engine(a.observed))
 	a.hub = feed.New(e)
 	if a.hooks, err = newHooks(cfg, s, a.hub, log); err != nil {
 		return nil, err
@@ -82,7 +85,7 @@ func newDoor(ctx context.Context, cfg *config.Config, e *engine.Engine, o Option
 	}
 	e.UseCallbacks(a.hooks)
 	a.feed = feed.NewFeed(a.hub, a.guard, 0)
-	a.admin = admin.New(a.guard, ring, a.hooks, admin.Backups{Store: s, Dir: cfg.Backup.Dir, Keep: cfg.Backup.Keep})
+	a.admin = admin.New(a.guard, ring, a.hooks, admin.Backups{Store: s, Dir: cfg.Backup.Dir, Keep: cfg.Backup.Keep}, a.trail)
 	a.metrics = observe.NewMetrics(a.observed, e, a.guard.Oversee, webhookMetrics(a.hooks)...)
 	a.hub.Seen(a.metrics.Happened)
 	return a, nil
@@ -159,7 +162,7 @@ func traceUnary(ctx context.Context, request any, _ *grpc.UnaryServerInfo, handl
 
 // parts are the background tasks.
 func (a *door) parts() []func(context.Context) error {
-	return []func(context.Context) error{a.gate.Run, a.hub.Run, a.hooks.Run, a.metrics.Run}
+	return []func(context.Context) error{a.gate.Run, a.hub.Run, a.hooks.Run, a.metrics.Run, a.trail.Run}
 }
 
 // schedulerEngine is the guarded engine for the scheduler API. What the API does on its

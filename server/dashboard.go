@@ -19,7 +19,7 @@ func newDashboard(e *engine.Engine, cfg *config.Config, a *door, m *matchmaker.D
 	return dashboard.New(dashboardEngine{a.guard, e, a.feed}, dashboard.Options{
 		Version: o.Version, Log: o.Log, Access: visitors{a.gate},
 		Sources: dashboard.Sources{
-			Tokens: a.tokens, Deliveries: a.deliveries, Redeliver: a.redeliver,
+			Tokens: a.tokens, Trail: a.auditTrail, Deliveries: a.deliveries, Redeliver: a.redeliver,
 			Providers: providersOf(a.guard, m), Rounds: roundsOf(a.guard, m), Round: roundOf(a.guard, m), Settings: settingsOf(a.guard, cfg),
 		},
 	})
@@ -123,9 +123,11 @@ var scopes = map[dashboard.Permission]access.Scope{
 
 func visitor(i *access.Identity) *dashboard.Visitor {
 	return &dashboard.Visitor{
-		Name:    i.Name,
-		Context: func(ctx context.Context) context.Context { return access.With(ctx, i) },
-		Valid:   i.Valid,
+		Name: i.Name,
+		Context: func(ctx context.Context) context.Context {
+			return access.Through(access.With(ctx, i), access.Via{Face: "dashboard", From: dashboard.RemoteAddr(ctx)})
+		},
+		Valid: i.Valid,
 		May: func(p dashboard.Permission, queue string) bool {
 			if queue == "" {
 				return i.MayEverywhere(scopes[p])

@@ -9,6 +9,7 @@ import (
 	"github.com/gopherqueue/gq/internal/access"
 	"github.com/gopherqueue/gq/internal/delivery"
 	"github.com/gopherqueue/gq/internal/matchmaker"
+	"github.com/gopherqueue/gq/internal/trail"
 	"github.com/gopherqueue/gq/match"
 	"github.com/gopherqueue/gq/server/config"
 )
@@ -27,6 +28,21 @@ func (a *door) tokens(ctx context.Context) ([]dashboard.Token, error) {
 		}
 	}
 	return list, nil
+}
+
+// auditTrail lists the audit trail for the dashboard.
+func (a *door) auditTrail(ctx context.Context, by, verb, cursor string, limit int) ([]dashboard.TrailEntry, string, error) {
+	page, err := a.admin.Audit(ctx, trail.Query{By: by, Verb: verb, Cursor: cursor, Limit: limit})
+	if err != nil {
+		return nil, "", err
+	}
+	list := make([]dashboard.TrailEntry, len(page.Entries))
+	for i, e := range page.Entries {
+		list[i] = dashboard.TrailEntry{
+			At: e.At, By: e.By, Face: e.Face, From: e.From, Verb: e.Verb, Object: e.Object, Count: e.Count, Detail: e.Detail, Outcome: e.Outcome,
+		}
+	}
+	return list, page.Next, nil
 }
 
 // deliveries lists webhook deliveries for the dashboard.

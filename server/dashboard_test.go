@@ -318,3 +318,65 @@ func TestWithoutDashboard(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestAuditTrail makes a change through each API and finds all of them in the trail, with the
+// name of the token.
+func TestAuditTrail(t *testing.T) {
+	s, _ := embedded(t, server.Options{AdminToken: adminToken})
+	web := httptest.NewServer(s.Handler())
+	defer web.Close()
+	ops := makeToken(t, web, `{"name":"ops","grants":[{"scopes":["admin"],"queues":["*"]}]}`)
+	reader := makeToken(t, web, `{"name":"reader","grants":[{"scopes":["read"],"queues":["*"]}]}`)
+	call := func(token, method, path, body string) (int, string) {
+		t.Helper()
+		r, err := http.NewRequestWithContext(t.Context(), method, web.URL+path, strings.NewReader(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header.Set("Content-Type", "application/json")
+		r.Header.Set("Authorization", "Bearer "+token)
+		return visitor{t, web.URL, web.Client()}.do(r)
+	}
+	if status, text := call(ops, "POST", "/v1/queues/mail/pause", ""); status != http.StatusOK {
+		t.Fatalf("pause: %d %s", status, text)
+	}
+	if status, text := call(reader, "POST", "/v1/queues/mail/resume", ""); status != http.StatusForbidden {
+		t.Fatalf("resume by a reader: %d %s", status, text)
+	}
+	browser := enter(t, web, ops)
+	if status, text := browser.post("/queue/resume", "name", "mail"); status != http.StatusOK {
+		t.Fatalf("resume: %d %s", status, text)
+	}
+	status, text := call(ops, "GET", "/v1/audit", "")
+	var page struct {
+		Entries []struct{ By, Face, Verb, Object, Outcome string }
+	}
+	if err := json.Unmarshal([]byte(text), &page); err != nil || status != http.StatusOK {
+		t.Fatalf("%d %s", status, text)
+	}
+	var got []string
+	for _, e := range page.Entries {
+		got = append(got, strings.Join([]string{e.By, e.Face, e.Verb, e.Object, e.Outcome}, " "))
+	}
+	want := []string{
+		"ops dashboard resume queue mail ok", "ops http pause queue mail ok",
+		"bootstrap http create token reader ok", "bootstrap http create token ops ok",
+	}
+	if strings.Join(got, "\n") != strings.Join(want, "\n") {
+		t.Errorf("the trail has\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+	for _, secret := range []string{ops, reader, adminToken} {
+		if strings.Contains(text, secret) {
+			t.Errorf("the trail has a secret: %s", text)
+		}
+	}
+	if status, text := call(reader, "GET", "/v1/audit", ""); status != http.StatusForbidden {
+		t.Errorf("a reader: %d %s", status, text)
+	}
+	if status, text := browser.get("/audit"); status != http.StatusOK || !strings.Contains(text, "queue mail") || !strings.Contains(text, "dashboard") {
+		t.Errorf("the page: %d\n%s", status, text)
+	}
+	if status, _ := enter(t, web, reader).get("/audit"); status != http.StatusForbidden {
+		t.Errorf("the page for a reader: %d", status)
+	}
+}

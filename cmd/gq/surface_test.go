@@ -190,6 +190,7 @@ var routeRows = map[string]routeRow{
 
 	"POST /v1/tokens":                         {body: `{"name":"$QUEUE","grants":[{"scopes":["read"],"queues":["*"]}]}`, status: 201, shape: tokenShape + " token:s", bad: `{"name":"x"}`},
 	"GET /v1/tokens":                          {shape: "tokens:a"},
+	"GET /v1/audit":                           {shape: "entries:a next_cursor:s", bad: "?limit=0"},
 	"DELETE /v1/tokens/{name}":                {status: 404, shape: problemShape}, // existing one: TestTokensOfAServer
 	"GET /v1/webhooks/deliveries":             {shape: "deliveries:a next_cursor:s", bad: "?limit=0"},
 	"POST /v1/webhooks/deliveries/{id}/retry": {status: 404, shape: problemShape}, // existing one: TestDeadLetter
@@ -375,6 +376,7 @@ var rpcRows = map[string]rpcRow{
 	"AdminService/ListDeliveries":   {`{}`, "", `{"limit":"-1"}`, codes.InvalidArgument},
 	"AdminService/RetryDelivery":    {`{"id":"none"}`, "-", `{"id":"none"}`, codes.NotFound},
 	"AdminService/GetWebhookSecret": {`{}`, "secret:s", "", 0},
+	"AdminService/ListAudit":        {`{}`, "", `{"limit":"-1"}`, codes.InvalidArgument},
 	"AdminService/CreateBackup":     {`{}`, "-", `{}`, codes.InvalidArgument}, // correct call: TestBackupOfAServer
 }
 
@@ -509,6 +511,7 @@ var commandRows = map[string]commandRow{
 	"token create":   {args: "$QUEUE --grant read", shape: tokenShape + " token:s", prints: "gq_", bad: "x --grant fly"},
 	"token list":     {shape: "tokens:a", prints: "NAME", bad: "extra"},
 	"token revoke":   {args: "none", exit: 3, bad: ""},
+	"audit":          {shape: "entries:a next_cursor:s", prints: "OUTCOME", bad: "--limit 0"},
 	"webhook list":   {shape: "deliveries:a next_cursor:s", prints: "STATE", bad: "--limit 0"},
 	"webhook retry":  {args: "none", exit: 3, bad: ""},
 	"webhook secret": {shape: "secret:s", prints: "whsec_", bad: "extra"},

@@ -19,6 +19,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"google.golang.org/grpc/peer"
+
 	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/machine"
 )
@@ -295,9 +297,39 @@ func (takenError) Unwrap() error { return gq.ErrConflict }
 
 type identityKey struct{}
 
+// Via says how a call reached the server.
+type Via struct {
+	Face string // http, grpc or dashboard
+	From string // address of the caller
+}
+
+// Through notes how a call reached the server. The context must have an identity, and no call may
+// have been made with it.
+func Through(ctx context.Context, via Via) context.Context {
+	if v, ok := ctx.Value(identityKey{}).(*visit); ok {
+		v.via = via
+	}
+	return ctx
+}
+
+// ViaOf returns how a call reached the server, as far as that is known.
+func ViaOf(ctx context.Context) Via {
+	via := Via{}
+	if v, ok := ctx.Value(identityKey{}).(*visit); ok {
+		via = v.via
+	}
+	if via.From == "" {
+		if p, ok := peer.FromContext(ctx); ok {
+			via.From = p.Addr.String()
+		}
+	}
+	return via
+}
+
 // visit is one call.
 type visit struct {
 	*Identity
+	via     Via
 	counted atomic.Bool // already counted against the rate of the token
 }
 
@@ -310,11 +342,11 @@ func With(ctx context.Context, i *Identity) context.Context {
 // Another returns a context for another call of the same caller, for streams that carry
 // many.
 func Another(ctx context.Context) context.Context {
-	i, err := From(ctx)
+	v, err := visitOf(ctx)
 	if err != nil {
 		return ctx
 	}
-	return With(ctx, i)
+	return Through(With(ctx, v.Identity), v.via)
 }
 
 // From returns the identity of a context, or [gq.ErrUnauthenticated] if there is none.

@@ -127,7 +127,11 @@ func (g *Gate) HTTP(r *http.Request) (context.Context, error) {
 	if openPaths[r.URL.Path] {
 		return With(r.Context(), probe), nil
 	}
-	return g.Identify(r.Context(), r.Header.Values("Authorization"), r.RemoteAddr)
+	ctx, err := g.Identify(r.Context(), r.Header.Values("Authorization"), r.RemoteAddr)
+	if err != nil {
+		return nil, err
+	}
+	return Through(ctx, Via{Face: "http", From: r.RemoteAddr}), nil
 }
 
 // openService is the prefix of gRPC methods that need no token.
@@ -138,14 +142,18 @@ func (g *Gate) rpc(ctx context.Context, method string) (context.Context, error) 
 		return With(ctx, probe), nil
 	}
 	if !g.Required(ctx) {
-		return With(ctx, everyone), nil
+		return Through(With(ctx, everyone), Via{Face: "grpc"}), nil
 	}
-	return g.verify(ctx, metadata.ValueFromIncomingContext(ctx, "authorization"), func() string {
+	ctx, err := g.verify(ctx, metadata.ValueFromIncomingContext(ctx, "authorization"), func() string {
 		if p, ok := peer.FromContext(ctx); ok {
 			return p.Addr.String()
 		}
 		return ""
 	})
+	if err != nil {
+		return nil, err
+	}
+	return Through(ctx, Via{Face: "grpc"}), nil
 }
 
 // Unary authenticates the caller of a unary call.

@@ -6,10 +6,12 @@ package admin
 import (
 	"context"
 	"fmt"
+	"strings"
 
 	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/internal/access"
 	"github.com/gopherqueue/gq/internal/delivery"
+	"github.com/gopherqueue/gq/internal/trail"
 	"github.com/gopherqueue/gq/store"
 	"github.com/gopherqueue/gq/webhook"
 )
@@ -20,6 +22,7 @@ type Admin struct {
 	ring  *access.Keyring
 	hooks *delivery.Hooks
 	saves Backups
+	trail *trail.Trail
 }
 
 // Backups is where and how backups are taken.
@@ -29,9 +32,17 @@ type Backups struct {
 	Keep  int    // generations; 0 is all
 }
 
-// New returns an Admin that uses the given guard, keyring, deliveries and backups.
-func New(g *access.Guard, k *access.Keyring, h *delivery.Hooks, b Backups) *Admin {
-	return &Admin{guard: g, ring: k, hooks: h, saves: b}
+// New returns an Admin that uses the given guard, keyring, deliveries, backups and audit trail.
+func New(g *access.Guard, k *access.Keyring, h *delivery.Hooks, b Backups, t *trail.Trail) *Admin {
+	return &Admin{guard: g, ring: k, hooks: h, saves: b, trail: t}
+}
+
+// Audit returns a page of the audit trail, newest first. It needs admin on all queues.
+func (a *Admin) Audit(ctx context.Context, q trail.Query) (trail.Page, error) {
+	if err := a.guard.Administer(ctx); err != nil {
+		return trail.Page{}, err
+	}
+	return a.trail.Read(ctx, q)
 }
 
 // Backup takes a backup of the store, which goes on serving, into the configured directory. It needs
@@ -50,7 +61,9 @@ func (a *Admin) Backup(ctx context.Context) (gq.Backup, error) {
 	if a.saves.Dir == "" {
 		return refuse("backup.dir", "is not set; start the server with --backup-dir DIR")
 	}
-	return s.Backup(ctx, a.saves.Dir, a.saves.Keep)
+	out, err := s.Backup(ctx, a.saves.Dir, a.saves.Keep)
+	a.trail.Record(ctx, "back up", "store", "", 0, err)
+	return out, err
 }
 
 // CreateToken creates a token and returns its text, which is never shown again. It needs
@@ -68,7 +81,13 @@ func (a *Admin) CreateToken(ctx context.Context, t access.Token) (access.Token, 
 			Problem: "the first token must have admin on all queues, or everybody would be locked out; make that one first, or start the server with GQ_ADMIN_TOKEN",
 		}}})
 	}
-	return a.ring.Create(ctx, t)
+	created, text, err := a.ring.Create(ctx, t)
+	grants := make([]string, len(t.Grants))
+	for i, g := range t.Grants {
+		grants[i] = g.String()
+	}
+	a.trail.Record(ctx, "create", "token "+t.Name, strings.Join(grants, " "), 0, err)
+	return created, text, err
 }
 
 // Tokens lists all tokens. It needs admin on all queues.
@@ -84,7 +103,9 @@ func (a *Admin) RevokeToken(ctx context.Context, name string) (access.Token, err
 	if err := a.guard.Administer(ctx); err != nil {
 		return access.Token{}, err
 	}
-	return a.ring.Revoke(ctx, name)
+	revoked, err := a.ring.Revoke(ctx, name)
+	a.trail.Record(ctx, "revoke", "token "+name, "", 0, err)
+	return revoked, err
 }
 
 // Deliveries returns a page of webhook deliveries, without those of queues that the
@@ -121,7 +142,9 @@ func (a *Admin) RetryDelivery(ctx context.Context, id string) (delivery.Delivery
 	if err := a.guard.Submitter(ctx, d.Queue); err != nil {
 		return delivery.Delivery{}, err
 	}
-	return a.hooks.Retry(ctx, id)
+	again, err := a.hooks.Retry(ctx, id)
+	a.trail.Record(ctx, "retry", "delivery "+id, "", 0, err)
+	return again, err
 }
 
 // WebhookSecret returns the secret that signs deliveries. It needs admin on all queues.
@@ -129,5 +152,7 @@ func (a *Admin) WebhookSecret(ctx context.Context) (webhook.Secret, error) {
 	if err := a.guard.Administer(ctx); err != nil {
 		return nil, err
 	}
-	return a.hooks.Secret(ctx)
+	secret, err := a.hooks.Secret(ctx)
+	a.trail.Record(ctx, "read", "webhook secret", "", 0, err)
+	return secret, err
 }

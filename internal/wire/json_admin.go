@@ -58,6 +58,26 @@ type Deliveries struct {
 	NextCursor string     `json:"next_cursor" doc:"Of the next page; empty on the last."`
 }
 
+// AuditEntry is a change that somebody made.
+type AuditEntry struct {
+	At      time.Time `json:"at"`
+	By      string    `json:"by" doc:"Name of the token; everyone without access control."`
+	TokenID string    `json:"token_id,omitzero"`
+	Face    string    `json:"face,omitzero" doc:"http, grpc or dashboard."`
+	From    string    `json:"from,omitzero" doc:"Address of the caller."`
+	Verb    string    `json:"verb" doc:"Such as pause or cancel."`
+	Object  string    `json:"object" doc:"Such as queue mail."`
+	Count   int64     `json:"count,omitzero" doc:"Jobs that were changed, for actions on many."`
+	Detail  string    `json:"detail,omitzero"`
+	Outcome string    `json:"outcome" doc:"ok, or the kind of the error."`
+}
+
+// Audit is a page of the audit trail.
+type Audit struct {
+	Entries    []AuditEntry `json:"entries"`
+	NextCursor string       `json:"next_cursor" doc:"Of the next page; empty on the last."`
+}
+
 // WebhookSecret is the secret that signs deliveries.
 type WebhookSecret struct {
 	Secret string `json:"secret"`

@@ -826,6 +826,260 @@ func (x *GetWebhookSecretResponse) GetSecret() string {
 	return ""
 }
 
+type ListAuditRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Since         *timestamppb.Timestamp `protobuf:"bytes,1,opt,name=since,proto3" json:"since,omitempty"`   // inclusive
+	Until         *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=until,proto3" json:"until,omitempty"`   // exclusive
+	By            string                 `protobuf:"bytes,3,opt,name=by,proto3" json:"by,omitempty"`         // name or id of a token; empty is any
+	Verb          string                 `protobuf:"bytes,4,opt,name=verb,proto3" json:"verb,omitempty"`     // empty is any
+	Cursor        string                 `protobuf:"bytes,5,opt,name=cursor,proto3" json:"cursor,omitempty"` // next_cursor of the page before
+	Limit         int64                  `protobuf:"varint,6,opt,name=limit,proto3" json:"limit,omitempty"`  // 0 is 50, the most is 1000
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListAuditRequest) Reset() {
+	*x = ListAuditRequest{}
+	mi := &file_gopherqueue_v1_admin_service_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListAuditRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListAuditRequest) ProtoMessage() {}
+
+func (x *ListAuditRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_gopherqueue_v1_admin_service_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListAuditRequest.ProtoReflect.Descriptor instead.
+func (*ListAuditRequest) Descriptor() ([]byte, []int) {
+	return file_gopherqueue_v1_admin_service_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *ListAuditRequest) GetSince() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Since
+	}
+	return nil
+}
+
+func (x *ListAuditRequest) GetUntil() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Until
+	}
+	return nil
+}
+
+func (x *ListAuditRequest) GetBy() string {
+	if x != nil {
+		return x.By
+	}
+	return ""
+}
+
+func (x *ListAuditRequest) GetVerb() string {
+	if x != nil {
+		return x.Verb
+	}
+	return ""
+}
+
+func (x *ListAuditRequest) GetCursor() string {
+	if x != nil {
+		return x.Cursor
+	}
+	return ""
+}
+
+func (x *ListAuditRequest) GetLimit() int64 {
+	if x != nil {
+		return x.Limit
+	}
+	return 0
+}
+
+// ListAuditResponse may have fewer entries than the limit, or none, and still not be the last page.
+type ListAuditResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Entries       []*AuditEntry          `protobuf:"bytes,1,rep,name=entries,proto3" json:"entries,omitempty"`
+	NextCursor    string                 `protobuf:"bytes,2,opt,name=next_cursor,json=nextCursor,proto3" json:"next_cursor,omitempty"` // empty on the last page
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListAuditResponse) Reset() {
+	*x = ListAuditResponse{}
+	mi := &file_gopherqueue_v1_admin_service_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListAuditResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListAuditResponse) ProtoMessage() {}
+
+func (x *ListAuditResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_gopherqueue_v1_admin_service_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListAuditResponse.ProtoReflect.Descriptor instead.
+func (*ListAuditResponse) Descriptor() ([]byte, []int) {
+	return file_gopherqueue_v1_admin_service_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *ListAuditResponse) GetEntries() []*AuditEntry {
+	if x != nil {
+		return x.Entries
+	}
+	return nil
+}
+
+func (x *ListAuditResponse) GetNextCursor() string {
+	if x != nil {
+		return x.NextCursor
+	}
+	return ""
+}
+
+// AuditEntry is a change that somebody made.
+type AuditEntry struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	At            *timestamppb.Timestamp `protobuf:"bytes,1,opt,name=at,proto3" json:"at,omitempty"`
+	By            string                 `protobuf:"bytes,2,opt,name=by,proto3" json:"by,omitempty"` // name of the token; everyone without access control
+	TokenId       string                 `protobuf:"bytes,3,opt,name=token_id,json=tokenId,proto3" json:"token_id,omitempty"`
+	Face          string                 `protobuf:"bytes,4,opt,name=face,proto3" json:"face,omitempty"`     // http, grpc or dashboard
+	From          string                 `protobuf:"bytes,5,opt,name=from,proto3" json:"from,omitempty"`     // address of the caller
+	Verb          string                 `protobuf:"bytes,6,opt,name=verb,proto3" json:"verb,omitempty"`     // such as pause or cancel
+	Object        string                 `protobuf:"bytes,7,opt,name=object,proto3" json:"object,omitempty"` // such as queue mail
+	Count         int64                  `protobuf:"varint,8,opt,name=count,proto3" json:"count,omitempty"`  // jobs that were changed, for actions on many
+	Detail        string                 `protobuf:"bytes,9,opt,name=detail,proto3" json:"detail,omitempty"`
+	Outcome       string                 `protobuf:"bytes,10,opt,name=outcome,proto3" json:"outcome,omitempty"` // ok, or the kind of the error
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AuditEntry) Reset() {
+	*x = AuditEntry{}
+	mi := &file_gopherqueue_v1_admin_service_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AuditEntry) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AuditEntry) ProtoMessage() {}
+
+func (x *AuditEntry) ProtoReflect() protoreflect.Message {
+	mi := &file_gopherqueue_v1_admin_service_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AuditEntry.ProtoReflect.Descriptor instead.
+func (*AuditEntry) Descriptor() ([]byte, []int) {
+	return file_gopherqueue_v1_admin_service_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *AuditEntry) GetAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.At
+	}
+	return nil
+}
+
+func (x *AuditEntry) GetBy() string {
+	if x != nil {
+		return x.By
+	}
+	return ""
+}
+
+func (x *AuditEntry) GetTokenId() string {
+	if x != nil {
+		return x.TokenId
+	}
+	return ""
+}
+
+func (x *AuditEntry) GetFace() string {
+	if x != nil {
+		return x.Face
+	}
+	return ""
+}
+
+func (x *AuditEntry) GetFrom() string {
+	if x != nil {
+		return x.From
+	}
+	return ""
+}
+
+func (x *AuditEntry) GetVerb() string {
+	if x != nil {
+		return x.Verb
+	}
+	return ""
+}
+
+func (x *AuditEntry) GetObject() string {
+	if x != nil {
+		return x.Object
+	}
+	return ""
+}
+
+func (x *AuditEntry) GetCount() int64 {
+	if x != nil {
+		return x.Count
+	}
+	return 0
+}
+
+func (x *AuditEntry) GetDetail() string {
+	if x != nil {
+		return x.Detail
+	}
+	return ""
+}
+
+func (x *AuditEntry) GetOutcome() string {
+	if x != nil {
+		return x.Outcome
+	}
+	return ""
+}
+
 type CreateBackupRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -834,7 +1088,7 @@ type CreateBackupRequest struct {
 
 func (x *CreateBackupRequest) Reset() {
 	*x = CreateBackupRequest{}
-	mi := &file_gopherqueue_v1_admin_service_proto_msgTypes[13]
+	mi := &file_gopherqueue_v1_admin_service_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -846,7 +1100,7 @@ func (x *CreateBackupRequest) String() string {
 func (*CreateBackupRequest) ProtoMessage() {}
 
 func (x *CreateBackupRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_gopherqueue_v1_admin_service_proto_msgTypes[13]
+	mi := &file_gopherqueue_v1_admin_service_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -859,7 +1113,7 @@ func (x *CreateBackupRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateBackupRequest.ProtoReflect.Descriptor instead.
 func (*CreateBackupRequest) Descriptor() ([]byte, []int) {
-	return file_gopherqueue_v1_admin_service_proto_rawDescGZIP(), []int{13}
+	return file_gopherqueue_v1_admin_service_proto_rawDescGZIP(), []int{16}
 }
 
 // Backup is a generation of a backup.
@@ -879,7 +1133,7 @@ type Backup struct {
 
 func (x *Backup) Reset() {
 	*x = Backup{}
-	mi := &file_gopherqueue_v1_admin_service_proto_msgTypes[14]
+	mi := &file_gopherqueue_v1_admin_service_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -891,7 +1145,7 @@ func (x *Backup) String() string {
 func (*Backup) ProtoMessage() {}
 
 func (x *Backup) ProtoReflect() protoreflect.Message {
-	mi := &file_gopherqueue_v1_admin_service_proto_msgTypes[14]
+	mi := &file_gopherqueue_v1_admin_service_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -904,7 +1158,7 @@ func (x *Backup) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Backup.ProtoReflect.Descriptor instead.
 func (*Backup) Descriptor() ([]byte, []int) {
-	return file_gopherqueue_v1_admin_service_proto_rawDescGZIP(), []int{14}
+	return file_gopherqueue_v1_admin_service_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *Backup) GetGeneration() string {
@@ -1024,7 +1278,31 @@ const file_gopherqueue_v1_admin_service_proto_rawDesc = "" +
 	"\x02id\x18\x01 \x01(\tR\x02id\"\x19\n" +
 	"\x17GetWebhookSecretRequest\"2\n" +
 	"\x18GetWebhookSecretResponse\x12\x16\n" +
-	"\x06secret\x18\x01 \x01(\tR\x06secret\"\x15\n" +
+	"\x06secret\x18\x01 \x01(\tR\x06secret\"\xc8\x01\n" +
+	"\x10ListAuditRequest\x120\n" +
+	"\x05since\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\x05since\x120\n" +
+	"\x05until\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x05until\x12\x0e\n" +
+	"\x02by\x18\x03 \x01(\tR\x02by\x12\x12\n" +
+	"\x04verb\x18\x04 \x01(\tR\x04verb\x12\x16\n" +
+	"\x06cursor\x18\x05 \x01(\tR\x06cursor\x12\x14\n" +
+	"\x05limit\x18\x06 \x01(\x03R\x05limit\"j\n" +
+	"\x11ListAuditResponse\x124\n" +
+	"\aentries\x18\x01 \x03(\v2\x1a.gopherqueue.v1.AuditEntryR\aentries\x12\x1f\n" +
+	"\vnext_cursor\x18\x02 \x01(\tR\n" +
+	"nextCursor\"\xff\x01\n" +
+	"\n" +
+	"AuditEntry\x12*\n" +
+	"\x02at\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\x02at\x12\x0e\n" +
+	"\x02by\x18\x02 \x01(\tR\x02by\x12\x19\n" +
+	"\btoken_id\x18\x03 \x01(\tR\atokenId\x12\x12\n" +
+	"\x04face\x18\x04 \x01(\tR\x04face\x12\x12\n" +
+	"\x04from\x18\x05 \x01(\tR\x04from\x12\x12\n" +
+	"\x04verb\x18\x06 \x01(\tR\x04verb\x12\x16\n" +
+	"\x06object\x18\a \x01(\tR\x06object\x12\x14\n" +
+	"\x05count\x18\b \x01(\x03R\x05count\x12\x16\n" +
+	"\x06detail\x18\t \x01(\tR\x06detail\x12\x18\n" +
+	"\aoutcome\x18\n" +
+	" \x01(\tR\aoutcome\"\x15\n" +
 	"\x13CreateBackupRequest\"\x8a\x02\n" +
 	"\x06Backup\x12\x1e\n" +
 	"\n" +
@@ -1042,7 +1320,7 @@ const file_gopherqueue_v1_admin_service_proto_rawDesc = "" +
 	"\x1aDELIVERY_STATE_UNSPECIFIED\x10\x00\x12\x1a\n" +
 	"\x16DELIVERY_STATE_PENDING\x10\x01\x12\x1c\n" +
 	"\x18DELIVERY_STATE_DELIVERED\x10\x02\x12\x17\n" +
-	"\x13DELIVERY_STATE_DEAD\x10\x032\xeb\x04\n" +
+	"\x13DELIVERY_STATE_DEAD\x10\x032\xbd\x05\n" +
 	"\fAdminService\x12V\n" +
 	"\vCreateToken\x12\".gopherqueue.v1.CreateTokenRequest\x1a#.gopherqueue.v1.CreateTokenResponse\x12S\n" +
 	"\n" +
@@ -1051,7 +1329,8 @@ const file_gopherqueue_v1_admin_service_proto_rawDesc = "" +
 	"\x0eListDeliveries\x12%.gopherqueue.v1.ListDeliveriesRequest\x1a&.gopherqueue.v1.ListDeliveriesResponse\x12O\n" +
 	"\rRetryDelivery\x12$.gopherqueue.v1.RetryDeliveryRequest\x1a\x18.gopherqueue.v1.Delivery\x12e\n" +
 	"\x10GetWebhookSecret\x12'.gopherqueue.v1.GetWebhookSecretRequest\x1a(.gopherqueue.v1.GetWebhookSecretResponse\x12K\n" +
-	"\fCreateBackup\x12#.gopherqueue.v1.CreateBackupRequest\x1a\x16.gopherqueue.v1.BackupB<Z:github.com/gopherqueue/gq/api/gopherqueue/v1;gopherqueuev1b\x06proto3"
+	"\fCreateBackup\x12#.gopherqueue.v1.CreateBackupRequest\x1a\x16.gopherqueue.v1.Backup\x12P\n" +
+	"\tListAudit\x12 .gopherqueue.v1.ListAuditRequest\x1a!.gopherqueue.v1.ListAuditResponseB<Z:github.com/gopherqueue/gq/api/gopherqueue/v1;gopherqueuev1b\x06proto3"
 
 var (
 	file_gopherqueue_v1_admin_service_proto_rawDescOnce sync.Once
@@ -1066,7 +1345,7 @@ func file_gopherqueue_v1_admin_service_proto_rawDescGZIP() []byte {
 }
 
 var file_gopherqueue_v1_admin_service_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_gopherqueue_v1_admin_service_proto_msgTypes = make([]protoimpl.MessageInfo, 15)
+var file_gopherqueue_v1_admin_service_proto_msgTypes = make([]protoimpl.MessageInfo, 18)
 var file_gopherqueue_v1_admin_service_proto_goTypes = []any{
 	(DeliveryState)(0),               // 0: gopherqueue.v1.DeliveryState
 	(*Grant)(nil),                    // 1: gopherqueue.v1.Grant
@@ -1082,46 +1361,55 @@ var file_gopherqueue_v1_admin_service_proto_goTypes = []any{
 	(*RetryDeliveryRequest)(nil),     // 11: gopherqueue.v1.RetryDeliveryRequest
 	(*GetWebhookSecretRequest)(nil),  // 12: gopherqueue.v1.GetWebhookSecretRequest
 	(*GetWebhookSecretResponse)(nil), // 13: gopherqueue.v1.GetWebhookSecretResponse
-	(*CreateBackupRequest)(nil),      // 14: gopherqueue.v1.CreateBackupRequest
-	(*Backup)(nil),                   // 15: gopherqueue.v1.Backup
-	(*timestamppb.Timestamp)(nil),    // 16: google.protobuf.Timestamp
-	(EventType)(0),                   // 17: gopherqueue.v1.EventType
+	(*ListAuditRequest)(nil),         // 14: gopherqueue.v1.ListAuditRequest
+	(*ListAuditResponse)(nil),        // 15: gopherqueue.v1.ListAuditResponse
+	(*AuditEntry)(nil),               // 16: gopherqueue.v1.AuditEntry
+	(*CreateBackupRequest)(nil),      // 17: gopherqueue.v1.CreateBackupRequest
+	(*Backup)(nil),                   // 18: gopherqueue.v1.Backup
+	(*timestamppb.Timestamp)(nil),    // 19: google.protobuf.Timestamp
+	(EventType)(0),                   // 20: gopherqueue.v1.EventType
 }
 var file_gopherqueue_v1_admin_service_proto_depIdxs = []int32{
 	1,  // 0: gopherqueue.v1.Token.grants:type_name -> gopherqueue.v1.Grant
-	16, // 1: gopherqueue.v1.Token.created_at:type_name -> google.protobuf.Timestamp
-	16, // 2: gopherqueue.v1.Token.expires_at:type_name -> google.protobuf.Timestamp
+	19, // 1: gopherqueue.v1.Token.created_at:type_name -> google.protobuf.Timestamp
+	19, // 2: gopherqueue.v1.Token.expires_at:type_name -> google.protobuf.Timestamp
 	1,  // 3: gopherqueue.v1.CreateTokenRequest.grants:type_name -> gopherqueue.v1.Grant
-	16, // 4: gopherqueue.v1.CreateTokenRequest.expires_at:type_name -> google.protobuf.Timestamp
+	19, // 4: gopherqueue.v1.CreateTokenRequest.expires_at:type_name -> google.protobuf.Timestamp
 	2,  // 5: gopherqueue.v1.CreateTokenResponse.token:type_name -> gopherqueue.v1.Token
 	2,  // 6: gopherqueue.v1.ListTokensResponse.tokens:type_name -> gopherqueue.v1.Token
-	17, // 7: gopherqueue.v1.Delivery.type:type_name -> gopherqueue.v1.EventType
+	20, // 7: gopherqueue.v1.Delivery.type:type_name -> gopherqueue.v1.EventType
 	0,  // 8: gopherqueue.v1.Delivery.state:type_name -> gopherqueue.v1.DeliveryState
-	16, // 9: gopherqueue.v1.Delivery.created_at:type_name -> google.protobuf.Timestamp
-	16, // 10: gopherqueue.v1.Delivery.next_at:type_name -> google.protobuf.Timestamp
-	16, // 11: gopherqueue.v1.Delivery.last_at:type_name -> google.protobuf.Timestamp
+	19, // 9: gopherqueue.v1.Delivery.created_at:type_name -> google.protobuf.Timestamp
+	19, // 10: gopherqueue.v1.Delivery.next_at:type_name -> google.protobuf.Timestamp
+	19, // 11: gopherqueue.v1.Delivery.last_at:type_name -> google.protobuf.Timestamp
 	0,  // 12: gopherqueue.v1.ListDeliveriesRequest.state:type_name -> gopherqueue.v1.DeliveryState
 	8,  // 13: gopherqueue.v1.ListDeliveriesResponse.deliveries:type_name -> gopherqueue.v1.Delivery
-	16, // 14: gopherqueue.v1.Backup.taken_at:type_name -> google.protobuf.Timestamp
-	3,  // 15: gopherqueue.v1.AdminService.CreateToken:input_type -> gopherqueue.v1.CreateTokenRequest
-	5,  // 16: gopherqueue.v1.AdminService.ListTokens:input_type -> gopherqueue.v1.ListTokensRequest
-	7,  // 17: gopherqueue.v1.AdminService.RevokeToken:input_type -> gopherqueue.v1.RevokeTokenRequest
-	9,  // 18: gopherqueue.v1.AdminService.ListDeliveries:input_type -> gopherqueue.v1.ListDeliveriesRequest
-	11, // 19: gopherqueue.v1.AdminService.RetryDelivery:input_type -> gopherqueue.v1.RetryDeliveryRequest
-	12, // 20: gopherqueue.v1.AdminService.GetWebhookSecret:input_type -> gopherqueue.v1.GetWebhookSecretRequest
-	14, // 21: gopherqueue.v1.AdminService.CreateBackup:input_type -> gopherqueue.v1.CreateBackupRequest
-	4,  // 22: gopherqueue.v1.AdminService.CreateToken:output_type -> gopherqueue.v1.CreateTokenResponse
-	6,  // 23: gopherqueue.v1.AdminService.ListTokens:output_type -> gopherqueue.v1.ListTokensResponse
-	2,  // 24: gopherqueue.v1.AdminService.RevokeToken:output_type -> gopherqueue.v1.Token
-	10, // 25: gopherqueue.v1.AdminService.ListDeliveries:output_type -> gopherqueue.v1.ListDeliveriesResponse
-	8,  // 26: gopherqueue.v1.AdminService.RetryDelivery:output_type -> gopherqueue.v1.Delivery
-	13, // 27: gopherqueue.v1.AdminService.GetWebhookSecret:output_type -> gopherqueue.v1.GetWebhookSecretResponse
-	15, // 28: gopherqueue.v1.AdminService.CreateBackup:output_type -> gopherqueue.v1.Backup
-	22, // [22:29] is the sub-list for method output_type
-	15, // [15:22] is the sub-list for method input_type
-	15, // [15:15] is the sub-list for extension type_name
-	15, // [15:15] is the sub-list for extension extendee
-	0,  // [0:15] is the sub-list for field type_name
+	19, // 14: gopherqueue.v1.ListAuditRequest.since:type_name -> google.protobuf.Timestamp
+	19, // 15: gopherqueue.v1.ListAuditRequest.until:type_name -> google.protobuf.Timestamp
+	16, // 16: gopherqueue.v1.ListAuditResponse.entries:type_name -> gopherqueue.v1.AuditEntry
+	19, // 17: gopherqueue.v1.AuditEntry.at:type_name -> google.protobuf.Timestamp
+	19, // 18: gopherqueue.v1.Backup.taken_at:type_name -> google.protobuf.Timestamp
+	3,  // 19: gopherqueue.v1.AdminService.CreateToken:input_type -> gopherqueue.v1.CreateTokenRequest
+	5,  // 20: gopherqueue.v1.AdminService.ListTokens:input_type -> gopherqueue.v1.ListTokensRequest
+	7,  // 21: gopherqueue.v1.AdminService.RevokeToken:input_type -> gopherqueue.v1.RevokeTokenRequest
+	9,  // 22: gopherqueue.v1.AdminService.ListDeliveries:input_type -> gopherqueue.v1.ListDeliveriesRequest
+	11, // 23: gopherqueue.v1.AdminService.RetryDelivery:input_type -> gopherqueue.v1.RetryDeliveryRequest
+	12, // 24: gopherqueue.v1.AdminService.GetWebhookSecret:input_type -> gopherqueue.v1.GetWebhookSecretRequest
+	17, // 25: gopherqueue.v1.AdminService.CreateBackup:input_type -> gopherqueue.v1.CreateBackupRequest
+	14, // 26: gopherqueue.v1.AdminService.ListAudit:input_type -> gopherqueue.v1.ListAuditRequest
+	4,  // 27: gopherqueue.v1.AdminService.CreateToken:output_type -> gopherqueue.v1.CreateTokenResponse
+	6,  // 28: gopherqueue.v1.AdminService.ListTokens:output_type -> gopherqueue.v1.ListTokensResponse
+	2,  // 29: gopherqueue.v1.AdminService.RevokeToken:output_type -> gopherqueue.v1.Token
+	10, // 30: gopherqueue.v1.AdminService.ListDeliveries:output_type -> gopherqueue.v1.ListDeliveriesResponse
+	8,  // 31: gopherqueue.v1.AdminService.RetryDelivery:output_type -> gopherqueue.v1.Delivery
+	13, // 32: gopherqueue.v1.AdminService.GetWebhookSecret:output_type -> gopherqueue.v1.GetWebhookSecretResponse
+	18, // 33: gopherqueue.v1.AdminService.CreateBackup:output_type -> gopherqueue.v1.Backup
+	15, // 34: gopherqueue.v1.AdminService.ListAudit:output_type -> gopherqueue.v1.ListAuditResponse
+	27, // [27:35] is the sub-list for method output_type
+	19, // [19:27] is the sub-list for method input_type
+	19, // [19:19] is the sub-list for extension type_name
+	19, // [19:19] is the sub-list for extension extendee
+	0,  // [0:19] is the sub-list for field type_name
 }
 
 func init() { file_gopherqueue_v1_admin_service_proto_init() }
@@ -1136,7 +1424,7 @@ func file_gopherqueue_v1_admin_service_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_gopherqueue_v1_admin_service_proto_rawDesc), len(file_gopherqueue_v1_admin_service_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   15,
+			NumMessages:   18,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -89,6 +89,7 @@ var rpcAccess = map[string]callNeeds{
 	"AdminService/RetryDelivery":    {needs: access.Submit, body: `{"id":"$DELIVERY"}`},
 	"AdminService/GetWebhookSecret": {needs: access.Admin, whole: true, body: `{}`},
 	"AdminService/CreateBackup":     {needs: access.Admin, whole: true, body: `{}`},
+	"AdminService/ListAudit":        {needs: access.Admin, whole: true, body: `{}`},
 }
 
 // routeAccess has a row for every route.
@@ -159,6 +160,7 @@ var routeAccess = map[string]callNeeds{
 
 	"POST /v1/tokens":                         {needs: access.Admin, whole: true, body: `{"name":"$NEW","grants":[{"scopes":["read"],"queues":["*"]}]}`},
 	"GET /v1/tokens":                          {needs: access.Admin, whole: true},
+	"GET /v1/audit":                           {needs: access.Admin, whole: true},
 	"DELETE /v1/tokens/{name}":                {needs: access.Admin, whole: true},
 	"GET /v1/webhooks/deliveries":             {needs: access.Read, lists: true},
 	"POST /v1/webhooks/deliveries/{id}/retry": {needs: access.Submit},

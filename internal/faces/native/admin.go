@@ -12,6 +12,7 @@ import (
 	"github.com/gopherqueue/gq/internal/access"
 	"github.com/gopherqueue/gq/internal/delivery"
 	"github.com/gopherqueue/gq/internal/httpx"
+	"github.com/gopherqueue/gq/internal/trail"
 	"github.com/gopherqueue/gq/internal/wire"
 	"github.com/gopherqueue/gq/webhook"
 )
@@ -25,6 +26,7 @@ type Admin interface {
 	RetryDelivery(ctx context.Context, id string) (delivery.Delivery, error)
 	WebhookSecret(ctx context.Context) (webhook.Secret, error)
 	Backup(ctx context.Context) (gq.Backup, error)
+	Audit(ctx context.Context, q trail.Query) (trail.Page, error)
 }
 
 // grants parses grants and collects the faults in their scopes.
@@ -102,6 +104,10 @@ func (h *HTTP) adminRoutes() []httpx.Route {
 			Method: http.MethodPost, Path: "/v1/backups", ID: "create-backup", Tag: "admin", Optional: true, Summary: "Back up the store", Status: http.StatusCreated,
 			Description: "Backs up a file: store into the server's backup directory (backup.dir) while it serves. Files that an earlier backup has are not copied again.",
 		}, h.createBackup),
+		httpx.Handle(httpx.Route{
+			Method: http.MethodGet, Path: "/v1/audit", ID: "list-audit", Tag: "admin", Summary: "Read the audit trail",
+			Description: "Changes that operators made, newest first. A page of a filter looks at 10,000 entries at most, so that it may have fewer than its limit while next_cursor says that there is more to look at.",
+		}, h.audit),
 	}
 }
 
