@@ -46,6 +46,9 @@ The environment contains GQ_JOB_ID, GQ_JOB_TYPE, GQ_QUEUE, GQ_ATTEMPT,
 GQ_CORRELATION_ID, GQ_CONTENT_TYPE and GQ_LEASE_VERSION, and GQ_SLOT, the time
 of the slot, if a schedule submitted the job. The lease version grows
 with every attempt, so that other systems can refuse writes with a smaller one.
+gq step runs a command once for all attempts of the job, and gq input prints the
+result of a job that this one depends on; $GQ_INPUTS is a JSON file with all of
+them (gq step --help, gq input --help).
 TRACEPARENT and TRACESTATE are the W3C trace context of the submission, if it
 has one, and of nothing else: those of this process are removed.
 
@@ -102,6 +105,11 @@ func (f *workFlags) run(ctx context.Context, q queue, r *remote) error {
 		log = logline.NewJSON(r.stderr, slog.LevelInfo)
 	}
 	stderr := &lockedWriter{to: r.stderr}
+	calls, err := newCallDir()
+	if err != nil {
+		return err
+	}
+	defer calls.remove()
 	config := worker.Config{
 		Name: f.name, Slots: f.slots, Offers: f.offers, DrainTimeout: f.drain, Grace: f.grace + time.Second,
 		Classify: classifyExit, Logger: log,
@@ -122,11 +130,11 @@ func (f *workFlags) run(ctx context.Context, q queue, r *remote) error {
 	w := worker.New(refusable{q, stop}, config)
 	for _, typ := range f.types {
 		w.HandleFunc(typ, func(ctx context.Context, run *worker.Run) error {
-			return f.execute(ctx, run, stderr)
+			return f.execute(ctx, run, calls, stderr)
 		})
 	}
 	log.Info("working", "worker", w.Name(), "types", strings.Join(f.types, ","), "slots", f.slots)
-	err := w.Run(ctx)
+	err = w.Run(ctx)
 	stats := w.Stats()
 	log.Info("stopped", "worker", w.Name(), "succeeded", stats.Succeeded, "failed", stats.Failed, "given_back", stats.Released)
 	if refusal := context.Cause(ctx); errs.KindOf(refusal) == gq.KindInvalid {
@@ -138,12 +146,12 @@ func (f *workFlags) run(ctx context.Context, q queue, r *remote) error {
 // refusable stops the worker when a claim is invalid, for example at the address of a web
 // server, because retrying cannot help.
 type refusable struct {
-	worker.Queue
+	queue
 	stop func(error)
 }
 
 func (r refusable) Claim(ctx context.Context, c gq.ClaimRequest) ([]gq.Job, error) {
-	jobs, err := r.Queue.Claim(ctx, c)
+	jobs, err := r.queue.Claim(ctx, c)
 	if errs.KindOf(err) == gq.KindInvalid {
 		r.stop(err)
 	}
@@ -166,14 +174,19 @@ func classifyExit(err error) gq.Failure {
 }
 
 // execute runs the program for one job.
-func (f *workFlags) execute(ctx context.Context, run *worker.Run, stderr io.Writer) error {
+func (f *workFlags) execute(ctx context.Context, run *worker.Run, calls *callDir, stderr io.Writer) error {
+	environ, stop, err := calls.serve(ctx, run)
+	if err != nil {
+		return gq.Temporary(err)
+	}
+	defer stop()
 	command := exec.CommandContext(ctx, "/bin/sh", "-c", f.command) //nolint:gosec // that is what the user asked for
 	payload := run.Payload()
 	command.Stdin = bytes.NewReader(payload.Data)
 	result, tail := &limited{most: gq.MaxPayloadBytes}, &lastBytes{most: 1000}
 	command.Stdout = result
 	command.Stderr = io.MultiWriter(stderr, tail)
-	command.Env = append(withoutTrace(os.Environ()),
+	command.Env = append(plainEnviron(os.Environ()),
 		"GQ_JOB_ID="+run.ID().String(),
 		"GQ_JOB_TYPE="+run.Type(),
 		"GQ_QUEUE="+run.Queue(),
@@ -182,6 +195,7 @@ func (f *workFlags) execute(ctx context.Context, run *worker.Run, stderr io.Writ
 		"GQ_CORRELATION_ID="+strings.ReplaceAll(run.CorrelationID(), "\x00", ""), // environment variables cannot contain NUL
 		"GQ_CONTENT_TYPE="+payload.ContentType,
 	)
+	command.Env = append(command.Env, environ...)
 	if slot := run.Slot(); !slot.IsZero() {
 		command.Env = append(command.Env, "GQ_SLOT="+slot.Format(time.RFC3339))
 	}
@@ -190,7 +204,7 @@ func (f *workFlags) execute(ctx context.Context, run *worker.Run, stderr io.Writ
 	}
 	endTogether(command)
 	command.WaitDelay = f.grace
-	err := command.Run()
+	err = command.Run()
 	if ctx.Err() != nil {
 		sweepUp(command)
 	}
@@ -223,10 +237,12 @@ func (f *workFlags) execute(ctx context.Context, run *worker.Run, stderr io.Writ
 	}
 }
 
-// withoutTrace removes the trace context from an environment.
-func withoutTrace(environ []string) []string {
+// plainEnviron removes variables from an environment that only some jobs have: the worker may itself
+// be a program of another one.
+func plainEnviron(environ []string) []string {
 	return slices.DeleteFunc(environ, func(variable string) bool {
-		return strings.HasPrefix(variable, "TRACEPARENT=") || strings.HasPrefix(variable, "TRACESTATE=")
+		name, _, _ := strings.Cut(variable, "=")
+		return slices.Contains([]string{"TRACEPARENT", "TRACESTATE", "GQ_SLOT", inputsVariable}, name)
 	})
 }
 

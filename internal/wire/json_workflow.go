@@ -123,6 +123,15 @@ func inputsOf(inputs []gq.Input) (out []Input) {
 	return out
 }
 
+// InputsByRef converts inputs to an object with their names.
+func InputsByRef(inputs []gq.Input) map[string]Input {
+	out := make(map[string]Input, len(inputs))
+	for _, in := range inputsOf(inputs) {
+		out[in.Ref] = in
+	}
+	return out
+}
+
 // WorkflowOf converts a workflow, with its picture.
 func WorkflowOf(w *gq.Workflow) Workflow {
 	out := WorkflowBrief(w)
