@@ -99,6 +99,18 @@ func (c *Client) PutSchedule(ctx context.Context, s Schedule) (Schedule, error) 
 	return c.unsealSchedule(ctx)(c.Driver.PutSchedule(ctx, s))
 }
 
+// DeclareSchedule sets up a schedule at program start. It keeps settings that an operator has
+// changed since the last declaration, such as a pause.
+func (c *Client) DeclareSchedule(ctx context.Context, s Schedule) (Schedule, error) {
+	if c.plain() {
+		return c.Driver.DeclareSchedule(ctx, s)
+	}
+	if err := c.sealSpec(ctx, &s.Template, false); err != nil {
+		return Schedule{}, fmt.Errorf("seal the payload of schedule %.80q: %w", s.Name, err)
+	}
+	return c.unsealSchedule(ctx)(c.Driver.DeclareSchedule(ctx, s))
+}
+
 // Schedule returns a schedule.
 func (c *Client) Schedule(ctx context.Context, name string) (Schedule, error) {
 	return c.unsealSchedule(ctx)(c.Driver.Schedule(ctx, name))

@@ -167,6 +167,9 @@ type Driver interface {
 
 	// PutSchedule creates or replaces a schedule.
 	PutSchedule(ctx context.Context, s Schedule) (Schedule, error)
+	// DeclareSchedule sets up a schedule at program start. It keeps settings that an operator
+	// has changed since the last declaration, such as a pause.
+	DeclareSchedule(ctx context.Context, s Schedule) (Schedule, error)
 	// Schedule returns a schedule.
 	Schedule(ctx context.Context, name string) (Schedule, error)
 	// Schedules lists all schedules, sorted by name.

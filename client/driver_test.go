@@ -26,7 +26,7 @@ func TestSameCallsAsEngine(t *testing.T) {
 		own []string
 	}{
 		{reflect.TypeFor[*engine.Engine](), []string{
-			"Enqueue", "In", "Run", "Sweep", "Now", "Delegate", "Store", "UseCallbacks", "Connected", // of the process
+			"Enqueue", "In", "Run", "Sweep", "Now", "Delegate", "Store", "UseCallbacks", "Connected", "Activity", "CountWorkflows", // of the process
 			"Jobs", "ByLease", "Advance", "CatchUp", "BeforeFirstEvent", "Prepare", "Report", "Admit", "ConfigurePool", "Sample", "Samples", // of the documents' APIs
 		}},
 		{reflect.TypeFor[*client.Client](), []string{"Enqueue", "Close", "Admin"}},
@@ -115,6 +115,19 @@ func TestDeclareQueueRemotely(t *testing.T) {
 	again := must(f.DeclareQueue(ctx, gq.Queue{Name: "q", MaxRunning: 7, KeyLimit: 3}))(t)
 	if again.MaxRunning != 1 || !again.Paused || again.KeyLimit != 3 {
 		t.Errorf("declared again it is %+v, want the operator's limit and pause, and the new key limit", again)
+	}
+}
+
+// So does declaring a schedule.
+func TestDeclareScheduleRemotely(t *testing.T) {
+	f := serve(t)
+	ctx := t.Context()
+	s := gq.Schedule{Name: "s", Every: time.Hour, Template: gq.Spec{Type: "t"}}
+	must(f.DeclareSchedule(ctx, s))(t)
+	must(f.engine.PauseSchedule(ctx, "s"))(t)
+	s.Every, s.Overlap = time.Minute, gq.OverlapSkip
+	if again := must(f.DeclareSchedule(ctx, s))(t); !again.Paused || again.Every != time.Minute || again.Overlap != gq.OverlapSkip {
+		t.Errorf("declared again it is %+v, want the operator's pause and the rest as declared", again)
 	}
 }
 

@@ -55,6 +55,7 @@ type full interface {
 	Schedule(ctx context.Context, name string) (gq.Schedule, error)
 	Schedules(ctx context.Context) ([]gq.Schedule, error)
 	PutSchedule(ctx context.Context, s gq.Schedule) (gq.Schedule, error)
+	DeclareSchedule(ctx context.Context, s gq.Schedule) (gq.Schedule, error)
 	PauseSchedule(ctx context.Context, name string) (gq.Schedule, error)
 	ResumeSchedule(ctx context.Context, name string) (gq.Schedule, error)
 	TriggerSchedule(ctx context.Context, name string) (gq.Firing, error)

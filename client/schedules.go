@@ -36,6 +36,12 @@ func (c *Client) PutSchedule(ctx context.Context, s gq.Schedule) (gq.Schedule, e
 	return readSchedule(invoke(ctx, c, once, c.schedules.SetSchedule, &pb.SetScheduleRequest{Schedule: wire.ProtoSchedule(&s)}))
 }
 
+// DeclareSchedule sets up a schedule at program start. It keeps settings that an operator has
+// changed since the last declaration.
+func (c *Client) DeclareSchedule(ctx context.Context, s gq.Schedule) (gq.Schedule, error) {
+	return readSchedule(invoke(ctx, c, repeat, c.schedules.SetSchedule, &pb.SetScheduleRequest{Schedule: wire.ProtoSchedule(&s), Declare: true}))
+}
+
 // PauseSchedule stops a schedule from firing.
 func (c *Client) PauseSchedule(ctx context.Context, name string) (gq.Schedule, error) {
 	return readSchedule(invoke(ctx, c, once, c.schedules.PauseSchedule, &pb.PauseScheduleRequest{Name: name}))

@@ -157,13 +157,29 @@ func (e *Engine) PutSchedule(ctx context.Context, s gq.Schedule) (gq.Schedule, e
 	if _, ok := e.store.(store.Changer); !ok {
 		return gq.Schedule{}, fmt.Errorf("set schedule %.80q: %w", s.Name, errNoSchedules)
 	}
+	s, faults, err := e.completeSchedule(ctx, s)
+	if err != nil {
+		return gq.Schedule{}, fmt.Errorf("set schedule %.80q: %w", s.Name, err)
+	}
+	out, err := e.changeSchedule(ctx, s.Name, func(old *entry, now time.Time) (entry, error) {
+		return e.newEntry(s, faults, old, now)
+	})
+	if err != nil {
+		return gq.Schedule{}, fmt.Errorf("set schedule %.80q: %w", s.Name, err)
+	}
+	return out, nil
+}
+
+// completeSchedule fills in the defaults of a schedule. It also returns the faults that depend on
+// its queue.
+func (e *Engine) completeSchedule(ctx context.Context, s gq.Schedule) (gq.Schedule, []gq.Fault, error) {
 	s.Missed, s.Overlap = cmp.Or(s.Missed, gq.MissedOnce), cmp.Or(s.Overlap, gq.OverlapAllow)
 	if o := s.Template.Overrides; !o.IsZero() {
 		base := s.Template.Policy
 		if base == (gq.Policy{}) && o.Preset == 0 {
 			var err error
 			if base, err = e.queues.policy(ctx, e.store, cmp.Or(s.Template.Queue, gq.DefaultQueue)); err != nil {
-				return gq.Schedule{}, fmt.Errorf("set schedule %.80q: %w", s.Name, err)
+				return s, nil, err
 			}
 		}
 		s.Template.Policy, s.Template.Overrides = o.Over(base), gq.Spec{}.Overrides
@@ -173,51 +189,48 @@ func (e *Engine) PutSchedule(ctx context.Context, s gq.Schedule) (gq.Schedule, e
 	s.Template.Policy = policy
 	late, err := e.lateTemplate(ctx, &s.Template, s.Jitter)
 	if err != nil {
-		return gq.Schedule{}, fmt.Errorf("set schedule %.80q: %w", s.Name, err)
+		return s, nil, err
 	}
 	deep, err := e.tooManyMissed(ctx, &s)
-	if err != nil {
-		return gq.Schedule{}, fmt.Errorf("set schedule %.80q: %w", s.Name, err)
-	}
-	out, err := e.changeSchedule(ctx, s.Name, func(old *entry, now time.Time) (entry, error) {
-		next := entry{Schedule: s}
-		next.Last, next.LastJob, next.Fired, next.Skipped, next.LastError, next.CreatedAt = time.Time{}, gq.JobID{}, 0, 0, "", now
-		if old != nil {
-			next.Last, next.LastJob, next.Fired, next.CreatedAt = old.Last, old.LastJob, old.Fired, old.CreatedAt
-			next.Skipped, next.LastError = old.Skipped, old.LastError
-			if next.Start.IsZero() {
-				next.Start = old.Start
-			}
-		}
+	return s, append(late, deep...), err
+}
+
+// newEntry returns what a complete schedule becomes in place of an old one, which is nil if there
+// is none.
+func (e *Engine) newEntry(s gq.Schedule, known []gq.Fault, old *entry, now time.Time) (entry, error) {
+	next := entry{Schedule: s}
+	next.Last, next.LastJob, next.Fired, next.Skipped, next.LastError, next.CreatedAt = time.Time{}, gq.JobID{}, 0, 0, "", now
+	if old != nil {
+		next.Last, next.LastJob, next.Fired, next.CreatedAt = old.Last, old.LastJob, old.Fired, old.CreatedAt
+		next.Skipped, next.LastError = old.Skipped, old.LastError
 		if next.Start.IsZero() {
-			next.Start = now
+			next.Start = old.Start
 		}
-		next.Start, next.End = next.Start.UTC().Truncate(time.Second), next.End.UTC()
-		faults := append(errs.FaultsOf(machine.CheckSchedule(&next.Schedule, e.config.Limits)), late...)
-		faults = append(append(faults, deep...), e.unregistered("template.policy", &next.Template.Policy)...)
-		times, more := firingTimesOf(&next.Schedule)
-		faults = append(faults, errs.FaultsOf(e.checkCallback("template.callback_url", next.Template.Metadata.CallbackURL))...)
-		faults = append(append(faults, more...), tooMuchJitter(&next.Schedule)...)
-		if len(faults) > 0 {
-			return next, &gq.InvalidError{Faults: faults}
-		}
-		if old == nil || old.Cron != next.Cron || old.Every != next.Every || old.TimeZone != next.TimeZone || !old.Start.Equal(next.Start) {
-			next.Next = times.next(later(now, next.Start.Add(-1)))
-			return next, nil
-		}
-		next.Next, next.fired = old.Next, old.fired
-		switch {
-		case next.Next.IsZero(): // perhaps the old schedule had ended
-			next.Next = times.next(later(now, next.Start.Add(-1)))
-		case !next.End.IsZero() && next.Next.After(next.End):
-			next.Next = time.Time{}
-		}
-		return next, nil
-	})
-	if err != nil {
-		return gq.Schedule{}, fmt.Errorf("set schedule %.80q: %w", s.Name, err)
 	}
-	return out, nil
+	if next.Start.IsZero() {
+		next.Start = now
+	}
+	next.Start, next.End = next.Start.UTC().Truncate(time.Second), next.End.UTC()
+	faults := append(errs.FaultsOf(machine.CheckSchedule(&next.Schedule, e.config.Limits)), known...)
+	faults = append(faults, e.unregistered("template.policy", &next.Template.Policy)...)
+	times, more := firingTimesOf(&next.Schedule)
+	faults = append(faults, errs.FaultsOf(e.checkCallback("template.callback_url", next.Template.Metadata.CallbackURL))...)
+	faults = append(append(faults, more...), tooMuchJitter(&next.Schedule)...)
+	if len(faults) > 0 {
+		return next, &gq.InvalidError{Faults: faults}
+	}
+	if old == nil || old.Cron != next.Cron || old.Every != next.Every || old.TimeZone != next.TimeZone || !old.Start.Equal(next.Start) {
+		next.Next = times.next(later(now, next.Start.Add(-1)))
+		return next, nil
+	}
+	next.Next, next.fired = old.Next, old.fired
+	switch {
+	case next.Next.IsZero(): // perhaps the old schedule had ended
+		next.Next = times.next(later(now, next.Start.Add(-1)))
+	case !next.End.IsZero() && next.Next.After(next.End):
+		next.Next = time.Time{}
+	}
+	return next, nil
 }
 
 // tooManyMissed reports a fault if a schedule could fire more missed slots at once than its
@@ -457,13 +470,19 @@ func (e *Engine) readSchedules(ctx context.Context) (entries []*entry, err error
 	}
 }
 
-// DeleteSchedule removes a schedule and keeps the jobs it submitted.
+// DeleteSchedule removes a schedule and its last declaration, and keeps the jobs it submitted.
 func (e *Engine) DeleteSchedule(ctx context.Context, name string) error {
 	for {
 		d, err := e.store.Doc(ctx, kindSchedule, name)
 		if err == nil {
 			d.Data = nil
-			_, err = e.store.PutDocs(ctx, []store.Doc{d})
+			docs := []store.Doc{d}
+			said, _, problem := e.saidOf(ctx, name)
+			if problem == nil && said.Version != 0 {
+				said.Data = nil
+				docs = append(docs, said)
+			}
+			_, err = e.store.PutDocs(ctx, docs)
 		}
 		if errors.Is(err, gq.ErrConflict) {
 			continue

@@ -28,7 +28,7 @@ func newQueue(p process) *cobra.Command {
   gq queue set mail --max-running 20 --rate 100/1m
   gq queue pause mail`,
 	}
-	c.AddCommand(newQueueList(p), newQueueShow(p), newQueueSet(p), newQueueDelete(p), newQueueKey(p), newQueueHistory(p),
+	c.AddCommand(newQueueList(p), newQueueShow(p), newQueueSet(p), newQueueDeclare(p), newQueueDelete(p), newQueueKey(p), newQueueHistory(p),
 		newQueuePause(p, "pause", "Let nothing be claimed from a queue; submissions go on", `What runs goes on. A queue can be paused before it has its first job: one that does
 not exist is made, and the command says so.`, queue.Pause),
 		newQueuePause(p, "resume", "End the pause of a queue", "A queue that does not exist is not found.", queue.Resume))
@@ -302,9 +302,19 @@ func (f *queueFlags) add(c *cobra.Command) {
 	flags.DurationVar(&f.startWithin, "start-within", 0, "from submission to the start of the first attempt; 0 is no limit")
 }
 
+// change returns the settings of the command line, at least one.
 func (f *queueFlags) change(c *cobra.Command) (*wire.QueueChange, error) {
-	out, policy := &wire.QueueChange{}, &wire.Policy{}
-	given := false
+	out, given, err := f.read(c)
+	if err == nil && !given {
+		return nil, cli.Invalid("flags", "say what to set; see gq queue set --help")
+	}
+	return out, err
+}
+
+// read returns the settings of the command line.
+func (f *queueFlags) read(c *cobra.Command) (out *wire.QueueChange, given bool, err error) {
+	out = &wire.QueueChange{}
+	policy := &wire.Policy{}
 	has := func(name string) bool {
 		changed := c.Flags().Changed(name)
 		given = given || changed
@@ -328,25 +338,25 @@ func (f *queueFlags) change(c *cobra.Command) (*wire.QueueChange, error) {
 	if has("rate") {
 		rate, err := readRate(f.rate, f.burst)
 		if err != nil {
-			return nil, err
+			return nil, given, err
 		}
 		out.Rate = rate
 	} else if has("burst") {
-		return nil, cli.Invalid("burst", "goes together with --rate")
+		return nil, given, cli.Invalid("burst", "goes together with --rate")
 	}
 	if has("key-rate") {
 		rate, err := readRate(f.keyRate, f.keyBurst)
 		if err != nil {
-			return nil, err
+			return nil, given, err
 		}
 		out.KeyRate = rate
 	} else if has("key-burst") {
-		return nil, cli.Invalid("key-burst", "goes together with --key-rate")
+		return nil, given, cli.Invalid("key-burst", "goes together with --key-rate")
 	}
 	if has("preset") {
 		preset, err := enum.Parse[gq.Preset](f.preset)
 		if err != nil {
-			return nil, err
+			return nil, given, err
 		}
 		policy.Preset = &preset
 	}
@@ -368,7 +378,7 @@ func (f *queueFlags) change(c *cobra.Command) (*wire.QueueChange, error) {
 	if has("keep") {
 		var keep wire.Retention
 		if err := keep.UnmarshalText([]byte(f.keep)); err != nil {
-			return nil, cli.Invalid("keep", fmt.Sprintf("%.64q is neither none nor a duration such as 24h", f.keep))
+			return nil, given, cli.Invalid("keep", fmt.Sprintf("%.64q is neither none nor a duration such as 24h", f.keep))
 		}
 		policy.Retention = &keep
 	}
@@ -378,10 +388,7 @@ func (f *queueFlags) change(c *cobra.Command) (*wire.QueueChange, error) {
 	if *policy != (wire.Policy{}) {
 		out.Policy = policy
 	}
-	if !given {
-		return nil, cli.Invalid("flags", "say what to set; see gq queue set --help")
-	}
-	return out, nil
+	return out, given, nil
 }
 
 func readRate(text string, burst int) (*wire.Rate, error) {

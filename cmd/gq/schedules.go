@@ -23,7 +23,7 @@ func newSchedule(p process) *cobra.Command {
   gq schedule set ping --every 30s --type ping --missed skip
   gq schedule list`,
 	}
-	c.AddCommand(newScheduleList(p), newScheduleShow(p), newScheduleSet(p),
+	c.AddCommand(newScheduleList(p), newScheduleShow(p), newScheduleSet(p), newScheduleDeclare(p),
 		newScheduleChange(p, "pause", "Keep a schedule from firing", queue.PauseSchedule),
 		newScheduleChange(p, "resume", "End the pause of a schedule; slots that passed are not made up for", queue.ResumeSchedule),
 		newScheduleTrigger(p), newScheduleBackfill(p), newScheduleDelete(p))
@@ -129,6 +129,29 @@ its date in the schedule's time zone.`,
   gq schedule set report --cron @hourly --type report --payload '{"hour":"{{slot}}"}' --overlap skip --jitter 5m`,
 		Args: oneArgument("the name of a schedule"),
 	}
+	return scheduleDefinition(p, c, queue.PutSchedule)
+}
+
+func newScheduleDeclare(p process) *cobra.Command {
+	c := &cobra.Command{
+		Use:   "declare NAME",
+		Short: "Create a schedule, or change what no operator has changed",
+		Long: `Create a schedule or change its definition, for scripts that run at every
+deployment. The flags are those of gq schedule set. A setting changes only if it
+still has the value of the last declaration: what somebody has changed since
+then, such as a pause, stays. The times (--cron, --every and --time-zone) are one
+setting, and so is what describes the job.
+
+A declaration that is invalid together with what an operator has set is refused,
+and so is one that has alternated with a different one within an hour.`,
+		Example: "  gq schedule declare nightly --cron '30 2 * * *' --time-zone Europe/Berlin --type report",
+		Args:    oneArgument("the name of a schedule"),
+	}
+	return scheduleDefinition(p, c, queue.DeclareSchedule)
+}
+
+// scheduleDefinition adds the flags of a schedule to a command that puts or declares one.
+func scheduleDefinition(p process, c *cobra.Command, put func(queue, context.Context, gq.Schedule) (gq.Schedule, error)) *cobra.Command {
 	r := newRemote(p, c)
 	var f specFlags
 	var typ, cron, zone, start, end, missed, overlap string
@@ -175,7 +198,7 @@ its date in the schedule's time zone.`,
 			if s.Template, err = f.spec(r.process, typ); err != nil {
 				return err
 			}
-			set, err := q.PutSchedule(ctx, s)
+			set, err := put(q, ctx, s)
 			if err != nil {
 				return err
 			}

@@ -151,6 +151,7 @@ var routeRows = map[string]routeRow{
 	"GET /v1/queues/{name}":               {shape: queueShape + " counts:o", bad: "/v1/queues/none", fails: 404},
 	"PUT /v1/queues/{name}":               {body: `{"max_depth":1000}`, shape: queueShape, bad: `{"max_depth":-1}`},
 	"PATCH /v1/queues/{name}":             {body: `{"max_depth":1000}`, shape: queueShape, bad: `{"depth":1}`},
+	"POST /v1/queues/{name}/declare":      {body: `{"max_running":3}`, shape: queueShape, bad: `{"max_running":-3}`},
 	"POST /v1/queues/{name}/pause":        {shape: queueShape, bad: "/v1/queues/a%20b/pause"},
 	"POST /v1/queues/{name}/resume":       {shape: queueShape, bad: "/v1/queues/none/resume", fails: 404},
 	"DELETE /v1/queues/{name}":            {status: 409, shape: problemShape, bad: "/v1/queues/none", fails: 404}, // without live jobs: TestDeleteQueue
@@ -180,6 +181,7 @@ var routeRows = map[string]routeRow{
 	"DELETE /v1/schedules/{name}":        {status: 204, bad: "/v1/schedules/none", fails: 404},
 	"POST /v1/schedules/{name}/trigger":  {shape: "slot:s", bad: "/v1/schedules/none/trigger", fails: 404},
 	"POST /v1/schedules/{name}/backfill": {body: `{"from":"2020-01-01T00:00:00Z","to":"2020-01-01T01:00:00Z"}`, shape: "slots:n missing:n submitted:n", bad: `{"from":"2020-01-01T00:00:00Z"}`},
+	"POST /v1/schedules/{name}/declare":  {body: `{"every":"1h","job":{"type":"t"}}`, shape: scheduleShape, bad: `{"cron":"x","job":{"type":"t"}}`},
 	"POST /v1/schedules/{name}/pause":    {shape: scheduleShape, bad: "/v1/schedules/none/pause", fails: 404},
 	"POST /v1/schedules/{name}/resume":   {shape: scheduleShape, bad: "/v1/schedules/none/resume", fails: 404},
 
@@ -449,6 +451,7 @@ type commandRow struct {
 var commandRows = map[string]commandRow{
 	"serve": {long: true, bad: "--http nonsense:port:more"},
 	"work":  {long: true, bad: ""},
+	"step":  {long: true, bad: "charge"}, "input": {long: true, bad: "charge"}, // TestSteps runs them
 	"demo":  {long: true, bad: "extra"},
 	"bench": {long: true, bad: "--store redis:"},
 
@@ -473,6 +476,7 @@ var commandRows = map[string]commandRow{
 	"queue show":      {args: "$QUEUE", shape: queueShape, prints: "jobmodel", bad: "none", fails: 3},
 	"queue pause":     {args: "$QUEUE", shape: queueShape, prints: "paused", bad: ""},
 	"queue resume":    {args: "$QUEUE", shape: queueShape, prints: "resumed", bad: "none", fails: 3},
+	"queue declare":   {args: "$QUEUE --max-depth 500", shape: queueShape, prints: "500 live", bad: "$QUEUE --max-running -5"},
 	"queue set":       {args: "$QUEUE --max-running 5", shape: queueShape, prints: "5 held", bad: "$QUEUE --max-running -5"},
 	"queue delete":    {args: "$QUEUE", exit: 5, bad: "none", fails: 3}, // without live jobs: TestDeleteQueue
 	"queue history":   {args: "$QUEUE", shape: "points:a", prints: "SUBMITTED", bad: "$QUEUE --step 7s"},
@@ -488,6 +492,7 @@ var commandRows = map[string]commandRow{
 
 	"schedule list":     {shape: "schedules:a", prints: "SCHEDULE", bad: "extra"},
 	"schedule show":     {args: "$QUEUE", shape: scheduleShape, prints: "every 1h0m0s", bad: "none", fails: 3},
+	"schedule declare":  {args: "$QUEUE --every 1h --type t", shape: scheduleShape, prints: "every 1h0m0s", bad: "$QUEUE --cron x --type t"},
 	"schedule set":      {args: "$QUEUE --every 1h --type t", shape: scheduleShape, prints: "every 1h0m0s", bad: "$QUEUE --cron x --type t"},
 	"schedule trigger":  {args: "$QUEUE", shape: "slot:s", bad: "none", fails: 3},
 	"schedule backfill": {args: "$QUEUE --from 2020-01-01T00:00:00Z --to 2020-01-01T01:00:00Z", shape: "slots:n", bad: "$QUEUE", fails: 2},

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -31,12 +30,8 @@ func (s *Shop) scheduleNightly(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	old, err := s.Client.Schedule(ctx, "nightly-sales")
-	if err != nil && !errors.Is(err, gq.ErrNotFound) {
-		return err
-	}
-	_, err = s.Client.PutSchedule(ctx, gq.Schedule{
-		Name: "nightly-sales", Cron: "30 2 * * *", TimeZone: timeZone, Paused: old.Paused,
+	_, err = s.Client.DeclareSchedule(ctx, gq.Schedule{
+		Name: "nightly-sales", Cron: "30 2 * * *", TimeZone: timeZone,
 		Overlap: gq.OverlapSkip, Missed: gq.MissedOnce, Template: spec,
 	})
 	return err

@@ -226,6 +226,18 @@ func (g *Guard) PutSchedule(ctx context.Context, s gq.Schedule) (gq.Schedule, er
 	return g.engine.PutSchedule(ctx, s)
 }
 
+// DeclareSchedule needs admin on the queue of its jobs, both the old and the new one.
+func (g *Guard) DeclareSchedule(ctx context.Context, s gq.Schedule) (gq.Schedule, error) {
+	c, err := g.owns(ctx, s.Name)
+	if err != nil {
+		return gq.Schedule{}, err
+	}
+	if err := c.on(Admin, s.Template.Queue); err != nil {
+		return gq.Schedule{}, err
+	}
+	return g.engine.DeclareSchedule(ctx, s)
+}
+
 // PauseSchedule needs admin on the queue of its jobs.
 func (g *Guard) PauseSchedule(ctx context.Context, name string) (gq.Schedule, error) {
 	if _, err := g.owns(ctx, name); err != nil {

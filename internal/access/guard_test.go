@@ -21,7 +21,7 @@ var _ engine.API = (*Guard)(nil)
 // Every engine method that callers could use is guarded.
 func TestGuardIsTotal(t *testing.T) {
 	guarded, all := reflect.TypeFor[engine.API](), reflect.TypeFor[*engine.Engine]()
-	own := []string{"Run", "Sweep", "Now", "Delegate", "In", "Enqueue", "Store", "UseCallbacks"} // those of the process itself; In takes a transaction of its own, and Enqueue is Submit
+	own := []string{"Run", "Sweep", "Now", "Delegate", "In", "Enqueue", "Store", "UseCallbacks", "Activity", "CountWorkflows"} // those of the process itself; In takes a transaction of its own, and Enqueue is Submit
 	for m := range all.Methods() {
 		name := m.Name
 		if _, ok := guarded.MethodByName(name); !ok && !slices.Contains(own, name) {
@@ -359,6 +359,10 @@ var calls = map[string]call{
 	}},
 	"Schedules": {needs: Read, lists: true, do: func(ctx context.Context, g *Guard, at *target) error {
 		return listed(g.Schedules(ctx))(func(s gq.Schedule) bool { return s.Name == at.queue })
+	}},
+	"DeclareSchedule": {needs: Admin, do: func(ctx context.Context, g *Guard, at *target) error {
+		_, err := g.DeclareSchedule(ctx, schedule(at.queue))
+		return err
 	}},
 	"PutSchedule": {needs: Admin, do: func(ctx context.Context, g *Guard, at *target) error {
 		_, err := g.PutSchedule(ctx, schedule(at.queue))

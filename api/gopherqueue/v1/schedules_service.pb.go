@@ -456,8 +456,11 @@ func (x *ListSchedulesResponse) GetSchedules() []*Schedule {
 }
 
 type SetScheduleRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Schedule      *Schedule              `protobuf:"bytes,1,opt,name=schedule,proto3" json:"schedule,omitempty"`
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	Schedule *Schedule              `protobuf:"bytes,1,opt,name=schedule,proto3" json:"schedule,omitempty"`
+	// For a program that sets up its schedules when it starts: what somebody else has
+	// changed since the program declared it last stays as it is.
+	Declare       bool `protobuf:"varint,205,opt,name=declare,proto3" json:"declare,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -497,6 +500,13 @@ func (x *SetScheduleRequest) GetSchedule() *Schedule {
 		return x.Schedule
 	}
 	return nil
+}
+
+func (x *SetScheduleRequest) GetDeclare() bool {
+	if x != nil {
+		return x.Declare
+	}
+	return false
 }
 
 type PauseScheduleRequest struct {
@@ -949,9 +959,10 @@ const file_gopherqueue_v1_schedules_service_proto_rawDesc = "" +
 	"\x04name\x18\x01 \x01(\tR\x04name\"\x16\n" +
 	"\x14ListSchedulesRequest\"O\n" +
 	"\x15ListSchedulesResponse\x126\n" +
-	"\tschedules\x18\x01 \x03(\v2\x18.gopherqueue.v1.ScheduleR\tschedules\"J\n" +
+	"\tschedules\x18\x01 \x03(\v2\x18.gopherqueue.v1.ScheduleR\tschedules\"e\n" +
 	"\x12SetScheduleRequest\x124\n" +
-	"\bschedule\x18\x01 \x01(\v2\x18.gopherqueue.v1.ScheduleR\bschedule\"*\n" +
+	"\bschedule\x18\x01 \x01(\v2\x18.gopherqueue.v1.ScheduleR\bschedule\x12\x19\n" +
+	"\adeclare\x18\xcd\x01 \x01(\bR\adeclare\"*\n" +
 	"\x14PauseScheduleRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\"+\n" +
 	"\x15ResumeScheduleRequest\x12\x12\n" +

@@ -46,10 +46,10 @@ func TestEveryRouteOfTheContractIsDescribed(t *testing.T) {
 		"post /v1/jobs/{id}/cancel", "post /v1/jobs/{id}/replay", "get /v1/jobs/{id}/events", "get /v1/jobs/{id}/explain", "get /v1/jobs/{id}/wait",
 		"post /v1/claim", "post /v1/leases/{id}/start", "post /v1/leases/{id}/heartbeat", "post /v1/leases/{id}/complete",
 		"post /v1/leases/{id}/fail", "post /v1/leases/{id}/release",
-		"get /v1/queues", "get /v1/queues/{name}", "put /v1/queues/{name}", "patch /v1/queues/{name}", "get /v1/queues/{name}/keys", "get /v1/queues/{name}/history", "get /v1/history", "get /v1/activity", "put /v1/queues/{name}/keys/{key}", "delete /v1/queues/{name}/keys/{key}", "post /v1/queues/{name}/pause", "post /v1/queues/{name}/resume",
+		"get /v1/queues", "get /v1/queues/{name}", "put /v1/queues/{name}", "patch /v1/queues/{name}", "get /v1/queues/{name}/keys", "get /v1/queues/{name}/history", "get /v1/history", "get /v1/activity", "put /v1/queues/{name}/keys/{key}", "delete /v1/queues/{name}/keys/{key}", "post /v1/queues/{name}/declare", "post /v1/queues/{name}/pause", "post /v1/queues/{name}/resume",
 		"get /v1/pools", "put /v1/pools/{name}",
 		"get /v1/schedules", "get /v1/schedules/{name}", "put /v1/schedules/{name}", "delete /v1/schedules/{name}",
-		"post /v1/schedules/{name}/pause", "post /v1/schedules/{name}/resume",
+		"post /v1/schedules/{name}/declare", "post /v1/schedules/{name}/pause", "post /v1/schedules/{name}/resume",
 		"get /v1/workers", "get /v1/stats", "get /healthz", "get /readyz",
 	} {
 		method, path, _ := strings.Cut(route, " ")

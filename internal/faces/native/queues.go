@@ -49,6 +49,10 @@ func (h *HTTP) queueRoutes() []httpx.Route {
 		httpx.Handle(configure(http.MethodPatch, "change-queue"), h.changeQueue),
 		httpx.Handle(configure(http.MethodPut, "set-queue"), h.changeQueue),
 		httpx.Handle(httpx.Route{
+			Method: http.MethodPost, Path: "/v1/queues/{name}/declare", ID: "declare-queue", Tag: "queues", Optional: true, Summary: "Declare a queue at program start",
+			Description: "What is absent is the default. What somebody has changed since the last declaration, such as a pause or a limit, stays as it is. A declaration that contradicts that or another program is refused.",
+		}, h.declareQueue),
+		httpx.Handle(httpx.Route{
 			Method: http.MethodPost, Path: "/v1/queues/{name}/pause", ID: "pause-queue", Tag: "queues", Optional: true, Summary: "Pause a queue",
 			Description: "Nothing is claimed from it any more; submissions go on. A queue that does not exist begins with the defaults, so that it can be paused before its first job.",
 		}, h.pauseQueue),
@@ -156,6 +160,16 @@ func (s *queuesServer) DeleteQueue(ctx context.Context, r *pb.DeleteQueueRequest
 		return nil, err
 	}
 	return &pb.DeleteQueueResponse{}, nil
+}
+
+func (h *HTTP) declareQueue(ctx context.Context, in *queueInput, body *wire.QueueChange) (*httpx.Answer[wire.Queue], error) {
+	q := gq.Queue{Name: in.Name} // without a policy it gets the server's
+	if body.Policy != nil {
+		q = machine.NewQueue(in.Name)
+	}
+	body.Apply(&q)
+	out, err := h.engine.DeclareQueue(ctx, q)
+	return h.counted(ctx, out, err)
 }
 
 func (h *HTTP) counted(ctx context.Context, q gq.Queue, err error) (*httpx.Answer[wire.Queue], error) {
@@ -266,7 +280,10 @@ func (s *queuesServer) SetQueue(ctx context.Context, r *pb.SetQueueRequest) (*pb
 		return nil, fmt.Errorf("configure queue %.80q: %w", r.GetName(), err)
 	}
 	if r.GetDeclare() {
-		q := machine.NewQueue(r.GetName())
+		q := gq.Queue{Name: r.GetName()} // without a policy it gets the server's
+		if r.GetPolicy() != nil {
+			q = machine.NewQueue(r.GetName())
+		}
 		change(&q)
 		return answerQueue(s.engine.DeclareQueue(ctx, q))
 	}

@@ -23,6 +23,11 @@ func (h *HTTP) scheduleRoutes() []httpx.Route {
 			Method: http.MethodPut, Path: "/v1/schedules/{name}", ID: "set-schedule", Tag: "schedules", Large: true, Summary: "Make or replace a schedule",
 		}, h.setSchedule),
 		httpx.Handle(httpx.Route{
+			Method: http.MethodPost, Path: "/v1/schedules/{name}/declare", ID: "declare-schedule", Tag: "schedules", Large: true,
+			Summary:     "Declare a schedule at program start",
+			Description: "It is made if it does not exist. What somebody has changed since the last declaration, such as a pause, stays as it is.",
+		}, h.declareSchedule),
+		httpx.Handle(httpx.Route{
 			Method: http.MethodDelete, Path: "/v1/schedules/{name}", ID: "delete-schedule", Tag: "schedules", Status: http.StatusNoContent,
 			Summary: "Delete a schedule", Description: "Jobs that it has submitted stay.",
 		}, h.deleteSchedule),
@@ -73,6 +78,14 @@ func (h *HTTP) setSchedule(ctx context.Context, in *scheduleInput, body *wire.Sc
 		return nil, err
 	}
 	return scheduled(h.engine.PutSchedule(ctx, s))
+}
+
+func (h *HTTP) declareSchedule(ctx context.Context, in *scheduleInput, body *wire.ScheduleDraft) (*httpx.Answer[wire.Schedule], error) {
+	s, err := body.Domain(in.Name, h.queuePolicy(ctx))
+	if err != nil {
+		return nil, err
+	}
+	return scheduled(h.engine.DeclareSchedule(ctx, s))
 }
 
 func (h *HTTP) deleteSchedule(ctx context.Context, in *scheduleInput, _ *httpx.None) (*httpx.Answer[httpx.None], error) {
@@ -135,6 +148,9 @@ func (s *schedulesServer) SetSchedule(ctx context.Context, r *pb.SetScheduleRequ
 	schedule, err := wire.Bases(s.base(ctx)).Schedule(r.GetSchedule())
 	if err != nil {
 		return nil, fmt.Errorf("set schedule %.80q: %w", r.GetSchedule().GetName(), err)
+	}
+	if r.GetDeclare() {
+		return answerSchedule(s.engine.DeclareSchedule(ctx, schedule))
 	}
 	return answerSchedule(s.engine.PutSchedule(ctx, schedule))
 }
