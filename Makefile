@@ -150,8 +150,8 @@ test-planted: ## Test the contract suite in full, with the race detector too: ev
 	GQ_RACE_ALL=1 $(GO) test -race ./store/storetest -count=1 -v -timeout $(TEST_TIMEOUT) -plant-all
 
 .PHONY: test-race
-test-race: ## Run every test of the stores in full with the race detector
-	GQ_RACE_ALL=1 $(GO) test -race ./store/... -count=1 -v -timeout $(TEST_TIMEOUT)
+test-race: ## Run every test of the stores, the faces and the matchmaker in full with the race detector
+	GQ_RACE_ALL=1 $(GO) test -race ./store/... ./internal/faces/... ./internal/matchmaker/... -count=1 -v -timeout $(TEST_TIMEOUT)
 
 .PHONY: test-idle
 test-idle: postgres ## What an idle server costs after 10,000 jobs of every API, on every store

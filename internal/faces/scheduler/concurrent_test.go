@@ -13,6 +13,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/gopherqueue/gq/internal/testing/race"
 )
 
 // client is a worker's own connection.
@@ -48,8 +50,11 @@ func (c *client) do(method, path string, body any) (status int, out object, err 
 // Concurrent clients claim many jobs: every job is claimed exactly once.
 func tellClaimedOnce(f *fixture) {
 	clients, each := 20, 1000
-	if f.face != nil {
+	switch {
+	case f.face != nil:
 		each = 50 // fewer than the program gets
+	case race.Share():
+		each = 250
 	}
 	f.submit() // makes the queue an addon
 	f.manyMore(clients*each - 1)
