@@ -1,12 +1,16 @@
 package postgres_test
 
 import (
+	"strings"
 	"sync"
 	"testing"
+
+	"github.com/jackc/pgx/v5"
 
 	"github.com/gopherqueue/gq/internal/testing/pgtest"
 	"github.com/gopherqueue/gq/internal/testing/spec"
 	"github.com/gopherqueue/gq/store"
+	"github.com/gopherqueue/gq/store/postgres"
 	"github.com/gopherqueue/gq/store/storetest"
 )
 
@@ -65,7 +69,7 @@ func backend(t *testing.T, through func(url string) string) storetest.Backend {
 				free = append(free, url)
 			})
 			if used {
-				execute(t, url, empty)
+				execute(t, url, emptied(postgres.DefaultSchema))
 			}
 			return start(t, url, cfg)
 		},
@@ -82,25 +86,28 @@ func backend(t *testing.T, through func(url string) string) storetest.Backend {
 	}
 }
 
-// empty resets a database to its state after the migration. It reads the list of tables
+// emptied resets a schema to its state after the migration. It reads the list of tables
 // from the catalog, so that none is forgotten. Deleting a few rows is much faster than
 // TRUNCATE, which creates new files.
-const empty = `
+func emptied(schema string) string {
+	const script = `
 	DO $$
 	DECLARE
 		name text;
 	BEGIN
 		FOR name IN
-			SELECT tablename FROM pg_tables WHERE schemaname = 'gq' AND tablename NOT IN ('migration', 'partition', 'id_key')
+			SELECT tablename FROM pg_tables WHERE schemaname = 'LITERAL' AND tablename NOT IN ('migration', 'partition', 'id_key')
 		LOOP
-			EXECUTE format('DELETE FROM gq.%I', name);
+			EXECUTE format('DELETE FROM %I.%I', 'LITERAL', name);
 		END LOOP;
 		FOR name IN
-			SELECT sequencename FROM pg_sequences WHERE schemaname = 'gq'
+			SELECT sequencename FROM pg_sequences WHERE schemaname = 'LITERAL'
 		LOOP
-			EXECUTE format('ALTER SEQUENCE gq.%I RESTART', name);
+			EXECUTE format('ALTER SEQUENCE %I.%I RESTART', 'LITERAL', name);
 		END LOOP;
-		INSERT INTO gq.round DEFAULT VALUES;
-		INSERT INTO gq.near DEFAULT VALUES;
-		UPDATE gq.partition SET gone = 0;
+		INSERT INTO NAME.round DEFAULT VALUES;
+		INSERT INTO NAME.near DEFAULT VALUES;
+		UPDATE NAME.partition SET gone = 0;
 	END $$`
+	return strings.NewReplacer("LITERAL", strings.ReplaceAll(schema, "'", "''"), "NAME", pgx.Identifier{schema}.Sanitize()).Replace(script)
+}

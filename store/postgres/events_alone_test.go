@@ -91,6 +91,7 @@ func TestNodeAloneDoesNotNotify(t *testing.T) {
 
 // TestNodesMeet: nodes know of each other at once, whichever came first.
 func TestNodesMeet(t *testing.T) {
+	t.Parallel() // it mostly waits
 	url := pgtest.Database(t)
 	news := make(chan store.News, 1000)
 	var nodes []*Store
