@@ -37,7 +37,7 @@ func onEachStore(t *testing.T, f func(t *testing.T, again func() store.Store)) {
 		f(t, func() store.Store { return s })
 	})
 	t.Run("PostgreSQL", func(t *testing.T) {
-		url := pgtest.Own(t).Database(t)
+		url := pgtest.Database(t)
 		f(t, func() store.Store {
 			s, err := postgres.Open(t.Context(), url, store.Config{})
 			if err != nil {

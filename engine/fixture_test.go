@@ -15,12 +15,13 @@ import (
 	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/engine"
 	"github.com/gopherqueue/gq/internal/testing/leaktest"
+	"github.com/gopherqueue/gq/internal/testing/pgtest"
 	"github.com/gopherqueue/gq/store"
 	"github.com/gopherqueue/gq/store/local"
 )
 
 // TestMain fails the package if a goroutine outlives its tests.
-func TestMain(m *testing.M) { leaktest.Main(m) }
+func TestMain(m *testing.M) { leaktest.Main(pgtest.Tests(m)) }
 
 // fixture is an engine over a store in memory, in a bubble where time passes only when all
 // goroutines wait.

@@ -30,7 +30,7 @@ func TestIdleQueuesTakeLittleMemory(t *testing.T) {
 		queues = 4000
 		most   = 512 // bytes per queue
 	)
-	url := pgtest.Own(t).Database(t)
+	url := pgtest.Database(t)
 	// use opens the store, calls f and measures the live heap.
 	use := func(f func(e *engine.Engine)) int64 {
 		t.Helper()

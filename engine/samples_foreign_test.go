@@ -57,7 +57,7 @@ func eachStore(t *testing.T, test func(t *testing.T, s store.Store)) {
 		test(t, closing(t, s, err))
 	})
 	t.Run("postgres", func(t *testing.T) {
-		s, err := postgres.Open(t.Context(), pgtest.Own(t).Database(t), store.Config{})
+		s, err := postgres.Open(t.Context(), pgtest.Database(t), store.Config{})
 		test(t, closing(t, s, err))
 	})
 }

@@ -30,7 +30,7 @@ type shop struct {
 
 func newShop(t *testing.T) *shop {
 	t.Helper()
-	url := pgtest.Own(t).Database(t)
+	url := pgtest.Database(t)
 	s, err := postgres.Open(t.Context(), url, store.Config{})
 	if err != nil {
 		t.Fatal(err)

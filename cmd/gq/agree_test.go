@@ -38,7 +38,7 @@ func withoutOwn(v any) any {
 // TestServersAgree asks two servers on a database about the same things, with workers on both.
 func TestServersAgree(t *testing.T) {
 	t.Parallel()
-	all := serversOn(t, pgtest.Own(t).Database(t), 2)
+	all := serversOn(t, pgtest.Database(t), 2)
 	ctx, stop := context.WithCancel(t.Context())
 	var working sync.WaitGroup
 	defer working.Wait()

@@ -60,7 +60,7 @@ func TestBenchScaleOnPostgreSQL(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "plots")
 	text, err := exec.CommandContext(t.Context(), cmdtest.Program(t),
-		quickScale("--svg", dir, "--store", pgtest.Own(t).Database(t), "--axis", "backlog,graph", "--json")...).Output()
+		quickScale("--svg", dir, "--store", pgtest.Database(t), "--axis", "backlog,graph", "--json")...).Output()
 	if err != nil {
 		t.Fatal(err)
 	}

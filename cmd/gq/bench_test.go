@@ -323,7 +323,7 @@ func TestBrief(t *testing.T) {
 
 func TestBenchTakesTheURLOfAPool(t *testing.T) {
 	t.Parallel()
-	u, err := url.Parse(pgtest.Own(t).Database(t))
+	u, err := url.Parse(pgtest.Database(t))
 	if err != nil {
 		t.Fatal(err)
 	}

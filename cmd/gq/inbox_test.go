@@ -42,7 +42,7 @@ func submitSQL(t *testing.T, conn *pgx.Conn, typ, queue string) gq.JobID {
 // has taken in yet.
 func TestBackupHasTheInbox(t *testing.T) {
 	t.Parallel()
-	url := pgtest.Own(t).Database(t)
+	url := pgtest.Database(t)
 	if _, err := postgres.MigrateUp(t.Context(), url); err != nil {
 		t.Fatal(err)
 	}
@@ -107,7 +107,7 @@ func TestBackupHasTheInbox(t *testing.T) {
 // TestInboxCommands lists, retries and discards submissions that a server has refused.
 func TestInboxCommands(t *testing.T) {
 	t.Parallel()
-	url := pgtest.Own(t).Database(t)
+	url := pgtest.Database(t)
 	server := startServer(t, nil, "--store", url)
 	conn := connectTo(t, url)
 	run := func(args ...string) string {

@@ -75,8 +75,8 @@ func TestKilledWorker(t *testing.T) {
 			"embedded": func(t *testing.T) []*served {
 				return []*served{startServer(t, nil, "--store", "file:"+filepath.Join(t.TempDir(), "data"))}
 			},
-			"PostgreSQL":  func(t *testing.T) []*served { return serversOn(t, pgtest.Own(t).Database(t), 1) },
-			"two servers": func(t *testing.T) []*served { return serversOn(t, pgtest.Own(t).Database(t), 2) },
+			"PostgreSQL":  func(t *testing.T) []*served { return serversOn(t, pgtest.Database(t), 1) },
+			"two servers": func(t *testing.T) []*served { return serversOn(t, pgtest.Database(t), 2) },
 		} {
 			t.Run(what+", "+where, func(t *testing.T) {
 				t.Parallel()
@@ -274,7 +274,7 @@ func (c *cable) cut() {
 // server or goes to the other one, and keeps its lease.
 func TestBrokenConnection(t *testing.T) {
 	t.Parallel()
-	all := serversOn(t, pgtest.Own(t).Database(t), 2)
+	all := serversOn(t, pgtest.Database(t), 2)
 	for name, cut := range map[string]func(*cable){
 		"back":     (*cable).cut,
 		"to other": func(c *cable) { _ = c.listener.Close(); c.cut() },

@@ -12,12 +12,13 @@ import (
 
 	"github.com/gopherqueue/gq/internal/testing/cmdtest"
 	"github.com/gopherqueue/gq/internal/testing/leaktest"
+	"github.com/gopherqueue/gq/internal/testing/pgtest"
 	"github.com/gopherqueue/gq/internal/wire"
 )
 
 func TestMain(m *testing.M) {
 	cmdtest.WaitTogether(8) // the parallel ones mostly wait for servers and databases
-	leaktest.Main(m, goleak.Cleanup(func(status int) {
+	leaktest.Main(pgtest.Tests(m), goleak.Cleanup(func(status int) {
 		cmdtest.Remove()
 		os.Exit(status) //nolint:forbidigo // that is what the function is for
 	}))

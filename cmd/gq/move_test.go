@@ -197,7 +197,7 @@ func TestKilledMove(t *testing.T) {
 	dir := filled(t, 3000)
 	tmp := t.TempDir()
 	path := func(name string) string { return filepath.Join(tmp, name) }
-	url := pgtest.Own(t).Database(t)
+	url := pgtest.Database(t)
 	refused := 0
 	serve := func(store string) func() {
 		return func() { // a server never opens an unfinished store

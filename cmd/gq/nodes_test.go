@@ -30,7 +30,7 @@ var (
 func TestServersShareADatabase(t *testing.T) {
 	t.Parallel()
 	for _, n := range []int{2, 4} {
-		t.Run(fmt.Sprint(n), func(t *testing.T) { shareJobs(t, pgtest.Own(t).Database(t), n, *nodesJobs) })
+		t.Run(fmt.Sprint(n), func(t *testing.T) { shareJobs(t, pgtest.Database(t), n, *nodesJobs) })
 	}
 }
 
@@ -38,7 +38,7 @@ func TestServersShareADatabase(t *testing.T) {
 // needs no configuration, and jobs are found without notifications.
 func TestServersBehindAPooler(t *testing.T) {
 	t.Parallel()
-	cluster := pgtest.Own(t)
+	cluster := pgtest.Start(t)
 	url, err := cluster.Pooler(t).Behind(cluster.Database(t))
 	if err != nil {
 		t.Fatal(err)

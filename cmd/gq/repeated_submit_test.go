@@ -15,7 +15,7 @@ func TestKilledBeforeTheAnswer(t *testing.T) {
 	t.Parallel()
 	for name, store := range map[string]func(t *testing.T) string{
 		"embedded":   func(t *testing.T) string { return "file:" + filepath.Join(t.TempDir(), "data") },
-		"PostgreSQL": func(t *testing.T) string { return pgtest.Own(t).Database(t) },
+		"PostgreSQL": func(t *testing.T) string { return pgtest.Database(t) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

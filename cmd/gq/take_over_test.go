@@ -149,7 +149,7 @@ func TestServersTakeOver(t *testing.T) {
 		t.Skip("-short leaves out what takes half a minute; make test runs it")
 	}
 	t.Parallel()
-	url := pgtest.Own(t).Database(t)
+	url := pgtest.Database(t)
 	sites := []*crashSite{newCrashSite(t, url), newCrashSite(t, url)}
 	for _, s := range sites {
 		s.start()

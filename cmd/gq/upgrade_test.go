@@ -71,7 +71,7 @@ func TestRollingUpgrade(t *testing.T) {
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(filepath.Dir(later[0])) })
 	first, second, third := cmdtest.Program(t), later[0], later[1]
-	url := pgtest.Own(t).Database(t)
+	url := pgtest.Database(t)
 	layout := func() postgres.Layout {
 		t.Helper()
 		l, err := postgres.MigrateStatus(t.Context(), url)

@@ -3,7 +3,6 @@
 package leaktest
 
 import (
-	"testing"
 	"time"
 
 	"go.uber.org/goleak"
@@ -13,14 +12,14 @@ import (
 const patience = time.Minute
 
 // Main runs the tests of a package, and fails if a goroutine outlives them. Call it in
-// TestMain.
-func Main(m *testing.M, options ...goleak.Option) { goleak.VerifyTestMain(tests{m}, options...) }
+// TestMain with its *testing.M, or with something that runs it.
+func Main(m goleak.TestingM, options ...goleak.Option) { goleak.VerifyTestMain(tests{m}, options...) }
 
 // tests runs the tests and waits until their goroutines have ended.
-type tests struct{ *testing.M }
+type tests struct{ goleak.TestingM }
 
 func (t tests) Run() int {
-	status := t.M.Run()
+	status := t.TestingM.Run()
 	if status == 0 {
 		_ = Find() // goleak checks again
 	}

@@ -40,7 +40,7 @@ func (c *Cluster) settings() []string {
 		"listen_addresses=127.0.0.1",
 		"port=" + strconv.Itoa(c.port),
 		"unix_socket_directories=" + c.dir,
-		"max_connections=300", // for many stores at once on many cores
+		"max_connections=500", // for many stores and servers at once on many cores
 		"shared_buffers=32MB",
 		"max_wal_size=256MB",
 		"wal_level=minimal",

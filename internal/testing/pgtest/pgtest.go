@@ -9,6 +9,8 @@
 // A package that uses it has
 //
 //	func TestMain(m *testing.M) { pgtest.Main(m) }
+//
+// or wraps m in Tests for a TestMain that does more.
 package pgtest
 
 import (
@@ -24,7 +26,7 @@ import (
 // shared is the server of this process.
 var shared struct {
 	mu      sync.Mutex
-	managed bool // Main is running and will stop the server
+	managed bool // the tests are running, and their end stops the server
 	started bool // cluster and err are set
 	cluster *Cluster
 	err     error
@@ -32,7 +34,14 @@ var shared struct {
 
 // Main runs the tests of a package and then stops the server, if a test has started
 // one. The process exits with the tests' exit code.
-func Main(m *testing.M) {
+func Main(m *testing.M) { Tests(m).Run() }
+
+// Tests returns the tests of a package whose Run stops the server at the end, as Main does.
+func Tests(m *testing.M) interface{ Run() int } { return tests{m} }
+
+type tests struct{ m *testing.M }
+
+func (t tests) Run() int {
 	shared.mu.Lock()
 	shared.managed = true
 	shared.mu.Unlock()
@@ -44,7 +53,7 @@ func Main(m *testing.M) {
 			shared.cluster.stop()
 		}
 	}()
-	m.Run()
+	return t.m.Run()
 }
 
 // Start returns the server of this test process and starts it on first use. If it
@@ -57,7 +66,7 @@ func Start(t testing.TB) *Cluster {
 	shared.mu.Lock()
 	defer shared.mu.Unlock()
 	if !shared.managed {
-		t.Fatal("pgtest: nobody would stop the server: let TestMain call pgtest.Main(m)")
+		t.Fatal("pgtest: nobody would stop the server: let TestMain call pgtest.Main(m), or run pgtest.Tests(m)")
 	}
 	if !shared.started {
 		shared.started = true
