@@ -18,7 +18,7 @@ import (
 // rest takes more than twice the free space, so the tables must be merged in parts.
 func TestDiskFullOfWhatIsKept(t *testing.T) {
 	defer goleak.VerifyNone(t)
-	const jobs, payload = 250, 256 << 10
+	const jobs, payload = 200, 256 << 10
 	disk := &quotaFS{FS: vfs.NewMem(), dir: "db", size: 1 << 30, freed: make(chan struct{}, 1)}
 	f := &filler{t: t, options: Options{fs: disk, Reserve: 24 * mib}, dir: "db", sent: map[gq.JobID][]byte{}}
 	f.open()

@@ -194,7 +194,7 @@ func TestContractInMemory(t *testing.T) { storetest.Run(t, inMemory()) }
 func TestModelInMemory(t *testing.T) {
 	b := inMemory()
 	if race.Share() {
-		b.Stories = 60 // enough to cover everything
+		b.Stories = 30 // enough to cover everything
 	}
 	storetest.RunModel(t, b)
 }
