@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -20,12 +21,9 @@ func (e *Engine) Edit(ctx context.Context, id gq.JobID, change gq.JobEdit) (gq.S
 	if change.Empty() {
 		return gq.SubmitResult{}, fmt.Errorf("edit %s: %w", id, &gq.InvalidError{Faults: []gq.Fault{{Field: "edit", Problem: "changes nothing; give a payload, a queue or a run time"}}})
 	}
-	job, err := e.Get(ctx, id, gq.WithPayload)
+	job, err := e.unended(ctx, id)
 	if err != nil {
-		return gq.SubmitResult{}, jobError("edit", id, err)
-	}
-	if job.State.Status.Terminal() {
-		return gq.SubmitResult{}, gq.ErrIllegalMove.Errorf("job %s is already %s", id, job.State.Status)
+		return gq.SubmitResult{}, err
 	}
 	if flow := job.Spec.Workflow; !flow.IsZero() {
 		return gq.SubmitResult{}, gq.ErrIllegalMove.Errorf("job %s is a part of workflow %s and cannot be edited; cancel the workflow and submit it anew", id, flow)
@@ -35,10 +33,28 @@ func (e *Engine) Edit(ctx context.Context, id gq.JobID, change gq.JobEdit) (gq.S
 		return gq.SubmitResult{}, jobError("edit", id, err)
 	}
 	out, err := e.submit(ctx, spec, e.fill)
+	if errors.Is(err, gq.ErrNotUnique) {
+		// If another edit came first, its copy has the key.
+		if _, err := e.unended(ctx, id); err != nil {
+			return gq.SubmitResult{}, err
+		}
+	}
 	if err != nil {
 		return gq.SubmitResult{}, jobError("edit", id, err)
 	}
 	return out, nil
+}
+
+// unended reads a job to be edited that has not ended.
+func (e *Engine) unended(ctx context.Context, id gq.JobID) (gq.Job, error) {
+	job, err := e.Get(ctx, id, gq.WithPayload)
+	if err != nil {
+		return gq.Job{}, jobError("edit", id, err)
+	}
+	if job.State.Status.Terminal() {
+		return gq.Job{}, gq.ErrIllegalMove.Errorf("job %s is already %s", id, job.State.Status)
+	}
+	return job, nil
 }
 
 // edited returns the spec of the job that takes the place of another one.
