@@ -60,6 +60,24 @@ func KeyRateAt(r gq.Rate, due, now time.Time) time.Time {
 	return now
 }
 
+// FreedKeyUnits returns how many units of a key's rate have become free from next, when the first of
+// them did, until now, and when the one after them does. No claims can take more units than that
+// from a key that had none before next.
+func FreedKeyUnits(r gq.Rate, next, now time.Time) (n int, after time.Time) {
+	if !r.Limited() {
+		return math.MaxInt32, now
+	}
+	if now.Before(next) {
+		return 0, next
+	}
+	step := interval(r)
+	free := now.Sub(next)/step + 1
+	if free >= time.Duration(burst(r)) {
+		return burst(r), now.Add(step) // all of them: the next comes after one is used
+	}
+	return int(free), next.Add(free * step)
+}
+
 // ChangeKeyRate returns what to store in place of due when a key gets another rate. The units
 // that it owes stay, so that a faster rate counts at once and a slower one gives no burst away.
 func ChangeKeyRate(from, to gq.Rate, due, now time.Time) time.Time {

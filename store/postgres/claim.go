@@ -30,16 +30,19 @@ const candidatesOf = `
 		SELECT %s
 		FROM gq.ready AS s
 		WHERE ` + claimable + `
-			AND (s.status = 3 OR s.run_at <= %s)
-			AND (cardinality($4::text[]) = 0 OR s.type = ANY ($4))
-			AND (s.requires IS NULL OR s.requires <@ $5::text[])
-			AND ($6::bigint < 0 OR s.cost <= $6)
-			AND (s.limited IS NULL OR s.limited <> ALL ($7::text[]))%s
+			AND (s.status = 3 OR s.run_at <= %s)` + selected + `%s
 		ORDER BY s.order_hi, s.order_lo
 		LIMIT $8
 		%s
 	) AS s
 	LIMIT $8`
+
+// selected are the conditions of a claim's filter and of the limits of keys and pools.
+const selected = `
+			AND (cardinality($4::text[]) = 0 OR s.type = ANY ($4))
+			AND (s.requires IS NULL OR s.requires <@ $5::text[])
+			AND ($6::bigint < 0 OR s.cost <= $6)
+			AND (s.limited IS NULL OR s.limited <> ALL ($7::text[]))`
 
 // overdueOf selects overdue held jobs of queues, along the index held_due, in any order.
 // No queue may be named twice. The gaps are for the time and the locking clause.
@@ -65,12 +68,21 @@ const notAside = `
 				SELECT k.aside AND k.free > %s FROM gq.limit_key AS k WHERE k.queue = s.queue AND k.key = s.limited
 			) IS NOT TRUE)`
 
+// asideOf selects, in any order, the candidates that were set aside: see keys_aside.go. It has the
+// parameters of candidatesOf. The gap is for another condition.
+const asideOf = `
+	SELECT ` + readyColumns + `
+	FROM gq.ready AS s
+	WHERE s.queue = ANY ($1::text[]) AND $2::smallint[] IS NOT NULL AND s.aside IS NOT NULL` + selected + `%s
+	LIMIT $8`
+
 var (
 	candidates     = fmt.Sprintf(candidatesOf, columns, readyColumns, "$3", "", "")
 	lockCandidates = fmt.Sprintf(candidatesOf, columns, readyColumns, "$3", "", skipping)
 
 	ratedCandidates     = fmt.Sprintf(candidatesOf, columns, readyColumns, "$3", fmt.Sprintf(notAside, "$3"), "")
 	lockRatedCandidates = fmt.Sprintf(candidatesOf, columns, readyColumns, "$3", fmt.Sprintf(notAside, "$3"), skipping)
+	asideCandidates     = fmt.Sprintf(asideOf, fmt.Sprintf(notAside, "$3"))
 	overdue             = fmt.Sprintf(overdueOf, "$2", "")
 	lockOverdue         = fmt.Sprintf(overdueOf, "$2", skipping)
 )
@@ -496,6 +508,10 @@ func (tx *txn) serve(ctx context.Context, w *want, q gq.Queue, limits *limits) (
 	lock, look := lockCandidates, candidates
 	if ratesKeys(&q) {
 		lock, look = lockRatedCandidates, ratedCandidates
+		if err := tx.showFreed(ctx, l); err != nil {
+			return nil, err
+		}
+		l.skips = true
 	}
 	for {
 		room, err := tx.room(ctx, q, w.missing())

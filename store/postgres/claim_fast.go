@@ -33,8 +33,12 @@ var (
 	// fastStamp is stamps for $11 new jobs, plus the configurations of the queues $10 (NULL if
 	// there are none), whether one of their leases has expired, and a job that may be claimable
 	// but was not deleted. If the claim is short of jobs, another transaction has locked that one.
-	fastStamp      = stampedBy("")
-	fastRatedStamp = stampedBy(fmt.Sprintf(notAside, fmt.Sprintf(presently, 3, 9)))
+	fastStamp = stampedBy("", "")
+	// fastRatedStamp also has a queue with jobs that were set aside, and one whose jobs a claim may
+	// have skipped: see keys_aside.go.
+	fastRatedStamp = stampedBy(fmt.Sprintf(notAside, fmt.Sprintf(presently, 3, 9)), `,
+		(SELECT k.queue FROM gq.limit_key AS k WHERE k.queue = ANY ($10) AND k.lined LIMIT 1),
+		(SELECT k.queue FROM gq.limit_key AS k WHERE k.queue = ANY ($10) AND k.aside AND k.free > `+fmt.Sprintf(presently, 3, 9)+` LIMIT 1)`)
 )
 
 // takenBy deletes the jobs that a claim may get, on another condition, and returns more columns.
@@ -45,12 +49,12 @@ func takenBy(condition, more string) string {
 	RETURNING ` + readyColumns + more
 }
 
-func stampedBy(condition string) string {
+func stampedBy(condition, more string) string {
 	return `
 	SELECT time, ` + clock + `, ARRAY (SELECT nextval('gq.submission') FROM generate_series(1, $11::integer)), nextval('gq.segment_id'),
 		(SELECT jsonb_object_agg(name, config) FROM gq.queue WHERE name = ANY ($10) AND config IS NOT NULL),
 		EXISTS (` + fmt.Sprintf(strings.NewReplacer("$1", "$10", "$3", "$8").Replace(overdueOf), fmt.Sprintf(presently, 3, 9), "") + `),
-		(` + fmt.Sprintf(candidatesOf, "s.seq", "s.seq", fmt.Sprintf(presently, 3, 9), condition, "") + `)
+		(` + fmt.Sprintf(candidatesOf, "s.seq", "s.seq", fmt.Sprintf(presently, 3, 9), condition, "") + `)` + more + `
 	FROM gq.head`
 }
 
@@ -62,7 +66,7 @@ var errLimited = errors.New("a queue has a limit that a claim has to keep")
 // claimFast cannot keep.
 func (s *Store) limits(w *want) func(queue string) bool {
 	return func(queue string) bool {
-		return s.limited.has(queue) && !s.rated.has(queue) && !(w.Hold && s.uncounted.has(queue))
+		return s.limited.has(queue) && !(s.rated.has(queue) && !s.lined.has(queue)) && !(w.Hold && s.uncounted.has(queue))
 	}
 }
 
@@ -169,6 +173,7 @@ func (tx *txn) takeFast(ctx context.Context, w *want, names []string, limits *li
 	var queues map[string]gq.Queue
 	known, ours := tx.s.known(), tx.s.cfg.Clock == nil
 	rated := slices.DeleteFunc(slices.Clone(names), func(name string) bool { return !tx.s.rated.has(name) })
+	var lined, skips *string
 	take, stamp := fastCandidates, fastStamp
 	if len(rated) > 0 {
 		batch.Queue("SELECT FROM gq.queue WHERE name = ANY ($1) ORDER BY name FOR UPDATE", rated)
@@ -188,7 +193,11 @@ func (tx *txn) takeFast(ctx context.Context, w *want, names []string, limits *li
 	batch.Queue(stamp, append(w.fastArgs(names, known, 1), ours, names, 0)...).QueryRow(func(row pgx.Row) error {
 		var configs []byte
 		var other *int64
-		_, err := tx.stampFrom(row, &configs, &late, &other)
+		columns := []any{&configs, &late, &other}
+		if len(rated) > 0 {
+			columns = append(columns, &lined, &skips)
+		}
+		_, err := tx.stampFrom(row, columns...)
 		if err == nil {
 			queues, err = queuesOf(configs)
 		}
@@ -200,6 +209,10 @@ func (tx *txn) takeFast(ctx context.Context, w *want, names []string, limits *li
 	w.asked = time.Now()
 	if err := tx.SendBatch(ctx, &batch).Close(); err != nil {
 		return nil, nil, false, err
+	}
+	if lined != nil {
+		tx.s.lined.learn(*lined, true)
+		err = errLimited
 	}
 	for name, q := range queues {
 		if uncounted[name] {
@@ -214,6 +227,9 @@ func (tx *txn) takeFast(ctx context.Context, w *want, names []string, limits *li
 			tx.s.uncounted.learn(name, false)
 			err = errLimited
 		}
+	}
+	if skips != nil && limits.queues[*skips] != nil {
+		limits.queues[*skips].skips = true
 	}
 	rank := make(map[string]int, len(names))
 	for i, name := range names {

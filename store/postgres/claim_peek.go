@@ -86,12 +86,20 @@ func (tx *txn) peek(ctx context.Context, f store.Filter, q gq.Queue, n int, limi
 	}
 	queues, bands := levels(q.Name)
 	look := candidates
+	args := []any{queues, bands, now, types, offers, l.afford(f.MaxCost, gq.StatusRunning), l.full(), math.MaxInt32}
 	if ratesKeys(&q) {
 		look = ratedCandidates
 	}
-	rows, err := tx.scanRows(tx.Query(ctx, look, queues, bands, now, types, offers, l.afford(f.MaxCost, gq.StatusRunning), l.full(), math.MaxInt32))
+	rows, err := tx.scanRows(tx.Query(ctx, look, args...))
 	if err != nil {
 		return nil, err
+	}
+	if ratesKeys(&q) {
+		more, err := tx.scanRows(tx.Query(ctx, asideCandidates, args...))
+		if err != nil {
+			return nil, err
+		}
+		rows = append(rows, more...)
 	}
 	for _, r := range late {
 		next, _, err := machine.Advance(r.state, tx.draw(), tx.now)

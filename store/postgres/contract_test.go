@@ -45,6 +45,7 @@ func backend(t *testing.T, through func(url string) string) storetest.Backend {
 		defer mu.Unlock()
 		if len(urls)%2 == 1 {
 			s.RaiseEvery(1)
+			s.AsideEvery(1)
 		}
 		urls[s] = url
 		return s

@@ -11,6 +11,9 @@ import (
 // RaiseEvery makes the store raise the floors of a queue after every n claims from it.
 func (s *Store) RaiseEvery(n int) { s.floors.every.Store(int64(n)) }
 
+// AsideEvery makes the store set jobs aside after every n claims that may have skipped some.
+func (s *Store) AsideEvery(n int) { s.asides.every.Store(int64(n)) }
+
 // Raise takes one step with the floors of every queue that had claims since the last one.
 func (s *Store) Raise(ctx context.Context) error { return s.raise(ctx, s.floors.ripe(1)) }
 

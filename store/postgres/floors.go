@@ -82,7 +82,7 @@ const (
 // Conditions for a row s of gq.ready or gq.held to be in band n, not below its floor.
 const (
 	claimable = `
-		s.queue = n.queue AND s.status IN (2, 3, 6) AND s.order_hi < ` + pastBand + `
+		s.queue = n.queue AND s.status IN (2, 3, 6) AND s.aside IS NULL AND s.order_hi < ` + pastBand + `
 		AND (s.order_hi, s.order_lo) >= (coalesce(e.at[1], ` + lowestHi + `), coalesce(e.at[2], -9223372036854775808))`
 	leased = "s.queue = n.queue AND s.due >= coalesce(e.at[1], " + lowestHi + ")"
 	unheld = "NOT s.far AND s.due + 0 >= coalesce(e.at[1], " + lowestHi + ")"

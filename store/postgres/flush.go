@@ -311,7 +311,7 @@ const (
 			unnest($6::text[]), unnest($7::bytea[]), unnest($8::bytea[])`
 	stayReady = `
 		UPDATE gq.ready AS s
-		SET order_hi = n.hi, order_lo = n.lo, run_at = n.run_at, due = n.due, far = coalesce(n.due >= $8, false), status = n.status, data = n.data
+		SET order_hi = n.hi, order_lo = n.lo, run_at = n.run_at, due = n.due, far = coalesce(n.due >= $8, false), aside = NULL, status = n.status, data = n.data
 		FROM (
 			SELECT unnest($1::bigint[]) AS seq, unnest($2::bigint[]) AS hi, unnest($3::bigint[]) AS lo,
 				unnest($4::bigint[]) AS run_at, unnest($5::bigint[]) AS due, unnest($6::smallint[]) AS status,

@@ -26,6 +26,7 @@ type keyState struct {
 	own   *gq.QueueKey // nil for none
 	due   time.Time    // until when it owes units of its rate
 	aside bool         // its rate is used up: claims do not see its jobs
+	lined bool         // some of its jobs were set aside: see keys_aside.go
 	moved bool         // due or aside have changed
 }
 
@@ -53,12 +54,14 @@ func (l *queueLimits) queueKeys(batch *pgx.Batch, names []string) {
 	for _, name := range names {
 		l.keys[name] = &keyState{}
 	}
-	batch.Queue("SELECT key, due, config FROM gq.limit_key WHERE queue = $1 AND key = ANY ($2)", l.config.Name, names).Query(func(rows pgx.Rows) error {
+	batch.Queue("SELECT key, due, lined, config FROM gq.limit_key WHERE queue = $1 AND key = ANY ($2)", l.config.Name, names).Query(func(rows pgx.Rows) error {
 		var key string
 		var due int64
+		var lined bool
 		var config []byte
-		_, err := pgx.ForEachRow(rows, []any{&key, &due, &config}, func() error {
+		_, err := pgx.ForEachRow(rows, []any{&key, &due, &lined, &config}, func() error {
 			k := l.keys[key]
+			k.lined = lined
 			if due != 0 {
 				k.due = instant(due)
 			}
@@ -108,11 +111,8 @@ func (l *queueLimits) allows(s *gq.Spec, now time.Time) bool {
 	if _, ok := machine.TakeKeyRate(rate, 1, k.due, now); ok {
 		return true
 	}
-	if !k.aside {
-		k.aside, k.moved = true, true
-		l.exhausted = append(l.exhausted, s.LimitKey)
-		l.free = wake.Earlier(l.free, machine.KeyRateAt(rate, k.due, now))
-	}
+	l.refused++
+	l.exhaust(s.LimitKey, k, rate, now)
 	return false
 }
 
@@ -125,7 +125,20 @@ func (l *queueLimits) useKey(s *gq.Spec, now time.Time) {
 	if _, rate := l.keyLimits(s.LimitKey); rate.Limited() {
 		k.due, _ = machine.TakeKeyRate(rate, machine.Weight(s), k.due, now)
 		k.moved = true
+		if k.lined && machine.KeyRateAt(rate, k.due, now).After(now) {
+			l.exhaust(s.LimitKey, k, rate, now) // there are more jobs, but no claim meets them
+		}
 	}
+}
+
+// exhaust sets a key aside whose rate is used up.
+func (l *queueLimits) exhaust(name string, k *keyState, rate gq.Rate, now time.Time) {
+	if k.aside {
+		return
+	}
+	k.aside, k.moved = true, true
+	l.exhausted = append(l.exhausted, name)
+	l.free = wake.Earlier(l.free, machine.KeyRateAt(rate, k.due, now))
 }
 
 // spend takes the weight of a job from the rate of its key, which owes units until an instant. It
@@ -206,7 +219,7 @@ const forgetKeys = `
 	DELETE FROM gq.limit_key
 	WHERE ctid = ANY (ARRAY (
 		SELECT ctid FROM gq.limit_key
-		WHERE queue = $1 AND due <= $2 AND config IS NULL
+		WHERE queue = $1 AND due <= $2 AND config IS NULL AND NOT lined
 		FOR UPDATE SKIP LOCKED
 	))`
 
@@ -255,6 +268,9 @@ func (tx *txn) rerateKeys(ctx context.Context, was, q gq.Queue) error {
 	if was.KeyRate == q.KeyRate {
 		return nil
 	}
+	if err := tx.showAll(ctx, q.Name, nil); err != nil {
+		return err
+	}
 	before, after := &queueLimits{config: was}, &queueLimits{config: q}
 	names, err := collect[string](tx.Query(ctx, "SELECT key FROM gq.limit_key WHERE queue = $1 AND due > $2", q.Name, nanoseconds(tx.now)))
 	if err != nil {
@@ -289,6 +305,9 @@ func (s *Store) PutKey(ctx context.Context, k gq.QueueKey) error {
 			return store.NoQueue(k.Queue)
 		}
 		if _, err := tx.stamp(ctx, 0); err != nil {
+			return err
+		}
+		if err := tx.showAll(ctx, k.Queue, &k.Key); err != nil {
 			return err
 		}
 		l := &queueLimits{config: q}

@@ -32,6 +32,8 @@ type queueLimits struct {
 	keys      map[string]*keyState // limit keys that were read
 	exhausted []string             // keys that this transaction set aside
 	free      time.Time            // when the first of them is free
+	refused   int                  // jobs that their rates kept from this transaction
+	skips     bool                 // a key was set aside before
 	pool      *gq.Pool             // nil for none
 	due       time.Time            // when the rate allows the next claim
 	turns     turns
@@ -243,6 +245,10 @@ func (l *queueLimits) take(s *gq.Spec, state *gq.State, into gq.Status) {
 func (l *limits) write() {
 	for name, q := range l.queues {
 		q.writeKeys(l.tx)
+		if q.skips || q.refused > 0 {
+			l.tx.setAside(q)
+			q.skips, q.refused = false, 0
+		}
 		if !q.moved {
 			continue
 		}

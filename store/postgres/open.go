@@ -127,6 +127,7 @@ func start(ctx context.Context, pool database, begins begins, cfg store.Config) 
 	s := &Store{cfg: cfg, pool: pool, begins: begins, ids: ids}
 	s.unfinished.Store(now.Oldest < now.Current)
 	s.floors.every.Store(raiseEvery)
+	s.asides.every.Store(asideEvery)
 	s.spares = make(chan int64, maxSpares)
 	s.works.New = func() any { return new(workspace) }
 	s.inserts = batcher[store.Group, store.Inserted]{

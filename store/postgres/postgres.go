@@ -56,6 +56,8 @@ type Store struct {
 	floors    floors
 	keyWrites keyWrites
 	limited   queueHints // queues whose configuration claims must read first
+	lined     queueHints // queues with jobs that were set aside, see keys_aside.go
+	asides    asides
 	rated     queueHints // of these, queues that only the rates of limit keys limit
 	uncounted queueHints // those of them that limit only jobs that run: see txn.uncounted
 	guarded   queueHints // queues whose configuration inserts must read first

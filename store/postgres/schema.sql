@@ -61,6 +61,7 @@ CREATE TABLE gq.ready (
     cost     bigint   NOT NULL,                        -- capacity that it uses
     status   smallint NOT NULL,
     far      boolean  NOT NULL,                        -- it is due after gq.near.until
+    aside    bigint,                                   -- its class if its key has used up its rate and claims skip it; see keys_aside.go
     queue    text     NOT NULL COLLATE "C",
     limited  text     COLLATE "C",                     -- limit key; NULL for none
     fair     text     NOT NULL DEFAULT '' COLLATE "C", -- fair key
@@ -72,7 +73,10 @@ CREATE TABLE gq.ready (
 
 -- A claim reads the jobs of a queue that are or will be claimable, in order. 2, 3 and 6 are
 -- DELAYED, SCHEDULED and RETRYING.
-CREATE INDEX ready_claim ON gq.ready (queue, order_hi, order_lo) WHERE status IN (2, 3, 6);
+CREATE INDEX ready_claim ON gq.ready (queue, order_hi, order_lo) WHERE status IN (2, 3, 6) AND aside IS NULL;
+
+-- The jobs of a limit key that claims skip until the rate of the key allows more.
+CREATE INDEX ready_aside ON gq.ready (queue, limited, aside, order_hi, order_lo) WHERE aside IS NOT NULL;
 
 -- For sweeps. It is on an expression so that the planner uses it for no other query. It has no
 -- jobs that are due in days: most end before, and their entries would be a fifth of the cost
@@ -355,11 +359,15 @@ CREATE TABLE gq.limit_key (
     due    bigint  NOT NULL DEFAULT 0,     -- until when it owes something; 0 for nothing
     free   bigint  NOT NULL DEFAULT 0,     -- when the rate allows the next claim
     aside  boolean NOT NULL DEFAULT false, -- claims do not see its jobs until then
+    lined  boolean NOT NULL DEFAULT false, -- some of its jobs have gq.ready.aside
+    next   bigint  NOT NULL DEFAULT 0,     -- when claims see the next of them
     config jsonb,                          -- limits of its own; NULL for none
     PRIMARY KEY (queue, key)
 ) WITH (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_cost_delay = 1);
 
 CREATE INDEX limit_key_free ON gq.limit_key (queue, free) WHERE aside;
+
+CREATE INDEX limit_key_next ON gq.limit_key (queue, next) WHERE lined;
 
 CREATE INDEX limit_key_own ON gq.limit_key (queue, key) WHERE config IS NOT NULL;
 

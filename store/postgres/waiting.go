@@ -9,12 +9,12 @@ import (
 
 // waitingQueues selects the queues from $1 to $2 that have jobs which are or will be
 // claimable, or leases that have expired. It jumps from queue to queue along the indexes
-// ready_claim and held_due, so that it reads one entry for each.
-const waitingQueues = `
+// ready_claim, ready_aside and held_due, so that it reads one entry for each.
+var waitingQueues = `
 	WITH RECURSIVE ready (queue) AS (
-		(SELECT s.queue FROM gq.ready AS s WHERE s.status IN (2, 3, 6) AND s.queue >= $1 AND s.queue < $2 ORDER BY s.queue LIMIT 1)
+		SELECT ` + fmt.Sprintf(nextWaiting, ">= $1") + `
 		UNION ALL
-		SELECT (SELECT s.queue FROM gq.ready AS s WHERE s.status IN (2, 3, 6) AND s.queue > r.queue AND s.queue < $2 ORDER BY s.queue LIMIT 1)
+		SELECT ` + fmt.Sprintf(nextWaiting, "> r.queue") + `
 		FROM ready AS r
 		WHERE r.queue IS NOT NULL
 	), held (queue) AS (
@@ -36,6 +36,11 @@ const waitingQueues = `
 	) AS n
 	ORDER BY queue
 	LIMIT $3`
+
+// nextWaiting is the first queue with waiting jobs below $2. The gap is for where to begin.
+const nextWaiting = `least(
+			(SELECT s.queue FROM gq.ready AS s WHERE s.status IN (2, 3, 6) AND s.aside IS NULL AND s.queue %[1]s AND s.queue < $2 ORDER BY s.queue LIMIT 1),
+			(SELECT s.queue FROM gq.ready AS s WHERE s.aside IS NOT NULL AND s.queue %[1]s AND s.queue < $2 ORDER BY s.queue LIMIT 1))`
 
 const notPaused = "NOT EXISTS (SELECT FROM gq.queue AS q WHERE q.name = n.queue AND (q.config -> 'Paused')::boolean)"
 

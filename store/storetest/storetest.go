@@ -61,7 +61,7 @@ type Case struct {
 func Cases() []Case {
 	return slices.Concat(
 		insertCases, faultCases, keyCases, uniqueCases, replaceCases, graphCases, payloadCases, memoryCases,
-		claimCases, filterCases, leaseCases, limitCases, keyLimitCases, poolCases, rateCases, keyRateCases, waitingCases, fairCases,
+		claimCases, filterCases, leaseCases, limitCases, keyLimitCases, poolCases, rateCases, keyRateCases, keyCrowdCases, waitingCases, fairCases,
 		updateCases, rescheduleCases, settleCases, fenceCases, blobCases, spawnCases,
 		dueCases, dependCases, strictOrderCases, gateCases, listCases, countCases, eventCases, skimCases, traceCases,
 		agingCases, collectCases, collectOwnCases, purgeCases, notifyCases, queueCases, docCases, changeCases, moveCases, reopenCases, closeCases, concurrentCases,

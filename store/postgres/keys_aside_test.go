@@ -1,0 +1,88 @@
+package postgres
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/internal/testing/pgtest"
+	"github.com/gopherqueue/gq/machine"
+	"github.com/gopherqueue/gq/store"
+)
+
+// Claims do not read the jobs of keys that have used up their rates again and again.
+func TestWorkBesideExhaustedKeys(t *testing.T) {
+	const crowd, keys = 6000, 50
+	url, clock := pgtest.Database(t), &moving{}
+	clock.now.Store(time.Now().UnixNano())
+	s, err := Open(t.Context(), url, store.Config{Clock: clock})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	q := machine.NewQueue("q")
+	q.KeyRate = gq.Rate{Count: 1, Per: time.Hour}
+	if err := s.PutQueue(t.Context(), q); err != nil {
+		t.Fatal(err)
+	}
+	add := func(n int, key func(int) string) {
+		t.Helper()
+		groups := make([]store.Group, n)
+		for i := range groups {
+			id := random()
+			groups[i] = store.Group{Mint: true, Jobs: []gq.Spec{gq.Spec{ID: machine.NewJobID(id), Queue: "q", Type: "t", LimitKey: key(i)}.WithDefaults()}}
+		}
+		placed, err := s.Insert(t.Context(), groups)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, p := range placed {
+			if p.Err != nil {
+				t.Fatal(p.Err)
+			}
+		}
+	}
+	claim := func(n int) []gq.Job {
+		t.Helper()
+		claimed, err := s.Claim(t.Context(), []store.Claim{{Filter: store.Filter{Queues: []string{"q"}}, N: n, Worker: "w", TTL: 2 * time.Hour}})
+		if err != nil || claimed[0].Err != nil {
+			t.Fatal(err, claimed[0].Err)
+		}
+		return claimed[0].Jobs
+	}
+	for from := 0; from < crowd; from += 1000 {
+		add(1000, func(i int) string { return fmt.Sprint("busy-", i%keys) })
+	}
+	if n := len(claim(200)); n != keys {
+		t.Fatalf("claimed %d jobs, want one of each key", n)
+	}
+	for i := range 20 {
+		add(1, func(int) string { return fmt.Sprint("other-", i) })
+		if n := len(claim(1)); n != 1 {
+			t.Fatalf("claim %d got %d jobs of another key, want 1", i, n)
+		}
+	}
+	queues, bands := levels("q")
+	args := []any{queues, bands, clock.now.Load(), []string{}, []string{}, -1, []string{}, 1}
+	const show = "UPDATE gq.ready SET aside = NULL WHERE aside IS NOT NULL"
+	with, without := walked(t, url, "ready_claim", "SELECT", ratedCandidates, args...), walked(t, url, "ready_claim", show, ratedCandidates, args...)
+	t.Logf("a claim reads %d entries, %d if no job was set aside", with, without)
+	if with > 200 {
+		t.Errorf("a claim reads %d entries, want at most 200", with)
+	}
+	if without < crowd-keys {
+		t.Errorf("a claim reads %d entries if no job was set aside, want %d: nothing was there to skip", without, crowd-keys)
+	}
+	clock.now.Add(int64(time.Hour))
+	add(1, func(int) string { return "busy-0" }) // behind all others of its key
+	jobs := claim(200)
+	if len(jobs) != keys {
+		t.Fatalf("an hour later a claim got %d jobs, want one of each key", len(jobs))
+	}
+	for _, j := range jobs {
+		if j.State.Sequence&(1<<32-1) > keys*2 {
+			t.Errorf("a claim got job %d of key %s, want the second one of each key", j.State.Sequence&(1<<32-1), j.Spec.LimitKey)
+		}
+	}
+}
