@@ -38,7 +38,7 @@ func (s *Store) Events(ctx context.Context, after uint64, limit int) (out []gq.E
 	ok := it.SeekLT(numberKey(prefixEvents, after+2))
 	for ; ok && len(out) < limit; ok = it.Next() {
 		more := true
-		err := s.visitEvents(it.Key(), it.Value(), func(e storedEvent) bool {
+		err := s.visitEvents(it.Key(), it.Value(), func(e *storedEvent) bool {
 			if e.Seq > last { // not durable yet
 				more = false
 			} else if e.Seq > after {
@@ -68,12 +68,12 @@ func (s *Store) LastEvent(ctx context.Context) (last uint64, err error) {
 }
 
 // visitEvents decodes a record of events and sets their queue names.
-func (s *Store) visitEvents(key, value []byte, visit func(storedEvent) bool) error {
+func (s *Store) visitEvents(key, value []byte, visit func(*storedEvent) bool) error {
 	if len(key) != 9 {
 		return fmt.Errorf("event key %q: %w", key, gq.ErrCorrupt)
 	}
 	names := *s.table.names.Load()
-	return decodeEvents(value, binary.BigEndian.Uint64(key[1:]), func(e storedEvent) bool {
+	return decodeEvents(value, binary.BigEndian.Uint64(key[1:]), func(e *storedEvent) bool {
 		if int(e.queue) < len(names) {
 			e.Queue = names[e.queue]
 		}
@@ -108,7 +108,7 @@ func (s *Store) history(id gq.JobID, seq, last uint64) ([]gq.Event, error) {
 		}
 		var part []gq.Event
 		next := uint64(0)
-		err = s.visitEvents(numberKey(prefixEvents, at), raw, func(e storedEvent) bool {
+		err = s.visitEvents(numberKey(prefixEvents, at), raw, func(e *storedEvent) bool {
 			if e.Job == id {
 				if len(part) == 0 {
 					next = e.previous

@@ -302,7 +302,7 @@ func (x *export) events(items *store.Items, key, value []byte) error {
 		return gq.ErrCorrupt
 	}
 	var failed error
-	err := decodeEvents(value, binary.BigEndian.Uint64(key[1:]), func(e storedEvent) bool {
+	err := decodeEvents(value, binary.BigEndian.Uint64(key[1:]), func(e *storedEvent) bool {
 		if e.Seq <= x.head.Gone {
 			var kept bool
 			if kept, failed = x.kept(e.Job); !kept || failed != nil {

@@ -143,8 +143,8 @@ func FuzzDecodeEvents(f *testing.F) {
 	f.Add(twice.encode(nil, fuzzTime))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		exactLaw(t, b, func(b []byte) (all []storedEvent, err error) {
-			err = decodeEvents(b, 100, func(e storedEvent) bool {
-				all = append(all, e)
+			err = decodeEvents(b, 100, func(e *storedEvent) bool {
+				all = append(all, *e)
 				return true
 			})
 			if last, lastErr := lastOf(numberKey(prefixEvents, 100), b); err == nil && len(all) > 0 && (lastErr != nil || last != all[len(all)-1].Seq) {
@@ -182,7 +182,7 @@ func FuzzDecodeCarried(f *testing.F) {
 			if e.Queue != "" {
 				queue = 1
 			}
-			b = appendCarried(b, storedEvent{Event: e, queue: queue})
+			b = appendCarried(b, &storedEvent{Event: e, queue: queue})
 		}
 		return b
 	}

@@ -243,8 +243,9 @@ type storedEvent struct {
 	previous uint64
 }
 
-// decodeEvents calls visit for each event of a record, until it returns false.
-func decodeEvents(b []byte, first uint64, visit func(storedEvent) bool) error {
+// decodeEvents calls visit for each event of a record, until it returns false. The event
+// is valid until visit returns.
+func decodeEvents(b []byte, first uint64, visit func(*storedEvent) bool) error {
 	bad := func() error { return fmt.Errorf("event record %d: %w", first, gq.ErrCorrupt) }
 	if len(b) < 10 {
 		return bad()
@@ -291,7 +292,7 @@ func decodeEvents(b []byte, first uint64, visit func(storedEvent) bool) error {
 			return fmt.Errorf("event record %d: %w", first, err)
 		}
 		e.Job, e.Seq, e.Time = id, first+i, at
-		if !visit(e) {
+		if !visit(&e) {
 			return nil
 		}
 	}

@@ -183,7 +183,7 @@ func TestLongNumbers(t *testing.T) {
 	events := w.encode(nil, fuzzTime)
 	const head = 1 + 8 // version and time
 	decodeJob := func(b []byte) error { _, _, err := decodeRecord(b, 7, alone); return err }
-	decodeLog := func(b []byte) error { return decodeEvents(b, 100, func(storedEvent) bool { return true }) }
+	decodeLog := func(b []byte) error { return decodeEvents(b, 100, func(*storedEvent) bool { return true }) }
 	for _, c := range []struct {
 		name   string
 		raw    []byte

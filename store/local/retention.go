@@ -153,7 +153,7 @@ func (tx *txn) expired(cursor int, status gq.Status, horizon int64, limit int) (
 			break
 		}
 		var visitErr error
-		err := s.visitEvents(it.Key(), it.Value(), func(e storedEvent) bool {
+		err := s.visitEvents(it.Key(), it.Value(), func(e *storedEvent) bool {
 			if e.Seq < at {
 				return true
 			}

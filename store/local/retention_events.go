@@ -36,7 +36,7 @@ func (tx *txn) dropEvents() (err error) {
 		}
 		end = last + 1
 		var visitErr error
-		err = s.visitEvents(it.Key(), it.Value(), func(e storedEvent) bool {
+		err = s.visitEvents(it.Key(), it.Value(), func(e *storedEvent) bool {
 			seq, alive, err := tx.keptSequence(e.Job)
 			if err != nil {
 				visitErr = err
@@ -91,7 +91,7 @@ func (tx *txn) keptSequence(id gq.JobID) (uint64, bool, error) {
 
 // carry appends an event to its job's own history: the sequence number, the time and
 // the event, one after the other.
-func (tx *txn) carry(kept map[uint64]*eventWriter, seq uint64, e storedEvent) error {
+func (tx *txn) carry(kept map[uint64]*eventWriter, seq uint64, e *storedEvent) error {
 	w := kept[seq]
 	if w == nil {
 		w = &eventWriter{}
@@ -106,7 +106,7 @@ func (tx *txn) carry(kept map[uint64]*eventWriter, seq uint64, e storedEvent) er
 	return nil
 }
 
-func appendCarried(b []byte, e storedEvent) []byte {
+func appendCarried(b []byte, e *storedEvent) []byte {
 	b = binary.BigEndian.AppendUint64(b, e.Seq)
 	b = binary.BigEndian.AppendUint64(b, uint64(e.Time.UnixNano()))
 	b = binary.BigEndian.AppendUint32(b, e.queue)
