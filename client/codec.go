@@ -5,6 +5,7 @@ import (
 	grpcproto "google.golang.org/grpc/encoding/proto"
 	"google.golang.org/grpc/mem"
 
+	"github.com/gopherqueue/gq"
 	pb "github.com/gopherqueue/gq/api/gopherqueue/v1"
 	"github.com/gopherqueue/gq/internal/wire"
 )
@@ -44,4 +45,28 @@ func (workCodec) Unmarshal(data mem.BufferSlice, v any) (err error) {
 		r.buffer = nil
 	}
 	return err
+}
+
+// submittedCodec is the protobuf codec for one call of SubmitBatch, except that it decodes the
+// answers directly. results is nil if they are in the message.
+type submittedCodec struct{ results []gq.SubmitResult }
+
+func (*submittedCodec) Name() string { return grpcproto.Name }
+
+func (*submittedCodec) Marshal(v any) (mem.BufferSlice, error) { return protoCodec.Marshal(v) }
+
+func (c *submittedCodec) Unmarshal(data mem.BufferSlice, v any) error {
+	var whole []byte
+	if len(data) == 1 {
+		whole = data[0].ReadOnlyData()
+	} else {
+		whole = data.Materialize()
+	}
+	results, ok := wire.DecodeSubmitted(whole)
+	if !ok {
+		c.results = nil
+		return protoCodec.Unmarshal(data, v)
+	}
+	c.results = results
+	return nil
 }

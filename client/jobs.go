@@ -121,9 +121,16 @@ func (c *Client) SubmitBatch(ctx context.Context, specs []gq.Spec) ([]gq.SubmitR
 // submitSome makes one request. It leaves out specs that cannot be encoded and rejects them as
 // the server would.
 func (c *Client) submitSome(ctx context.Context, s safety, specs []*pb.Spec) ([]gq.SubmitResult, error) {
-	m, err := invoke(ctx, c, s, c.jobs.SubmitBatch, &pb.SubmitBatchRequest{Specs: specs})
+	codec := new(submittedCodec)
+	submit := func(ctx context.Context, r *pb.SubmitBatchRequest, o ...grpc.CallOption) (*pb.SubmitBatchResponse, error) {
+		return c.jobs.SubmitBatch(ctx, r, append(o, grpc.ForceCodecV2(codec))...)
+	}
+	m, err := invoke(ctx, c, s, submit, &pb.SubmitBatchRequest{Specs: specs})
 	if err == nil {
-		out, err := readAll("submit", m.GetSubmitted(), wire.SubmittedFromProto)
+		out := codec.results
+		if out == nil {
+			out, err = readAll("submit", m.GetSubmitted(), wire.SubmittedFromProto)
+		}
 		if err == nil && len(out) != len(specs) {
 			err = fmt.Errorf("submit: the server gave %d answers to %d submissions", len(out), len(specs))
 		}

@@ -319,7 +319,7 @@ func (s *jobsServer) SubmitBatch(ctx context.Context, r *pb.SubmitBatchRequest) 
 		return nil, fmt.Errorf("submit: %w", err)
 	}
 	bases := wire.Bases(s.base(ctx))
-	specs, at, faults, err := decodeEach(r.GetSpecs(), bases.Spec)
+	specs, _, faults, err := decodeEach(r.GetSpecs(), bases.Spec)
 	if err != nil {
 		return nil, fmt.Errorf("submit: %w", err)
 	}
@@ -328,22 +328,27 @@ func (s *jobsServer) SubmitBatch(ctx context.Context, r *pb.SubmitBatchRequest) 
 		return nil, err
 	}
 	c := rpcOf(ctx)
-	answers := make([]*pb.Submitted, len(r.GetSpecs()))
-	for k, i := range at {
-		answers[i] = s.submitted(c, &out[k])
+	encoded := make([]byte, 0, 192*len(r.GetSpecs())) // most answers are below that
+	for i, next := 0, 0; i < len(r.GetSpecs()); i++ {
+		var answer *gq.SubmitResult
+		if fault := faults[i]; fault != nil {
+			answer = &gq.SubmitResult{Err: fmt.Errorf("submit %.80q: %w", r.GetSpecs()[i].GetType(), fault)}
+		} else {
+			answer = &out[next]
+			next++
+		}
+		request := ""
+		if answer.Err != nil {
+			s.note(c, answer.Err)
+			request = c.request()
+		}
+		if encoded, err = wire.AppendSubmitted(encoded, answer, request); err != nil {
+			return nil, err
+		}
 	}
-	for i, fault := range faults {
-		answers[i] = s.submitted(c, &gq.SubmitResult{Err: fmt.Errorf("submit %.80q: %w", r.GetSpecs()[i].GetType(), fault)})
-	}
-	return &pb.SubmitBatchResponse{Submitted: answers}, nil
-}
-
-func (g *GRPC) submitted(c *rpc, s *gq.SubmitResult) *pb.Submitted {
-	if s.Err == nil {
-		return wire.ProtoSubmitted(s, "")
-	}
-	g.note(c, s.Err)
-	return wire.ProtoSubmitted(s, c.request())
+	response := new(pb.SubmitBatchResponse)
+	response.ProtoReflect().SetUnknown(encoded) // sent as it is
+	return response, nil
 }
 
 // decodeEach decodes the items of a batch. It returns the valid ones with their indexes,
