@@ -52,6 +52,20 @@ func newTraces(t trace.Tracer) *traces {
 	return &traces{tracer: t, enabled: enabled, running: map[gq.LeaseID]*attempt{}}
 }
 
+// touches reports whether submits may do something for one of the specs. Without traces a batch
+// need not be copied.
+func (t *traces) touches(ctx context.Context, specs []gq.Spec) bool {
+	if t.enabled || tracing.Traced(ctx) {
+		return true
+	}
+	for i := range specs {
+		if specs[i].Attributes[gq.AttributeTraceParent] != "" {
+			return true
+		}
+	}
+	return false
+}
+
 // submits starts the span of a submission and stores its context in the job. A caller's
 // trace context is passed on even if this server does not trace.
 func (t *traces) submits(ctx context.Context, s *gq.Spec) (context.Context, func(gq.SubmitResult, error)) {
