@@ -22,8 +22,8 @@ type bulkAction struct{ Name, Label string }
 
 // bulkActions lists what can be done with the jobs that a filter selects.
 func (v *visit) bulkActions(f jobFilter, q gq.Query) (list []bulkAction) {
-	if f.Scans() || !f.Any() {
-		return nil // no call of the queue selects these; and nobody means all jobs
+	if !f.Any() {
+		return nil // nobody means all jobs
 	}
 	live, over := len(q.Statuses) == 0, len(q.Statuses) > 0
 	for _, s := range q.Statuses {
@@ -66,12 +66,23 @@ func (d *Dashboard) bulk(v *visit) error {
 	action := allowed[i]
 	if v.r.PostForm.Get("confirm") == "" {
 		view := bulkView{Filter: f, Action: action}
-		if view.Count, view.More, err = v.count(action, q); err != nil {
+		if f.Scans() {
+			jobs, more, err := v.scan(f, action, q)
+			if err != nil {
+				return err
+			}
+			view.Count, view.More = int64(len(jobs)), more
+		} else if view.Count, view.More, err = v.count(action, q); err != nil {
 			return err
 		}
 		return v.show("bulk", action.Label, view)
 	}
-	n, done, err := v.apply(action, q)
+	n, done := 0, ""
+	if f.Scans() {
+		n, done, err = v.applyEach(f, action, q)
+	} else {
+		n, done, err = v.apply(action, q)
+	}
 	if v.audit(action.Name+" many", fmt.Sprintf("%d jobs of %s", n, f.Values().Encode()), err) != nil {
 		return err
 	}
@@ -81,11 +92,17 @@ func (d *Dashboard) bulk(v *visit) error {
 	return v.redirect("jobs?" + next.Encode())
 }
 
-// count counts the jobs that an action would change, as far as a limited number of calls can.
-func (v *visit) count(action bulkAction, q gq.Query) (n int64, more bool, err error) {
-	if action.Name == "cancel" && len(q.Statuses) == 0 {
+// limit leaves the jobs out that an action does not change.
+func (a bulkAction) limit(q gq.Query) gq.Query {
+	if a.Name == "cancel" && len(q.Statuses) == 0 {
 		q.Statuses = slices.Concat(groups["waiting"], groups["active"])
 	}
+	return q
+}
+
+// count counts the jobs that an action would change, as far as a limited number of calls can.
+func (v *visit) count(action bulkAction, q gq.Query) (n int64, more bool, err error) {
+	q = action.limit(q)
 	for range maxCounted {
 		some, err := v.d.queue.CountWhere(v.ctx, q)
 		if err != nil {
@@ -120,6 +137,60 @@ func (v *visit) apply(action bulkAction, q gq.Query) (n int, done string, err er
 		}
 		return n, "bulk-more", nil
 	}
+}
+
+// scan finds the jobs of a filter by key or correlation id among a limited number of the newest.
+func (v *visit) scan(f jobFilter, action bulkAction, q gq.Query) (jobs []gq.Job, more bool, err error) {
+	q = action.limit(q)
+	q.Limit = 1000
+	for range maxCounted {
+		page, err := v.d.queue.List(v.ctx, q)
+		if err != nil {
+			return nil, false, err
+		}
+		for i := range page.Jobs {
+			if f.picked(&page.Jobs[i]) {
+				jobs = append(jobs, page.Jobs[i])
+			}
+		}
+		if q.Cursor = page.Next; page.Next == "" {
+			return jobs, false, nil
+		}
+	}
+	return jobs, true, nil
+}
+
+// applyEach does an action with each job of a filter that no call of the queue selects.
+func (v *visit) applyEach(f jobFilter, action bulkAction, q gq.Query) (n int, done string, err error) {
+	jobs, more, err := v.scan(f, action, q)
+	if err != nil {
+		return 0, "", err
+	}
+	done = "bulk-" + action.Name
+	if action.Name == "replay" {
+		if more {
+			done = "bulk-more"
+		}
+		n, err = v.replayAll(jobs, false)
+		return n, done, err
+	}
+	for i := range jobs {
+		id := jobs[i].State.ID
+		if action.Name == "cancel" {
+			_, err = v.d.queue.Cancel(v.ctx, id, v.reason("cancelled"))
+		} else {
+			err = v.d.queue.Purge(v.ctx, id)
+		}
+		switch kindOf(err) {
+		case gq.KindConflict, gq.KindNotFound: // it has ended or gone meanwhile
+			continue
+		}
+		if err != nil {
+			return n, done, err
+		}
+		n++
+	}
+	return n, done, nil
 }
 
 // reason is what the history of a job says about an action of the visitor.

@@ -152,8 +152,43 @@ type jobsView struct {
 	Total   int64 // -1 is not counted
 	Scanned bool  // there may be more on the next page although this one is not full
 	Queues  []string
-	Types   []string
+	Choices choices
 	Bulk    []bulkAction
+}
+
+// choices complete the fields of the filter: what the newest jobs have.
+type choices struct{ Types, Tags, Correlations []string }
+
+// Limits of choices.
+const (
+	choiceJobs = 200 // jobs that they come from, besides those on the page
+	maxChoices = 100 // of one field
+)
+
+// choices returns what the newest jobs, and those on the page, have.
+func (v *visit) choices(queue string, shown []gq.Job) (c choices, err error) {
+	newest, err := v.d.queue.List(v.ctx, gq.Query{Queue: queue, Limit: choiceJobs})
+	if err != nil {
+		return c, err
+	}
+	types, tags, correlations := make(map[string]bool), make(map[string]bool), make(map[string]bool)
+	for _, list := range [][]gq.Job{shown, newest.Jobs} {
+		for i := range list {
+			j := &list[i]
+			types[j.Spec.Type] = true
+			for name, value := range j.Metadata.Tags {
+				tags[name+"="+value] = true
+			}
+			if id := j.Metadata.CorrelationID; id != "" {
+				correlations[id] = true
+			}
+		}
+	}
+	sorted := func(m map[string]bool) []string {
+		all := slices.Sorted(maps.Keys(m))
+		return all[:min(len(all), maxChoices)]
+	}
+	return choices{sorted(types), sorted(tags), sorted(correlations)}, nil
 }
 
 func (d *Dashboard) jobs(v *visit) error {
@@ -190,11 +225,9 @@ func (d *Dashboard) jobs(v *visit) error {
 	if view.Queues, err = v.queueNames(); err != nil {
 		return err
 	}
-	types := make(map[string]bool)
-	for i := range view.Jobs {
-		types[view.Jobs[i].Spec.Type] = true
+	if view.Choices, err = v.choices(f.Queue, view.Jobs); err != nil {
+		return err
 	}
-	view.Types = slices.Sorted(maps.Keys(types))
 	view.Bulk = v.bulkActions(f, q)
 	v.watch = "all"
 	if f.Queue != "" {

@@ -182,6 +182,9 @@ func doneText(q url.Values) string {
 			return ""
 		}
 		text = fmt.Sprintf(text, number(n))
+		if n == 1 {
+			text = strings.Replace(text, "1 jobs were", "1 job was", 1)
+		}
 	}
 	return text
 }

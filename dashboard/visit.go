@@ -84,7 +84,11 @@ func (v *visit) begin(f func(*visit) error) error {
 		if v.r.Method == http.MethodPost {
 			next = ""
 		}
-		return v.signInForm("", next, http.StatusUnauthorized)
+		problem := ""
+		if _, err := v.r.Cookie(cookieName); err == nil {
+			problem = "Your session has ended. Sign in again."
+		}
+		return v.signInForm(problem, next, http.StatusUnauthorized)
 	}
 	if v.r.Method == http.MethodPost {
 		if err := v.checkForm(); err != nil {
@@ -220,7 +224,10 @@ func (v *visit) fail(err error) {
 		return
 	}
 	view := failure{Title: at.title, Text: sentence(err.Error()), RequestID: v.id, Faults: errs.FaultsOf(err)}
-	view.Reload = kind == gq.KindUnavailable || kind == gq.KindTimeout || kind == gq.KindExhausted
+	view.Reload = kind == gq.KindUnavailable || kind == gq.KindTimeout || kind == gq.KindExhausted || kind == gq.KindInternal
+	if view.Reload && v.r.Method == http.MethodGet {
+		v.w.Header().Set("Refresh", "5") // the page recovers by itself, also without scripts
+	}
 	if err := v.show("failure", at.title, view); err != nil {
 		v.d.options.Log.Error("render an error page", "request_id", v.id, "error", err)
 	}

@@ -233,6 +233,3 @@ document.addEventListener("keydown", (e) => {
       break;
   }
 });
-
-// A page that says that the server is not available tries again by itself.
-if (document.querySelector("[data-retry]")) setTimeout(() => location.reload(), 5000);

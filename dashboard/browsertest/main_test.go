@@ -3,6 +3,7 @@
 //
 //	make test-browser                                  everything, on file: and postgres:
 //	go test -run TestPages -shots /tmp/shots           screenshots of every page
+//	go test -run TestPages -shots /tmp/shots -busy 20m with 20 minutes of work in the charts, as in the README
 package browsertest
 
 import (
@@ -37,6 +38,7 @@ import (
 var (
 	shots  = flag.String("shots", "", "directory for screenshots of every page; none without it")
 	stores = flag.String("stores", "file", "stores to test with: file, postgres or both, with a comma")
+	busy   = flag.Duration("busy", 0, "how long TestPages keeps the server busy before it takes pictures, so that charts have something to show")
 )
 
 var (

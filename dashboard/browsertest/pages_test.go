@@ -3,6 +3,7 @@ package browsertest
 import (
 	"fmt"
 	"maps"
+	"math"
 	"os"
 	"slices"
 	"testing"
@@ -88,12 +89,33 @@ func scene(s *server) map[string]string {
 	}
 	return map[string]string{
 		"job-waiting": "jobs/" + ship,
-		"overview":    "", "queues": "queues", "queue": "queue?name=mail", "queue-paused": "queue?name=reports", "limits": "queue/limits?name=reports",
+		"overview":    "", "overview-month": "?range=month", "queue-day": "queue?name=mail&range=day", "queues": "queues", "queue": "queue?name=mail", "queue-paused": "queue?name=reports", "limits": "queue/limits?name=reports",
 		"jobs": "jobs", "jobs-filtered": "jobs?state=dead_letter&queue=billing", "jobs-none": "jobs?type=none", "jobs-wrong": "jobs?state=sleepy",
 		"job-running": "jobs/" + running, "job-dead": "jobs/" + dead, "job-delayed": "jobs/" + delayed, "job-payload": "jobs/" + running + "?show=payload",
 		"dead": "dead", "workflows": "workflows", "workflow": "workflows/" + flowID, "workflow-large": "workflows/" + largeID,
 		"webhooks": "webhooks", "pools": "pools", "providers": "providers", "rounds": "rounds", "round": fmt.Sprintf("rounds/%v", round), "tokens": "tokens", "about": "about",
 		"schedules": "schedules", "workers": "workers", "events": "events", "not-found": "nothing", "signin": "signin",
+	}
+}
+
+// work keeps a server busy for a while: jobs of several queues, of which some fail.
+func work(s *server, long time.Duration) {
+	s.Helper()
+	s.call("PUT", "/v1/queues/thumbnails", `{"max_running":8}`)
+	for n, until := 0, time.Now().Add(long); time.Now().Before(until); n++ {
+		some := 8 + 7*math.Sin(float64(n)/11)
+		for i := range int(some) {
+			queue := []string{"thumbnails", "mail", "thumbnails", "search"}[(n+i)%4]
+			s.submit(fmt.Sprintf(`{"type":"%s.run","queue":%q,"policy":{"max_attempts":1}}`, queue, queue))
+			lease := s.claim(queue)
+			time.Sleep(time.Duration(5+(n*i)%60) * time.Millisecond)
+			if (n+i)%23 == 0 {
+				s.call("POST", "/v1/leases/"+lease+"/fail", `{"message":"connection refused","code":"unavailable"}`)
+			} else {
+				s.call("POST", "/v1/leases/"+lease+"/complete", `{}`)
+			}
+		}
+		time.Sleep(700 * time.Millisecond)
 	}
 }
 
@@ -118,6 +140,7 @@ func TestPages(t *testing.T) {
 		t.Fatalf("%v; scripts/install-chromium installs it", err)
 	}
 	onEachStore(t, func(t *testing.T, s *server) {
+		work(s, *busy)
 		pages := scene(s)
 		looks := []look{{"light", "light", 1280, 900, "null"}, {"dark", "dark", 1280, 900, `["color-contrast"]`}, {"phone", "light", 390, 844, `["scrollable-region-focusable", "target-size"]`}}
 		for _, name := range slices.Sorted(maps.Keys(pages)) {

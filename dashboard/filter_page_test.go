@@ -1,0 +1,74 @@
+package dashboard_test
+
+import (
+	"context"
+	"net/http"
+	"testing"
+
+	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/dashboard"
+)
+
+func TestFiltersAreCompleted(t *testing.T) {
+	s := newSite(t, dashboard.Options{})
+	s.submit(gq.Spec{Queue: "mail", Type: "email.send", Metadata: gq.Metadata{Tags: map[string]string{"tenant": "acme"}, CorrelationID: "order-1"}})
+	// Also where no job matches, because that is where somebody looks for the right word.
+	s.has(s.get("jobs?type=nothing", http.StatusOK), `<option value="mail">`, `<option value="email.send">`, `<option value="tenant=acme">`, `<option value="order-1">`)
+	s.lacks(s.get("jobs?queue=other", http.StatusOK), `<option value="order-1">`) // of another queue
+}
+
+func TestBulkActionsByCorrelation(t *testing.T) {
+	s := newSite(t, dashboard.Options{})
+	for _, id := range []string{"order-1", "order-1", "order-1", "order-2"} {
+		s.submit(gq.Spec{Queue: "mail", Type: "email.send", Metadata: gq.Metadata{CorrelationID: id}})
+	}
+	page := s.get("jobs?correlation=order-1", http.StatusOK)
+	s.has(page, "Cancel all")
+	confirm := s.do(http.MethodPost, "jobs/bulk", map[string][]string{"csrf": {s.token(page)}, "correlation": {"order-1"}, "action": {"cancel"}}).body
+	s.has(confirm, "3 jobs will be cancelled", "order-1")
+	for _, step := range []struct{ state, action, text string }{
+		{"scheduled", "cancel", "3 jobs were cancelled"}, {"cancelled", "replay", "3 jobs were submitted again."}, {"cancelled", "purge", "3 jobs were removed."},
+	} {
+		s.has(s.get(s.post(confirm, "jobs/bulk", "correlation", "order-1", "state", step.state, "action", step.action, "confirm", "1"), http.StatusOK), step.text)
+	}
+	if c, err := s.queue.Counts(t.Context(), "mail"); err != nil || c[0].Live() != 4 || c[0].By[gq.StatusCancelled] != 0 {
+		t.Errorf("there are %+v, %v", c, err)
+	}
+	// By a key.
+	s.submit(gq.Spec{Queue: "mail", Type: "email.send", Key: gq.IdempotencyKey{Name: "welcome"}})
+	s.has(s.get(s.post(confirm, "jobs/bulk", "find", "welcome", "action", "cancel", "confirm", "1"), http.StatusOK), "1 job was cancelled")
+}
+
+// unavailable is a queue whose store does not answer.
+type unavailable struct{ gq.Driver }
+
+func (unavailable) Stats(context.Context) (gq.Stats, error) {
+	return gq.Stats{}, gq.ErrUnavailable.Errorf("the database does not answer")
+}
+
+func TestAPageWithoutAStoreTriesAgain(t *testing.T) {
+	s := newSite(t, dashboard.Options{})
+	d, err := dashboard.New(unavailable{s.queue}, dashboard.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	s.server.Config.Handler = d
+	a := s.do(http.MethodGet, "", nil)
+	if a.StatusCode != http.StatusServiceUnavailable || a.Header.Get("Refresh") != "5" {
+		t.Errorf("the page is %d, refresh %q", a.StatusCode, a.Header.Get("Refresh"))
+	}
+	s.has(a.body, "The database does not answer.", "tries again every 5 seconds")
+	if a := s.do(http.MethodGet, "jobs/nonsense", nil); a.Header.Get("Refresh") != "" {
+		t.Error("a page that is not there is loaded again and again")
+	}
+}
+
+func TestAnEndedSessionSaysSo(t *testing.T) {
+	access := guests{"read-mail": {"mail"}}
+	s := newSite(t, dashboard.Options{Access: access})
+	s.lacks(s.get("jobs", http.StatusUnauthorized), "session has ended")
+	s.signIn("read-mail")
+	delete(access, "read-mail") // revoked
+	s.has(s.get("jobs?queue=mail", http.StatusUnauthorized), "Your session has ended. Sign in again.", `value="jobs?queue=mail"`)
+}
