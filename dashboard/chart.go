@@ -165,6 +165,9 @@ func bars(values, base []float64, y func(float64) float64) string {
 	return out.String()
 }
 
+// alone is half the width of a value between two gaps, if steps are narrower.
+const alone = 5
+
 // line returns a line through the middle of each step, broken where there is a gap. A value
 // between two gaps is a short line.
 func line(values []float64, y func(float64) float64) string {
@@ -184,7 +187,8 @@ func line(values []float64, y func(float64) float64) string {
 		case drawn(i + 1):
 			fmt.Fprintf(&out, "M%s,%s", coordinate(x), coordinate(at))
 		default:
-			fmt.Fprintf(&out, "M%s,%sh%s", coordinate(x-step*0.4), coordinate(at), coordinate(step*0.8))
+			from, to := max(0, x-max(step*0.4, alone)), min(chartWidth, x+max(step*0.4, alone))
+			fmt.Fprintf(&out, "M%s,%sh%s", coordinate(from), coordinate(at), coordinate(to-from))
 		}
 	}
 	return out.String()

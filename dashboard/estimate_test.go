@@ -65,6 +65,11 @@ func TestPerSecond(t *testing.T) {
 			t.Errorf("%v is %q, want %q", rate, got, want)
 		}
 	}
+	for rate, want := range map[float64]string{0: "0", 1e-6: "<0.01", 0.1: "6.00", 1: "60.0", 1234.5: "74,070"} {
+		if got := perMinute(rate); got != want {
+			t.Errorf("%v a second is %q a minute, want %q", rate, got, want)
+		}
+	}
 	for share, want := range map[float64]string{0: "0 %", 0.00001: "<0.1 %", 0.0123: "1.2 %", 0.02: "2 %", 0.42: "42 %", 1: "100 %", 7: "100 %"} {
 		if got := percent(share); got != want {
 			t.Errorf("%v is %q, want %q", share, got, want)

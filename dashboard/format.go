@@ -146,6 +146,23 @@ func figure(v float64) string {
 	}
 }
 
+// perMinute writes a rate, given by the second, as a number a minute. It is for tables, where all
+// rates have the same unit.
+func perMinute(rate float64) string {
+	switch rate *= 60; {
+	case rate <= 0:
+		return "0"
+	case rate < 0.01:
+		return "<0.01"
+	case rate < 10:
+		return strconv.FormatFloat(rate, 'f', 2, 64)
+	case rate < 100:
+		return strconv.FormatFloat(rate, 'f', 1, 64)
+	default:
+		return number(int64(min(rate, math.MaxInt64/2)))
+	}
+}
+
 // perSecond writes a rate in the unit in which it is a number that people can imagine.
 func perSecond(rate float64) string {
 	switch {

@@ -3,6 +3,7 @@ package dashboard
 import (
 	"fmt"
 	"maps"
+	"net/url"
 	"slices"
 	"strings"
 
@@ -71,7 +72,9 @@ func drawWorkflow(w *gq.Workflow, self gq.JobID) *graph {
 		j := &w.Jobs[i]
 		jobs[i] = drawn{id: j.ID, label: j.Ref, kind: j.Job.Spec.Type, status: j.Job.State.Status, gone: j.Job.State.ID.IsZero(), dependsOn: dependencies(&j.Job)}
 	}
-	return draw(jobs, self)
+	return draw(jobs, self, func(kind string) string {
+		return "workflows/" + w.ID.String() + "?" + url.Values{"type": {kind}}.Encode() + "#steps"
+	})
 }
 
 func drawJobs(list []gq.Job, self gq.JobID) *graph {
@@ -80,7 +83,7 @@ func drawJobs(list []gq.Job, self gq.JobID) *graph {
 		j := &list[i]
 		jobs[i] = drawn{id: j.State.ID, label: short(j.State.ID), kind: j.Spec.Type, status: j.State.Status, dependsOn: dependencies(j)}
 	}
-	return draw(jobs, self)
+	return draw(jobs, self, func(string) string { return "" })
 }
 
 func dependencies(j *gq.Job) (ids []gq.JobID) {
@@ -91,12 +94,12 @@ func dependencies(j *gq.Job) (ids []gq.JobID) {
 }
 
 // draw lays a graph out. If it has more than maxNodes jobs, those with the same type in a
-// column become one box.
-func draw(jobs []drawn, self gq.JobID) *graph {
+// column become one box. list returns the path of a page that lists the jobs of a type; "" is none.
+func draw(jobs []drawn, self gq.JobID, list func(kind string) string) *graph {
 	g := &graph{Jobs: len(jobs)}
 	column := columns(jobs)
 	if g.Collapsed = len(jobs) > maxNodes; g.Collapsed {
-		g.collapse(jobs, column, self)
+		g.collapse(jobs, column, self, list)
 	} else {
 		g.place(jobs, column, self)
 	}
@@ -176,9 +179,12 @@ func (g *graph) connect(from, to int) {
 // maxGroups is the number of boxes in a column of a collapsed graph.
 const maxGroups = 20
 
+// otherTypes is the box of the types that have none of their own.
+const otherTypes = "other types"
+
 // collapse draws one box for the jobs of a type in a column. The job whose page it is keeps a
 // box of its own.
-func (g *graph) collapse(jobs []drawn, column []int, self gq.JobID) {
+func (g *graph) collapse(jobs []drawn, column []int, self gq.JobID, list func(kind string) string) {
 	type key struct {
 		column int
 		kind   string
@@ -197,7 +203,7 @@ func (g *graph) collapse(jobs []drawn, column []int, self gq.JobID) {
 	for i, j := range jobs {
 		k := key{column[i], j.kind, j.id == self}
 		if groups[k] == nil && kinds[column[i]] >= maxGroups && !k.self {
-			k.kind = "other types"
+			k.kind = otherTypes
 		}
 		if groups[k] == nil {
 			groups[k] = &group{statuses: make(map[gq.Status]int)}
@@ -224,6 +230,9 @@ func (g *graph) collapse(jobs []drawn, column []int, self gq.JobID) {
 		if k.self || have.n == 1 {
 			n.Path = "jobs/" + have.id.String()
 			n.Label = fit(k.kind, 22)
+		}
+		if n.Path == "" && k.kind != otherTypes {
+			n.Path = list(k.kind)
 		}
 		have.node = len(g.Nodes)
 		g.Nodes = append(g.Nodes, n)

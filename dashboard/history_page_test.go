@@ -49,7 +49,7 @@ func TestOverviewHasTheFiguresOfQueues(t *testing.T) {
 	}
 	for _, path := range []string{"", "queues"} {
 		page := s.get(path, http.StatusOK)
-		s.has(page, "Throughput", "4 an hour", "Failure rate", ">25 %<", "Wait p50 / p99", "Run p50 / p99", "Oldest waits", "Workers")
+		s.has(page, "Throughput", ">0.07<", "Failure rate", ">25 %<", "Wait p50 / p99", "Run p50 / p99", "Oldest waits", "Workers")
 	}
 }
 

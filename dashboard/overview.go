@@ -28,13 +28,8 @@ func (r queueRow) Ended() int64 {
 	return r.Activity.Completed + r.Activity.Failed + r.Activity.DeadLettered
 }
 
-// Throughput is the rate of the last hour at which jobs ended, "" if none did.
-func (r queueRow) Throughput() string {
-	if r.Ended() == 0 {
-		return ""
-	}
-	return perSecond(float64(r.Ended()) / time.Hour.Seconds())
-}
+// Throughput is the rate at which jobs ended, a second.
+func (r queueRow) Throughput() float64 { return float64(r.Ended()) / time.Hour.Seconds() }
 
 // Failures is the share of those jobs that did not succeed.
 func (r queueRow) Failures() float64 {

@@ -330,7 +330,15 @@ func TestLargeGraphsAreCollapsed(t *testing.T) {
 	if n := strings.Count(page, `class="node`); n != 5 {
 		t.Errorf("%d boxes, want 5", n)
 	}
-	s.has(page, "502 jobs, drawn as one box for each type and step.", "167 × part.0", "402 more are not shown")
+	s.has(page, "502 jobs, drawn as one box for each type and step.", "167 × part.0", "1 to 100 of 502")
+	// Every job can be reached: page by page, and by type from the boxes.
+	at := "workflows/" + id.String()
+	s.has(page, `href="../`+at+`?from=100#steps"`, `href="../`+at+`?type=part.1#steps"`)
+	s.has(s.get(at+"?from=500", http.StatusOK), "501 to 502 of 502", "First page")
+	s.has(s.get(at+"?type=part.1", http.StatusOK), "1 to 100 of 167", "part-1<", "?from=100&amp;type=part.1#steps", "All types")
+	s.lacks(s.get(at+"?type=part.1", http.StatusOK), "part-2<")
+	s.has(s.get(at+"?type=part.1&from=99999", http.StatusOK), "None")
+	s.has(s.get(at+"?from=-7", http.StatusOK), "1 to 100 of 502")
 }
 
 func TestEvents(t *testing.T) {

@@ -1,7 +1,9 @@
 package dashboard
 
 import (
+	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/gopherqueue/gq"
@@ -10,7 +12,7 @@ import (
 // Limits of the pages of workflows.
 const (
 	workflowsPerPage = 20
-	shownSteps       = 100 // jobs of a workflow in the table
+	shownSteps       = 100 // jobs of a workflow on a page of the table
 )
 
 type workflowRow struct {
@@ -81,8 +83,11 @@ func (d *Dashboard) workflows(v *visit) error {
 type workflowView struct {
 	workflowRow
 	Graph   *graph
-	Steps   []gq.WorkflowJob
-	Hidden  int // jobs that are not in the table
+	Steps   []gq.WorkflowJob // of a page
+	Type    string           // of those; "" is any
+	Found   int              // jobs of that type
+	From    int              // number of the first on the page
+	Next    int              // where the next page begins; 0 is nowhere
 	Signals []gq.WorkflowJob
 	Change  bool // the visitor may cancel, retry and signal it
 }
@@ -96,7 +101,8 @@ func (d *Dashboard) workflow(v *visit) error {
 	if err != nil {
 		return err
 	}
-	view := workflowView{workflowRow: rowOf(found), Steps: slices.Clone(found.Jobs)}
+	view := workflowView{workflowRow: rowOf(found)}
+	view.readSteps(v.r.URL.Query())
 	view.Graph = drawWorkflow(&found, gq.JobID{})
 	view.Change = true
 	for i := range found.Jobs {
@@ -106,15 +112,29 @@ func (d *Dashboard) workflow(v *visit) error {
 		}
 		view.Change = view.Change && (j.Job.State.ID.IsZero() || v.who.may(Submit, j.Job.Spec.Queue))
 	}
-	if len(view.Steps) > shownSteps {
-		view.Steps, view.Hidden = view.Steps[:shownSteps], len(view.Steps)-shownSteps
-	}
 	v.watch = "all"
 	title := found.Name
 	if title == "" {
 		title = found.ID.String()[:8]
 	}
 	return v.show("workflow", "Workflow "+oneLine(title), view)
+}
+
+// readSteps selects the jobs of a page of the table.
+func (view *workflowView) readSteps(q url.Values) {
+	view.Type = clean(q.Get("type"), gq.MaxNameBytes)
+	steps := slices.Clone(view.Jobs)
+	if view.Type != "" {
+		steps = slices.DeleteFunc(steps, func(j gq.WorkflowJob) bool { return j.Job.Spec.Type != view.Type })
+	}
+	view.Found = len(steps)
+	if from, err := strconv.Atoi(q.Get("from")); err == nil && from > 0 {
+		view.From = min(from, view.Found)
+	}
+	end := min(view.From+shownSteps, view.Found)
+	if view.Steps = steps[view.From:end]; end < view.Found {
+		view.Next = end
+	}
 }
 
 func (d *Dashboard) actOnWorkflow(v *visit) error {

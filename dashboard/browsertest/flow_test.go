@@ -129,6 +129,28 @@ func TestGraph(t *testing.T) {
 	})
 }
 
+func TestChartsAreLive(t *testing.T) {
+	onEachStore(t, func(t *testing.T, s *server) {
+		b := s.open()
+		b.visit("")
+		b.live()
+		b.sees("Nothing in this time")
+		s.submit(`{"type":"email.send","queue":"mail"}`)
+		s.call("POST", "/v1/leases/"+s.claim("mail")+"/complete", `{}`)
+		b.until(`document.querySelector(".legend").innerText.includes("completed 1")`)
+		if h := b.value(`document.querySelector(".plot .m-fill").getBoundingClientRect().height`).(float64); h < 20 {
+			t.Errorf("the bar of the only job is %v high", h)
+		}
+		b.follow(`//nav[@class="reaches"]/a[text()="Month"]`)
+		b.sees("The last month")
+		b.until(`document.querySelector(".legend").innerText.includes("completed 1")`)
+		b.follow(`//main//a[text()="mail"]`)
+		b.until(`document.querySelectorAll("figure.chart").length === 3`)
+		b.do(chromedp.Click(`//summary[contains(., "Figures of the last hour")]`))
+		b.until(`document.querySelector(".figures tbody tr").innerText.length > 0 && document.querySelector(".figures").open`)
+	})
+}
+
 func TestAReader(t *testing.T) {
 	for name := range strings.SplitSeq(*stores, ",") {
 		t.Run(name, func(t *testing.T) {

@@ -4,8 +4,11 @@ import (
 	"fmt"
 	"maps"
 	"math"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"slices"
+	"strconv"
 	"testing"
 	"time"
 
@@ -77,6 +80,7 @@ func scene(s *server) map[string]string {
 		s.call("POST", "/api/matching/jobs", `{"kind":"AI","spec":{"model":"small"}}`)
 	}
 	round := refusing(s)
+	deliveries(s)
 	flowID := s.call("POST", "/v1/workflows", flow)["id"].(string)
 	s.call("POST", "/v1/leases/"+s.claim("orders")+"/complete", `{}`)
 	s.call("PUT", "/v1/schedules/nightly-report", `{"cron":"30 2 * * *","time_zone":"Europe/Berlin","job":{"type":"report.build","queue":"reports"}}`)
@@ -119,6 +123,30 @@ func work(s *server, long time.Duration) {
 	}
 }
 
+// deliveries lets a receiver answer webhooks: one is delivered, one given up, one tried again.
+func deliveries(s *server) {
+	s.Helper()
+	receiver := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		status, _ := strconv.Atoi(r.URL.Path[1:])
+		w.WriteHeader(status)
+	}))
+	s.Cleanup(receiver.Close)
+	for _, status := range []int{http.StatusOK, http.StatusGone, http.StatusServiceUnavailable} {
+		s.submit(fmt.Sprintf(`{"type":"order.notify","queue":"callbacks","callback_url":"%s/%d"}`, receiver.URL, status))
+		s.call("POST", "/v1/leases/"+s.claim("callbacks")+"/complete", `{}`)
+	}
+	for until := time.Now().Add(20 * time.Second); time.Now().Before(until); time.Sleep(50 * time.Millisecond) {
+		states := make(map[string]bool)
+		for _, d := range s.call("GET", "/v1/webhooks/deliveries", "")["deliveries"].([]any) {
+			states[d.(map[string]any)["state"].(string)] = true
+		}
+		if states["delivered"] && states["dead"] {
+			return
+		}
+	}
+	s.Fatal("nothing was delivered")
+}
+
 // refusing waits for a round of matching that refused jobs and returns its number.
 func refusing(s *server) float64 {
 	s.Helper()
@@ -139,37 +167,62 @@ func TestPages(t *testing.T) {
 	if err != nil {
 		t.Fatalf("%v; scripts/install-chromium installs it", err)
 	}
+	looks := []look{{"light", "light", 1280, 900, "null"}, {"dark", "dark", 1280, 900, `["color-contrast"]`}, {"phone", "light", 390, 844, `["scrollable-region-focusable", "target-size"]`}}
 	onEachStore(t, func(t *testing.T, s *server) {
 		work(s, *busy)
-		pages := scene(s)
-		looks := []look{{"light", "light", 1280, 900, "null"}, {"dark", "dark", 1280, 900, `["color-contrast"]`}, {"phone", "light", 390, 844, `["scrollable-region-focusable", "target-size"]`}}
-		for _, name := range slices.Sorted(maps.Keys(pages)) {
-			if testing.Short() && !slices.Contains([]string{"overview", "job-waiting", "dead"}, name) {
-				continue
-			}
-			b := s.open()
-			b.expect("Failed to load resource") // the pages that are not there or not possible
-			for _, l := range looks {
-				b.scheme(l.scheme)
-				b.do(chromedp.EmulateViewport(l.width, l.height))
-				b.visit(pages[name])
-				b.shoot(name+"-"+l.name, true)
-				if file := pictures[name]; l.name == "light" && file != "" {
-					b.do(chromedp.EmulateViewport(1280, 760))
-					b.visit(pages[name])
-					b.shoot(file, false)
-					b.do(chromedp.EmulateViewport(l.width, l.height))
-				}
-				if b.value(`document.documentElement.scrollWidth > innerWidth`) == true {
-					t.Errorf("%s, %s: wider than the window", name, l.name)
-				}
-				for _, finding := range axe(b, string(source), l.rules) {
-					t.Errorf("%s, %s: %s", name, l.name, finding)
-				}
-			}
-			b.close()
-		}
+		checkPages(s, scene(s), looks, string(source), func(*tab) {})
 	})
+	if testing.Short() {
+		return
+	}
+	t.Run("tokens", func(t *testing.T) {
+		s := start(t, "memory:", "the-token-of-an-administrator")
+		s.submit(`{"type":"email.send","queue":"mail"}`)
+		s.submit(`{"type":"payroll.run","queue":"payroll"}`)
+		reader := s.call("POST", "/v1/tokens", `{"name":"reader","grants":[{"scopes":["read"],"queues":["mail"]}]}`)["token"].(string)
+		s.call("POST", "/v1/tokens", `{"name":"workers of mail","grants":[{"scopes":["work"],"queues":["mail"]},{"scopes":["submit","read"],"queues":["mail.*"]}]}`)
+		checkPages(s, map[string]string{"tokens-listed": "tokens"}, looks, string(source), func(b *tab) { signIn(b, s.token) })
+		checkPages(s, map[string]string{"overview-reader": "", "queue-reader": "queue?name=mail", "queue-foreign": "queue?name=payroll"}, looks, string(source), func(b *tab) { signIn(b, reader) })
+	})
+}
+
+func signIn(b *tab, token string) {
+	b.Helper()
+	b.visit("signin")
+	b.do(chromedp.SendKeys(`input[name=token]`, token))
+	b.follow(`main button`)
+}
+
+// checkPages checks pages in each look and takes pictures of them.
+func checkPages(s *server, pages map[string]string, looks []look, source string, prepare func(*tab)) {
+	s.Helper()
+	for _, name := range slices.Sorted(maps.Keys(pages)) {
+		if testing.Short() && !slices.Contains([]string{"overview", "job-waiting", "dead"}, name) {
+			continue
+		}
+		b := s.open()
+		b.expect("Failed to load resource") // the pages that are not there or not possible
+		prepare(b)
+		for _, l := range looks {
+			b.scheme(l.scheme)
+			b.do(chromedp.EmulateViewport(l.width, l.height))
+			b.visit(pages[name])
+			b.shoot(name+"-"+l.name, true)
+			if file := pictures[name]; l.name == "light" && file != "" {
+				b.do(chromedp.EmulateViewport(1280, 760))
+				b.visit(pages[name])
+				b.shoot(file, false)
+				b.do(chromedp.EmulateViewport(l.width, l.height))
+			}
+			if b.value(`document.documentElement.scrollWidth > innerWidth`) == true {
+				s.Errorf("%s, %s: wider than the window", name, l.name)
+			}
+			for _, finding := range axe(b, source, l.rules) {
+				s.Errorf("%s, %s: %s", name, l.name, finding)
+			}
+		}
+		b.close()
+	}
 }
 
 // pictures are the screenshots of the README.
