@@ -167,7 +167,7 @@ const (
 
 // choices returns what the newest jobs, and those on the page, have.
 func (v *visit) choices(queue string, shown []gq.Job) (c choices, err error) {
-	newest, err := v.d.queue.List(v.ctx, gq.Query{Queue: queue, Limit: choiceJobs})
+	newest, err := v.d.queue.List(v.ctx, gq.Query{Queue: queue, Limit: choiceJobs, MaxScan: maxSearched})
 	if err != nil {
 		return c, err
 	}

@@ -138,6 +138,18 @@ if (watch) {
   document.addEventListener("visibilitychange", () => { if (!document.hidden && due) refresh(); });
 }
 
+// ---- loading -------------------------------------------------------------
+
+// A page that takes its time says so, and a form is sent once.
+addEventListener("beforeunload", () => setTimeout(() => say("busy", "loading"), 300));
+document.addEventListener("submit", (e) => {
+  if (e.target.method !== "post") return;
+  if (e.target.dataset.sent) e.preventDefault();
+  e.target.dataset.sent = "1";
+});
+// A page that the browser kept is out of date and follows nothing.
+addEventListener("pageshow", (e) => { if (e.persisted) location.reload(); });
+
 // ---- times ---------------------------------------------------------------
 
 function duration(ms) {
