@@ -139,6 +139,7 @@ func leaseGrant(e *env) {
 	e.equal("the event", last, gq.Event{
 		Seq: last.Seq, Time: e.now(), Queue: "q", Job: spec.ID, Type: gq.EventStarted, Status: gq.StatusRunning, Attempt: 1,
 		Lease: j.State.Lease.ID, Version: 1, LeaseState: gq.LeaseActive, Worker: "alice", CostUnits: 3, Until: j.State.Lease.ExpiresAt,
+		Elapsed: time.Second,
 	})
 }
 
