@@ -74,7 +74,8 @@ var arrows = []arrow{
 	{pkg: "internal/transfer", imports: []string{".", "store", "store/codec"}, tests: []string{"store/local", "store/postgres"}},
 
 	// The engine sees a store only through the port.
-	{pkg: "engine", imports: []string{".", "match", "store", "store/codec", "internal/tracing", "internal/wake", "internal/version"}, tests: []string{"store/local", "store/memory", "store/postgres", "worker"}},
+	{pkg: "internal/history", imports: []string{"."}, pure: true},
+	{pkg: "engine", imports: []string{".", "match", "store", "store/codec", "internal/history", "internal/tracing", "internal/wake", "internal/version"}, tests: []string{"store/local", "store/memory", "store/postgres", "worker"}},
 
 	// What users put into their own programs. The generated messages are data,
 	// not a layer.

@@ -180,6 +180,9 @@ func TestReadsAreTheSame(t *testing.T) {
 	keys := must(e.QueueKeys(ctx, "q", "", 0))(t)
 	same(t, "keys", keys, must(f.QueueKeys(ctx, "q", "", 0))(t))
 	same(t, "limits of a key", keys[0], set)
+	hour := gq.HistoryQuery{Queues: []string{"q"}, Since: time.Now().Add(-time.Hour), Until: time.Now(), Step: 5 * time.Minute}
+	same(t, "history", must(e.QueueHistory(ctx, hour))(t), must(f.QueueHistory(ctx, hour))(t))
+	same(t, "activity", must(e.QueueActivity(ctx, "q", "none"))(t), must(f.QueueActivity(ctx, "q", "none"))(t))
 	if err := f.UnsetQueueKey(ctx, "q", "k"); err != nil {
 		t.Fatal(err)
 	}

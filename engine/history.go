@@ -27,6 +27,7 @@ const (
 	historyEvery = time.Minute      // how often it stores them,
 	historyMost  = 20_000           // or once there are this many
 	historyStep  = 10_000           // events read at a time
+	historyAway  = 90 * time.Second // how long it leaves that to another engine that has stored some
 )
 
 const (
@@ -68,6 +69,7 @@ type histories struct {
 	tail   map[slot]*history.Hour // counted since the cursor
 	events int                    // in the tail
 	stored time.Time              // when this engine has last seen everything stored
+	moved  time.Time              // when it has last seen that another engine stored something
 
 	last    slot // of the last event, and what it is counted in
 	lastOne *history.Hour
@@ -120,23 +122,31 @@ func (h *histories) load(ctx context.Context) error {
 	return nil
 }
 
-// current reads the cursor again and starts over if another engine has moved it.
-func (h *histories) current(ctx context.Context) error {
-	if h.known && !h.e.node.shared {
-		return nil // nobody else writes
+// stale starts over if the cursor still has a version that another engine has replaced.
+func (h *histories) stale(ctx context.Context, version uint64) {
+	if leave, err := h.enter(ctx); err == nil {
+		if h.cursor.Version == version {
+			h.reset()
+		}
+		leave()
 	}
-	version := h.cursor.Version
-	if !h.known {
-		return h.load(ctx)
+}
+
+// elsewhere reports whether another engine has stored counts lately. Then this one need not read
+// the same events.
+func (h *histories) elsewhere(ctx context.Context, now time.Time) (bool, error) {
+	if !h.e.node.shared {
+		return false, nil
 	}
-	d, err := h.e.store.Doc(ctx, historyKind, cursorName)
-	if errors.Is(err, gq.ErrNotFound) {
-		d, err = store.Doc{}, nil
+	docs, err := h.e.store.FindDocs(ctx, []store.DocName{{Kind: historyKind, Name: cursorName}})
+	if err != nil || len(docs) == 0 {
+		return false, err
 	}
-	if err == nil && d.Version != version {
-		err = h.load(ctx)
+	if docs[0].Version != h.cursor.Version {
+		h.reset()
+		h.cursor, h.moved, h.stored = docs[0], now, now
 	}
-	return err
+	return now.Sub(h.moved) < historyAway, nil
 }
 
 // add counts an event.
@@ -163,8 +173,10 @@ func (h *histories) slot(s slot) *history.Hour {
 
 // catchUp counts all events. If there are many it stores them in between.
 func (h *histories) catchUp(ctx context.Context) (err error) {
-	if err := h.current(ctx); err != nil {
-		return err
+	if !h.known {
+		if err := h.load(ctx); err != nil {
+			return err
+		}
 	}
 	defer func() {
 		if err != nil {
@@ -210,10 +222,15 @@ func (h *histories) tick(ctx context.Context, force bool) error {
 		return err
 	}
 	defer leave()
+	now := h.e.clock.now()
+	if !force {
+		if other, err := h.elsewhere(ctx, now); err != nil || other {
+			return err
+		}
+	}
 	if err := h.catchUp(ctx); err != nil {
 		return err
 	}
-	now := h.e.clock.now()
 	if h.seq == h.at.seq && h.cursor.Version > 0 {
 		h.stored = now
 	} else if force || h.events >= historyMost || now.Sub(h.stored) >= historyEvery {
@@ -260,8 +277,8 @@ func (h *histories) beforeCollect(ctx context.Context) error {
 		return nil
 	}
 	err := h.tick(ctx, true)
-	if errors.Is(err, gq.ErrConflict) { // another engine has stored them, or the next sweep tries again
-		return nil
+	if errors.Is(err, gq.ErrConflict) || errors.Is(err, gq.ErrDiskFull) {
+		return nil // another engine stores them now, or deleting is what makes room
 	}
 	if err != nil {
 		return fmt.Errorf("count the history of queues: %w", err)

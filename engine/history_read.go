@@ -140,17 +140,17 @@ func (w whole) Sum(to *history.Point, from, end int) {
 func (e *Engine) readHistory(ctx context.Context, begin func(), list []slot, f func(slot, counted)) error {
 	for range historyTries {
 		begin()
-		same, err := e.readHistoryOnce(ctx, list, f)
+		version, same, err := e.readHistoryOnce(ctx, list, f)
 		if err != nil || same {
 			return err
 		}
+		e.history.stale(ctx, version)
 	}
 	return gq.ErrConflict.Errorf("the history changes too fast")
 }
 
-// readHistoryOnce returns false if the history was stored meanwhile.
-func (e *Engine) readHistoryOnce(ctx context.Context, list []slot, f func(slot, counted)) (same bool, err error) {
-	var version uint64
+// readHistoryOnce returns false if another engine has replaced the version that it went by.
+func (e *Engine) readHistoryOnce(ctx context.Context, list []slot, f func(slot, counted)) (version uint64, same bool, err error) {
 	var collapsed int64
 	err = e.withTail(ctx, func(tail map[slot]*history.Hour) {
 		version, collapsed = e.history.cursor.Version, e.history.at.collapsed
@@ -161,7 +161,7 @@ func (e *Engine) readHistoryOnce(ctx context.Context, list []slot, f func(slot, 
 		}
 	})
 	if err != nil {
-		return false, err
+		return 0, false, err
 	}
 	cursor := store.DocName{Kind: historyKind, Name: cursorName}
 	hours, days := map[store.DocName]slot{}, map[store.DocName][]slot{}
@@ -183,7 +183,7 @@ func (e *Engine) readHistoryOnce(ctx context.Context, list []slot, f func(slot, 
 		n := min(len(names), store.MaxPage-1)
 		docs, err := e.store.FindDocs(ctx, append([]store.DocName{cursor}, names[:n]...))
 		if err != nil {
-			return false, err
+			return 0, false, err
 		}
 		names = names[n:]
 		now := uint64(0)
@@ -194,14 +194,14 @@ func (e *Engine) readHistoryOnce(ctx context.Context, list []slot, f func(slot, 
 				continue
 			}
 			if err := decodeHistory(d.Data, hours[name], days[name], f); err != nil {
-				return false, fmt.Errorf("document %s/%s: %w", d.Kind, d.Name, err)
+				return 0, false, fmt.Errorf("document %s/%s: %w", d.Kind, d.Name, err)
 			}
 		}
 		if now != version {
-			return false, nil
+			return version, false, nil
 		}
 	}
-	return true, nil
+	return version, true, nil
 }
 
 // decodeHistory calls f with an encoded hour, or with several hours of an encoded day.
@@ -416,6 +416,7 @@ func (e *Engine) activity(ctx context.Context) ([]gq.QueueActivity, error) {
 		if len(docs) == 0 && version == 0 || len(docs) == 1 && docs[0].Version == version {
 			return total.list(false), nil
 		}
+		e.history.stale(ctx, version)
 	}
 	return nil, gq.ErrConflict.Errorf("the history changes too fast")
 }
