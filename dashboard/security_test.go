@@ -235,7 +235,7 @@ func TestReadersSeeNoActions(t *testing.T) {
 			t.Errorf("%s offers %d actions to a reader", path, n-1)
 		}
 	}
-	s.has(s.get("jobs/"+id.String()+"?show=payload", http.StatusOK), "You may not see the payload")
+	s.has(s.get("jobs/"+id.String()+"?show=payload", http.StatusOK), "Redacted: your token may not read the payload")
 	s.signIn("all")
 	for _, path := range paths[:4] {
 		if page := s.get(path, http.StatusOK); strings.Count(page, `method="post"`) < 2 {

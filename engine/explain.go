@@ -25,6 +25,7 @@ func (e *Engine) explain(ctx context.Context, id gq.JobID) (out gq.Explanation, 
 	if err != nil {
 		return out, err
 	}
+	hideContent(ctx, &job)
 	x := inquiry{engine: e, job: &job, state: &job.State, now: e.Now()}
 	out = gq.Explanation{
 		Job: id, Queue: job.Spec.Queue, Type: job.Spec.Type,

@@ -118,7 +118,7 @@ func (v visitors) SignIn(ctx context.Context, token, from string) (*dashboard.Vi
 
 // scopes maps what visitors do to what tokens allow.
 var scopes = map[dashboard.Permission]access.Scope{
-	dashboard.Read: access.Read, dashboard.Payloads: access.Read, dashboard.Submit: access.Submit, dashboard.Admin: access.Admin,
+	dashboard.Read: access.Read, dashboard.Submit: access.Submit, dashboard.Admin: access.Admin,
 }
 
 func visitor(i *access.Identity) *dashboard.Visitor {
@@ -129,6 +129,9 @@ func visitor(i *access.Identity) *dashboard.Visitor {
 		},
 		Valid: i.Valid,
 		May: func(p dashboard.Permission, queue string) bool {
+			if p == dashboard.Payloads {
+				return i.MaySeeContent(queue)
+			}
 			if queue == "" {
 				return i.MayEverywhere(scopes[p])
 			}

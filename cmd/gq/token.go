@@ -31,8 +31,8 @@ func newToken(p process) *cobra.Command {
 		Short: "Create, list and revoke access tokens",
 		Long: `Create, list and revoke the tokens with which callers authenticate.
 
-A grant is SCOPES@QUEUES. The scopes are submit, work, read and admin, which
-includes the others. In queue patterns * matches any characters; without @QUEUES a
+A grant is SCOPES@QUEUES. The scopes are submit, work, observe, read and
+admin, which includes the others; observe is read without the content of jobs. In queue patterns * matches any characters; without @QUEUES a
 grant is for all queues. As soon as a token exists, the server requires one from
 every caller. Commands send the token in GQ_TOKEN.
 

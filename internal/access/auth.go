@@ -34,13 +34,19 @@ const (
 	Work                     // claim jobs and settle them
 	Read                     // read jobs, events, counts and settings
 	Admin                    // change settings; includes all other scopes
-	all    = Submit | Work | Read | Admin
+	all          = Submit | Work | Read | Admin
+
+	withoutContent Scope = 1 << 4 // limits Read
+
+	// Observe is Read without the content of jobs: payloads, results, checkpoints, notes and the
+	// messages of failures.
+	Observe = Read | withoutContent
 )
 
 var scopeNames = []struct {
 	scope Scope
 	name  string
-}{{Submit, "submit"}, {Work, "work"}, {Read, "read"}, {Admin, "admin"}}
+}{{Submit, "submit"}, {Work, "work"}, {Observe, "observe"}, {Read, "read"}, {Admin, "admin"}}
 
 // ParseScope parses the name of a scope.
 func ParseScope(name string) (Scope, error) {
@@ -49,18 +55,30 @@ func ParseScope(name string) (Scope, error) {
 			return s.scope, nil
 		}
 	}
-	return 0, &gq.InvalidError{Faults: []gq.Fault{{Field: "scopes", Problem: fmt.Sprintf("%.64q is not one of submit, work, read, admin", name)}}}
+	return 0, &gq.InvalidError{Faults: []gq.Fault{{Field: "scopes", Problem: fmt.Sprintf("%.64q is not one of submit, work, observe, read, admin", name)}}}
 }
 
 // Names lists the scopes of the set.
 func (s Scope) Names() (names []string) {
 	for _, n := range scopeNames {
-		if s&n.scope != 0 {
+		if s&n.scope == n.scope && !(n.scope == Read && s&withoutContent != 0) {
 			names = append(names, n.name)
 		}
 	}
 	return names
 }
+
+// With adds scopes to a set. Read includes Observe.
+func (s Scope) With(o Scope) Scope {
+	if s.content() || o.content() {
+		return (s | o) &^ withoutContent
+	}
+	return s | o
+}
+
+// content reports whether the set allows to see the content of jobs. Workers get it with their
+// jobs.
+func (s Scope) content() bool { return s&(Work|Admin) != 0 || s&Observe == Read }
 
 func (s Scope) String() string { return strings.Join(s.Names(), ",") }
 
@@ -120,6 +138,8 @@ type Identity struct {
 	grants  []Grant
 	every   Scope // on all queues
 	some    Scope // on at least one queue
+	hidden  bool  // the content of some jobs that it may read is hidden
+	content bool  // it may see the content of all jobs
 	expires time.Time
 	limit   *limiter
 	revoked atomic.Bool
@@ -139,7 +159,9 @@ func newIdentity(token, name string, grants []Grant) *Identity {
 			g.Scopes = all
 		}
 		i.some |= g.Scopes
+		i.hidden = i.hidden || g.Scopes&Read != 0 && !g.Scopes.content()
 		if slices.Contains(g.Queues, "*") {
+			i.content = i.content || g.Scopes.content()
 			i.every |= g.Scopes
 		}
 	}
@@ -167,6 +189,12 @@ func (i *Identity) May(s Scope, queue string) bool {
 		return false
 	}
 	return slices.ContainsFunc(i.grants, func(g Grant) bool { return g.Scopes&s != 0 && g.allows(queue) })
+}
+
+// MaySeeContent reports whether the identity may see the content of the jobs of a queue, or of all
+// jobs if the name is empty.
+func (i *Identity) MaySeeContent(queue string) bool {
+	return i.content || queue != "" && slices.ContainsFunc(i.grants, func(g Grant) bool { return g.Scopes.content() && g.allows(queue) })
 }
 
 // MayEverywhere reports whether the identity has one of the scopes on all queues.

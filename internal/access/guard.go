@@ -20,7 +20,7 @@ import (
 type Guard struct{ engine engine.API }
 
 // NewGuard wraps an engine.
-func NewGuard(e engine.API) *Guard { return &Guard{e} }
+func NewGuard(e engine.API) *Guard { return &Guard{redacting{e}} }
 
 // caller is a caller who has the call's scope on at least one queue.
 type caller struct {

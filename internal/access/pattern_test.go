@@ -39,3 +39,27 @@ func TestClaimByPattern(t *testing.T) {
 		}
 	}
 }
+
+// TestObserve checks what becomes of the scope observe beside others.
+func TestObserve(t *testing.T) {
+	for text, want := range map[string]struct {
+		names   string
+		content bool
+	}{
+		"observe": {"observe", false}, "read": {"read", true}, "observe,read": {"read", true}, "read,observe": {"read", true},
+		"submit,observe": {"submit,observe", false}, "work,observe": {"work,read", true}, "admin": {"admin", true},
+	} {
+		g, err := ParseGrant(text + "@mail")
+		if err != nil {
+			t.Fatal(err)
+		}
+		i := newIdentity("", "", []Grant{g})
+		if got := g.Scopes.String(); got != want.names || i.MaySeeContent("mail") != want.content || i.MaySeeContent("other") || i.MaySeeContent("") || !i.May(Read|Admin, "mail") {
+			t.Errorf("%s: %s, content %t", text, got, i.MaySeeContent("mail"))
+		}
+	}
+	both := newIdentity("", "", []Grant{{Observe, []string{"*"}}, {Read, []string{"mail"}}})
+	if !both.MaySeeContent("mail") || both.MaySeeContent("other") || both.MaySeeContent("") || !both.MayEverywhere(Read) {
+		t.Error("a token that observes all queues and reads one")
+	}
+}

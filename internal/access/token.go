@@ -73,8 +73,8 @@ func (t *Token) Validate(now time.Time) error {
 	}
 	for i, g := range t.Grants {
 		at := fmt.Sprintf("grants[%d].", i)
-		if g.Scopes == 0 || g.Scopes&^all != 0 {
-			add(at+"scopes", "want at least one of submit, work, read, admin")
+		if g.Scopes == 0 || g.Scopes&^(all|withoutContent) != 0 {
+			add(at+"scopes", "want at least one of submit, work, observe, read, admin")
 		}
 		if len(g.Queues) == 0 || len(g.Queues) > MaxPatterns {
 			add(at+"queues", "%d patterns are not between 1 and %d", len(g.Queues), MaxPatterns)
@@ -141,7 +141,7 @@ func decode(id string, data []byte) (t Token, hash digest, err error) {
 			if err != nil {
 				return t, hash, fmt.Errorf("token %.64q: %w: %w", id, gq.ErrCorrupt, err)
 			}
-			grant.Scopes |= scope
+			grant.Scopes = grant.Scopes.With(scope)
 		}
 		t.Grants = append(t.Grants, grant)
 	}
@@ -161,7 +161,7 @@ func ParseGrant(text string) (Grant, error) {
 		if err != nil {
 			return Grant{}, err
 		}
-		g.Scopes |= s
+		g.Scopes = g.Scopes.With(s)
 	}
 	return g, nil
 }

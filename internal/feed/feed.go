@@ -236,7 +236,7 @@ func (h *Hub) Subscribe(ctx context.Context, after uint64, f Filter, beat time.D
 			}
 			continue
 		}
-		batch := p.pass(&f, after, &room)
+		batch := f.redacted(p.pass(&f, after, &room))
 		if batch.Len() > 0 {
 			if err := send(batch, p.last()); errors.Is(err, ErrEnough) {
 				return p.last(), err

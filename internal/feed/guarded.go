@@ -16,6 +16,12 @@ type Guard interface {
 	WhileValid(ctx context.Context) (context.Context, context.CancelFunc)
 }
 
+// redactor is a [Guard] that hides the content of jobs from some callers.
+type redactor interface {
+	Content(ctx context.Context) func(queue string) bool
+	RedactEvent(e gq.Event) gq.Event
+}
+
 // Feed is a hub with access control: callers see only what they may read, while their
 // token is valid, and their number is limited.
 type Feed struct {
@@ -45,6 +51,9 @@ func (f *Feed) Open(ctx context.Context, after *uint64, filter Filter) (*Subscri
 		return nil, fmt.Errorf("subscribe: %w", err)
 	}
 	filter.May = may
+	if g, ok := f.guard.(redactor); ok {
+		filter.Content, filter.Redact = g.Content(ctx), g.RedactEvent
+	}
 	select {
 	case f.places <- struct{}{}:
 	default:

@@ -16,6 +16,26 @@ type Filter struct {
 	Types  []gq.EventType
 	Job    gq.JobID
 	May    func(queue string) bool // nil is all
+
+	// Content says of which queues' jobs the subscriber may see the content; nil is all. Redact
+	// removes it from an event of others.
+	Content func(queue string) bool
+	Redact  func(gq.Event) gq.Event
+}
+
+// redacted returns a batch without content that the subscriber may not see. Subscribers who see
+// everything share one encoding; this batch has its own.
+func (f *Filter) redacted(b Batch) Batch {
+	if f.Content == nil || b.Len() == 0 {
+		return b
+	}
+	events := slices.Clone(b.Events())
+	for i := range events {
+		if !f.Content(events[i].Queue) {
+			events[i] = f.Redact(events[i])
+		}
+	}
+	return Batch{page: newPage(events)}
 }
 
 // Allows reports whether an event passes the filter.

@@ -8,7 +8,7 @@ import (
 
 // Grant is a set of scopes on queues.
 type Grant struct {
-	Scopes []string `json:"scopes" doc:"submit, work, read, admin"`
+	Scopes []string `json:"scopes" doc:"submit, work, observe, read, admin"`
 	Queues []string `json:"queues" doc:"Patterns in which * stands for any characters."`
 }
 

@@ -27,6 +27,7 @@ type Job struct {
 	Result        json.RawMessage `json:"result,omitempty"`
 	ResultBase64  []byte          `json:"result_base64,omitempty"`
 	ResultBytes   int             `json:"result_bytes,omitzero"`
+	Redacted      bool            `json:"redacted,omitzero" doc:"The token may not see the payload, result, checkpoint, note and messages of failures, so they are left out."`
 
 	CreatedAt      time.Time `json:"created_at,omitzero"`
 	UpdatedAt      time.Time `json:"updated_at,omitzero" doc:"Last change of state."`
@@ -125,7 +126,7 @@ func JobOf(j *gq.Job) Job {
 	if out.ID.IsZero() {
 		out.ID = s.ID
 	}
-	out.Queue, out.Type, out.ContentType = s.Queue, s.Type, s.Payload.ContentType
+	out.Queue, out.Type, out.ContentType, out.Redacted = s.Queue, s.Type, s.Payload.ContentType, j.Redacted
 	if isJSONType(s.Payload.ContentType) {
 		out.Payload, out.PayloadBase64 = embedded(s.Payload.Data)
 	} else if len(s.Payload.Data) > 0 {

@@ -156,7 +156,7 @@ func (m *jobMessage) fill(j *gq.Job) *pb.Job {
 	if machine.ForRetry(j.Spec.Key) {
 		out.Spec.IdempotencyKey, out.Spec.IdempotencyScope, out.Spec.IdempotencyFingerprint = "", "", 0
 	}
-	out.Result, out.Checkpoint, out.Inputs = j.Result, j.Checkpoint, protoInputs(j.Inputs)
+	out.Result, out.Checkpoint, out.Inputs, out.Redacted = j.Result, j.Checkpoint, protoInputs(j.Inputs), j.Redacted
 	out.Spec.Id = ""
 	if j.Spec.Policy.Preset == gq.PresetJobModel && j.Spec.Policy.IsPreset() {
 		out.Spec.Policy = nil
@@ -184,6 +184,7 @@ func (r *protoReader) jobOf(at string, m *pb.Job) gq.Job {
 	j := gq.Job{
 		Spec:  r.spec(at+"spec.", m.GetSpec(), machine.DefaultPolicy()),
 		State: r.state(at+"state.", m.GetState()), Result: m.GetResult(), Checkpoint: m.GetCheckpoint(), Inputs: r.inputs(at, m.GetInputs()),
+		Redacted: m.GetRedacted(),
 	}
 	j.Spec.ID = j.State.ID
 	if m.GetSpec().GetPolicy() == nil {

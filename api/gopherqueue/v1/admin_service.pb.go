@@ -78,7 +78,7 @@ func (DeliveryState) EnumDescriptor() ([]byte, []int) {
 // Grant is what may be done with queues.
 type Grant struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Scopes        []string               `protobuf:"bytes,1,rep,name=scopes,proto3" json:"scopes,omitempty"` // submit, work, read, admin
+	Scopes        []string               `protobuf:"bytes,1,rep,name=scopes,proto3" json:"scopes,omitempty"` // submit, work, observe, read, admin
 	Queues        []string               `protobuf:"bytes,2,rep,name=queues,proto3" json:"queues,omitempty"` // patterns in which * stands for any characters
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

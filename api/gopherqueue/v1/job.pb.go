@@ -892,13 +892,15 @@ func (OnCollision) EnumDescriptor() ([]byte, []int) {
 
 // Job is everything there is to know about one job.
 type Job struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	State         *State                 `protobuf:"bytes,1,opt,name=state,proto3" json:"state,omitempty"`
-	Spec          *Spec                  `protobuf:"bytes,2,opt,name=spec,proto3" json:"spec,omitempty"`                   // without its id, which is the state's
-	Metadata      *Metadata              `protobuf:"bytes,3,opt,name=metadata,proto3" json:"metadata,omitempty"`           // current; absent where it is as submitted
-	Result        []byte                 `protobuf:"bytes,4,opt,name=result,proto3,oneof" json:"result,omitempty"`         // where asked for
-	Checkpoint    []byte                 `protobuf:"bytes,5,opt,name=checkpoint,proto3,oneof" json:"checkpoint,omitempty"` // where asked for
-	Inputs        []*Input               `protobuf:"bytes,70,rep,name=inputs,proto3" json:"inputs,omitempty"`              // with a claim: the results of the dependencies of a job of a workflow
+	state      protoimpl.MessageState `protogen:"open.v1"`
+	State      *State                 `protobuf:"bytes,1,opt,name=state,proto3" json:"state,omitempty"`
+	Spec       *Spec                  `protobuf:"bytes,2,opt,name=spec,proto3" json:"spec,omitempty"`                   // without its id, which is the state's
+	Metadata   *Metadata              `protobuf:"bytes,3,opt,name=metadata,proto3" json:"metadata,omitempty"`           // current; absent where it is as submitted
+	Result     []byte                 `protobuf:"bytes,4,opt,name=result,proto3,oneof" json:"result,omitempty"`         // where asked for
+	Checkpoint []byte                 `protobuf:"bytes,5,opt,name=checkpoint,proto3,oneof" json:"checkpoint,omitempty"` // where asked for
+	Inputs     []*Input               `protobuf:"bytes,70,rep,name=inputs,proto3" json:"inputs,omitempty"`              // with a claim: the results of the dependencies of a job of a workflow
+	// The token may not see the payload, result, checkpoint, note and messages of failures, so they are left out.
+	Redacted      bool `protobuf:"varint,196,opt,name=redacted,proto3" json:"redacted,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -973,6 +975,13 @@ func (x *Job) GetInputs() []*Input {
 		return x.Inputs
 	}
 	return nil
+}
+
+func (x *Job) GetRedacted() bool {
+	if x != nil {
+		return x.Redacted
+	}
+	return false
 }
 
 // Input is the result of a job that another one depends on.
@@ -2632,7 +2641,7 @@ var File_gopherqueue_v1_job_proto protoreflect.FileDescriptor
 
 const file_gopherqueue_v1_job_proto_rawDesc = "" +
 	"\n" +
-	"\x18gopherqueue/v1/job.proto\x12\x0egopherqueue.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x9d\x02\n" +
+	"\x18gopherqueue/v1/job.proto\x12\x0egopherqueue.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xba\x02\n" +
 	"\x03Job\x12+\n" +
 	"\x05state\x18\x01 \x01(\v2\x15.gopherqueue.v1.StateR\x05state\x12(\n" +
 	"\x04spec\x18\x02 \x01(\v2\x14.gopherqueue.v1.SpecR\x04spec\x124\n" +
@@ -2641,7 +2650,8 @@ const file_gopherqueue_v1_job_proto_rawDesc = "" +
 	"\n" +
 	"checkpoint\x18\x05 \x01(\fH\x01R\n" +
 	"checkpoint\x88\x01\x01\x12-\n" +
-	"\x06inputs\x18F \x03(\v2\x15.gopherqueue.v1.InputR\x06inputsB\t\n" +
+	"\x06inputs\x18F \x03(\v2\x15.gopherqueue.v1.InputR\x06inputs\x12\x1b\n" +
+	"\bredacted\x18\xc4\x01 \x01(\bR\bredactedB\t\n" +
 	"\a_resultB\r\n" +
 	"\v_checkpoint\"\xa2\x01\n" +
 	"\x05Input\x12\x10\n" +

@@ -38,7 +38,7 @@ func grants(given []wire.Grant) (all []access.Grant, err error) {
 			if err != nil {
 				return nil, err
 			}
-			grant.Scopes |= scope
+			grant.Scopes = grant.Scopes.With(scope)
 		}
 		all = append(all, grant)
 	}

@@ -101,7 +101,7 @@ func TestHealth(t *testing.T) {
 // any other member of a job is an extension that nobody has approved.
 var modelFields = map[string]string{
 	"job": `id type state priority tags correlation_id callback_url attempt created_at updated_at scheduled_at started_at completed_at
-		queue payload payload_base64 content_type result result_base64 result_bytes checkpoint checkpoint_base64 checkpoint_bytes checkpoints
+		queue payload payload_base64 content_type result result_base64 result_bytes checkpoint checkpoint_base64 checkpoint_bytes checkpoints redacted
 		idempotency_key idempotency_scope delay run_at depends_on waits policy effective_priority bound first_started_at replay_of unique replaces replaced_by order_key ordered_after
 		lease lease_version progress note detail failure faults losses cancellation cancel_requested reason sequence
 		cost_units requires limit_key weight fair_key requester tier max_fee attributes workflow ref gate inputs`,
