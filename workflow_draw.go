@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"html"
 	"strings"
+	"unicode/utf8"
 )
 
 // dependencyWords describes each kind of dependency in a picture.
@@ -109,13 +110,36 @@ func (w *Workflow) SVG() string {
 	}
 	for i := range w.Jobs {
 		j := &w.Jobs[i]
-		fmt.Fprintf(&svg, `<rect x="%d" y="%d" width="%d" height="%d" rx="4" fill="%s" stroke="black"/>`+"\n",
-			at[i].x, at[i].y, boxWidth, boxHeight, fill(j.Job.State.Status))
-		fmt.Fprintf(&svg, `<text x="%d" y="%d">%s %s</text><text x="%d" y="%d">%s</text>`+"\n",
-			at[i].x+8, at[i].y+18, html.EscapeString(j.Ref), html.EscapeString(j.Job.Spec.Type), at[i].x+8, at[i].y+36, j.status())
+		fmt.Fprintf(&svg, `<g><title>%s %s</title><rect x="%d" y="%d" width="%d" height="%d" rx="4" fill="%s" stroke="black"/>`+"\n",
+			html.EscapeString(j.Ref), html.EscapeString(j.label()), at[i].x, at[i].y, boxWidth, boxHeight, fill(j.Job.State.Status))
+		fmt.Fprintf(&svg, `<text x="%d" y="%d">%s</text><text x="%d" y="%d">%s</text></g>`+"\n",
+			at[i].x+8, at[i].y+18, html.EscapeString(fit(j.Ref+" "+j.Job.Spec.Type)), at[i].x+8, at[i].y+36, fit(j.status()))
 	}
 	svg.WriteString("</svg>\n")
 	return svg.String()
+}
+
+// fit shortens a text that would not fit into a box. The title of the box has the whole text.
+func fit(text string) string {
+	const most = (boxWidth - 16) * 10
+	width, end := 0, 0 // in tenths of a pixel; end of the text that fits with the ellipsis
+	for i, r := range text {
+		switch {
+		case r > 0x7f:
+			width += 140
+		case r >= 'A' && r <= 'Z', strings.ContainsRune("mw@%&", r):
+			width += 105
+		default:
+			width += 75
+		}
+		if width <= most-140 {
+			end = i + utf8.RuneLen(r)
+		}
+		if width > most {
+			return text[:end] + "…"
+		}
+	}
+	return text
 }
 
 // fill returns the colour of a box.

@@ -120,7 +120,9 @@ func (c *Client) PutQueue(ctx context.Context, q gq.Queue) (gq.Queue, error) {
 // changed since the last declaration.
 func (c *Client) DeclareQueue(ctx context.Context, q gq.Queue) (gq.Queue, error) {
 	m := wire.ProtoSetQueue(&q)
-	m.Declare = true
+	if m.Declare = true; q.Policy == (gq.Policy{}) {
+		m.Policy = nil // the server's default
+	}
 	return readQueue(invoke(ctx, c, repeat, c.queues.SetQueue, m))
 }
 

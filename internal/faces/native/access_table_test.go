@@ -150,6 +150,8 @@ var routeAccess = map[string]callNeeds{
 	"POST /v1/workflows":                     {needs: access.Submit, body: `{"jobs":[{"ref":"a","queue":"$QUEUE","type":"t"}]}`},
 	"GET /v1/workflows":                      {needs: access.Read, lists: true, body: `?limit=100`},
 	"GET /v1/workflows/{id}":                 {needs: access.Read},
+	"GET /v1/workflows/{id}/graph.svg":       {needs: access.Read},
+	"GET /v1/workflows/{id}/graph.txt":       {needs: access.Read},
 	"POST /v1/workflows/{id}/cancel":         {needs: access.Submit, body: `{}`},
 	"POST /v1/workflows/{id}/retry":          {needs: access.Submit},
 	"POST /v1/workflows/{id}/jobs":           {needs: access.Submit, body: `{"jobs":[{"ref":"a","queue":"$QUEUE","type":"t"}]}`},

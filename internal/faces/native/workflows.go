@@ -3,7 +3,9 @@ package native
 import (
 	"context"
 	"fmt"
+	"io"
 	"net/http"
+	"strings"
 
 	"github.com/gopherqueue/gq"
 	pb "github.com/gopherqueue/gq/api/gopherqueue/v1"
@@ -40,6 +42,8 @@ func (h *HTTP) workflowRoutes() []httpx.Route {
 			Method: http.MethodGet, Path: "/v1/workflows/{id}", ID: "get-workflow", Tag: "workflows", Summary: "Read a workflow",
 			Description: "Its status, its jobs as they stand at this moment, and a picture as text.",
 		}, h.workflow),
+		picture("svg", "Draw a workflow", "An image: a box for each job, to the right of those that it depends on.", "image/svg+xml", func(w *gq.Workflow) string { return w.SVG() }, h),
+		picture("txt", "Draw a workflow as text", "One line for each job.", "text/plain; charset=utf-8", func(w *gq.Workflow) string { return w.Text() }, h),
 		httpx.Handle(httpx.Route{
 			Method: http.MethodPost, Path: "/v1/workflows/{id}/cancel", ID: "cancel-workflow", Tag: "workflows", Optional: true, Summary: "Cancel a workflow",
 			Description: "All its live jobs except the final ones, which run if they are for this end.",
@@ -57,6 +61,31 @@ func (h *HTTP) workflowRoutes() []httpx.Route {
 			Description: "Completes the job that waits for it; the value becomes its result. The same value again changes nothing.",
 		}, h.signalWorkflow),
 	}
+}
+
+// picture is the route of a picture of a workflow.
+func picture(ending, summary, description, contentType string, draw func(*gq.Workflow) string, h *HTTP) httpx.Route {
+	medium, _, _ := strings.Cut(contentType, ";")
+	return httpx.Stream(httpx.Route{
+		Method: http.MethodGet, Path: "/v1/workflows/{id}/graph." + ending, ID: "draw-workflow-" + ending, Tag: "workflows", Summary: summary, Description: description,
+		Responses: map[string]*httpx.Response{"200": {
+			Description: description, Content: httpx.Content{medium: {Schema: &httpx.Schema{Type: "string"}}},
+		}},
+	}, func(c *httpx.Call, in *workflowInput) error {
+		id, err := wire.ParseWorkflowID(in.ID)
+		if err != nil {
+			return err
+		}
+		w, err := h.engine.Workflow(c.Request.Context(), id)
+		if err != nil {
+			return err
+		}
+		c.Header().Set("Content-Type", contentType)
+		c.Header().Set("Content-Security-Policy", "default-src 'none'")
+		c.Header().Set("X-Content-Type-Options", "nosniff")
+		_, _ = io.WriteString(c, draw(&w)) // an error means that the client has gone
+		return nil
+	})
 }
 
 func (h *HTTP) submitWorkflow(ctx context.Context, _ *httpx.None, body *wire.Flow) (*httpx.Answer[wire.WorkflowCreated], error) {
