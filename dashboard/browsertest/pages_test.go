@@ -93,7 +93,7 @@ func scene(s *server) map[string]string {
 	}
 	return map[string]string{
 		"job-waiting": "jobs/" + ship,
-		"overview":    "", "overview-month": "?range=month", "queue-day": "queue?name=mail&range=day", "queues": "queues", "queue": "queue?name=mail", "queue-paused": "queue?name=reports", "limits": "queue/limits?name=reports",
+		"overview":    "", "overview-month": "?range=month", "queue-day": "queue?name=mail&range=day", "queue-held": "queue?name=render", "queues": "queues", "queue": "queue?name=mail", "queue-paused": "queue?name=reports", "limits": "queue/limits?name=reports",
 		"jobs": "jobs", "jobs-filtered": "jobs?state=dead_letter&queue=billing", "jobs-none": "jobs?type=none", "jobs-wrong": "jobs?state=sleepy",
 		"job-running": "jobs/" + running, "job-dead": "jobs/" + dead, "job-delayed": "jobs/" + delayed, "job-payload": "jobs/" + running + "?show=payload",
 		"dead": "dead", "workflows": "workflows", "workflow": "workflows/" + flowID, "workflow-large": "workflows/" + largeID,
