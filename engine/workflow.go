@@ -264,31 +264,34 @@ func workflowError(verb string, id gq.WorkflowID, err error) error {
 	return fmt.Errorf("%s workflow %s: %w", verb, id, err)
 }
 
-// load reads the jobs of a workflow.
+// load reads the jobs of a workflow. The record may be older than the jobs: AddToWorkflow may have
+// replaced a final job meanwhile, and then its successor counts.
 func (e *Engine) load(ctx context.Context, id gq.WorkflowID, r *flowRecord) (gq.Workflow, error) {
 	w := gq.Workflow{ID: id, Name: r.Name, Created: r.Created, Jobs: make([]gq.WorkflowJob, len(r.Jobs))}
-	var states []*gq.State
-	for from := 0; from < len(r.Jobs); from += store.MaxPage {
-		some := r.Jobs[from:min(from+store.MaxPage, len(r.Jobs))]
-		refs := make([]store.Ref, len(some))
-		for i := range some {
-			refs[i].Job = some[i].ID
-		}
-		found, err := e.store.Get(ctx, refs, 0)
-		if err != nil {
-			return w, err
-		}
-		for i := range found {
-			j := &w.Jobs[from+i]
-			j.Ref, j.ID, j.Final = some[i].Ref, some[i].ID, some[i].Final
-			switch {
-			case errors.Is(found[i].Err, gq.ErrNotFound): // removed by retention
-			case found[i].Err != nil:
-				return w, found[i].Err
-			default:
-				j.Job = found[i].Job
-				states = append(states, &j.Job.State)
+	read := make([]*gq.WorkflowJob, len(r.Jobs))
+	for i := range r.Jobs {
+		w.Jobs[i].Ref, w.Jobs[i].ID, w.Jobs[i].Final = r.Jobs[i].Ref, r.Jobs[i].ID, r.Jobs[i].Final
+		read[i] = &w.Jobs[i]
+	}
+	for len(read) > 0 {
+		var replaced []*gq.WorkflowJob
+		for some := range slices.Chunk(read, store.MaxPage) {
+			if err := e.loadJobs(ctx, some); err != nil {
+				return w, err
 			}
+			for _, j := range some {
+				if next := j.Job.State.ReplacedBy; !next.IsZero() {
+					j.ID = next
+					replaced = append(replaced, j)
+				}
+			}
+		}
+		read = replaced
+	}
+	var states []*gq.State
+	for i := range w.Jobs {
+		if s := &w.Jobs[i].Job.State; !s.ID.IsZero() {
+			states = append(states, s)
 		}
 	}
 	if len(states) == 0 {
@@ -296,6 +299,29 @@ func (e *Engine) load(ctx context.Context, id gq.WorkflowID, r *flowRecord) (gq.
 	}
 	w.Status = machine.WorkflowStatus(states)
 	return w, nil
+}
+
+// loadJobs reads jobs by their ids. One that retention has removed is zero.
+func (e *Engine) loadJobs(ctx context.Context, jobs []*gq.WorkflowJob) error {
+	refs := make([]store.Ref, len(jobs))
+	for i, j := range jobs {
+		refs[i].Job = j.ID
+	}
+	found, err := e.store.Get(ctx, refs, 0)
+	if err != nil {
+		return err
+	}
+	for i := range found {
+		switch {
+		case errors.Is(found[i].Err, gq.ErrNotFound):
+			jobs[i].Job = gq.Job{}
+		case found[i].Err != nil:
+			return found[i].Err
+		default:
+			jobs[i].Job = found[i].Job
+		}
+	}
+	return nil
 }
 
 // Limits of a page of workflows.

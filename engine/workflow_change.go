@@ -111,8 +111,9 @@ func (e *Engine) signalled(ctx context.Context, id gq.WorkflowID, name string, j
 	return gq.State{}, gq.ErrIllegalMove.Errorf("workflow %s no longer waits for signal %q: it ended as %s%s", id, name, j.State.Status, why)
 }
 
-// maxWorkflowTries is how often a change of a record is tried if others change it too.
-const maxWorkflowTries = 10
+// maxWorkflowTries is how often a change of a record is tried if others change it too. Of those who
+// try at the same time one succeeds, so this is how many callers may do so.
+const maxWorkflowTries = 100
 
 // changeWorkflow reads a workflow, lets change decide and writes its decision in one commit. It
 // repeats that if another caller has changed the record meanwhile.
@@ -130,24 +131,35 @@ func (e *Engine) changeWorkflow(ctx context.Context, id gq.WorkflowID, change fu
 		if err != nil {
 			return gq.Workflow{}, err
 		}
-		next, err := change(&r, &w)
-		if err != nil {
-			return gq.Workflow{}, err
+		if err = e.writeWorkflow(ctx, c, id, &r, version, &w, change); err == nil {
+			return e.load(ctx, id, &r)
 		}
-		doc, err := r.encode(id, version)
-		if err != nil {
-			return gq.Workflow{}, err
-		}
-		next.Docs = []store.Doc{doc}
-		_, err = c.Change(ctx, next)
-		if errors.Is(err, gq.ErrConflict) && try < maxWorkflowTries {
-			continue
-		}
-		if err != nil {
+		if try == maxWorkflowTries || !errors.Is(err, gq.ErrConflict) && !e.movedOn(ctx, id, version) {
 			return gq.Workflow{}, inserting(err)
 		}
-		return e.load(ctx, id, &r)
 	}
+}
+
+// writeWorkflow writes what change decides about a workflow.
+func (e *Engine) writeWorkflow(ctx context.Context, c store.Changer, id gq.WorkflowID, r *flowRecord, version uint64, w *gq.Workflow, change func(*flowRecord, *gq.Workflow) (store.Change, error)) error {
+	next, err := change(r, w)
+	if err != nil {
+		return err
+	}
+	doc, err := r.encode(id, version)
+	if err != nil {
+		return err
+	}
+	next.Docs = []store.Doc{doc}
+	_, err = c.Change(ctx, next)
+	return err
+}
+
+// movedOn reports whether the record of a workflow is no longer the one with this version. A refusal
+// may then come from jobs that were read after the record had changed.
+func (e *Engine) movedOn(ctx context.Context, id gq.WorkflowID, version uint64) bool {
+	doc, err := e.workflowDoc(ctx, id)
+	return err == nil && doc.Version != version
 }
 
 // RetryWorkflow submits again what did not complete in a workflow that has ended: the jobs that
