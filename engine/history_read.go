@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -232,16 +233,18 @@ func (e *Engine) withTail(ctx context.Context, f func(map[slot]*history.Hour)) e
 		return err
 	}
 	defer leave()
-	if err := h.catchUp(ctx); err != nil {
-		return err
-	}
-	if h.at.parts > 0 {
-		if err := h.join(ctx); err != nil {
-			return err
+	for range historyTries {
+		if err = h.catchUp(ctx); err == nil {
+			err = h.join(ctx)
+		}
+		if !errors.Is(err, gq.ErrConflict) { // otherwise another engine was faster
+			break
 		}
 	}
-	f(h.tail)
-	return nil
+	if err == nil {
+		f(h.tail)
+	}
+	return err
 }
 
 // activityMinutes is the time that QueueActivity covers, the current minute included.

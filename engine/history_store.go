@@ -60,10 +60,8 @@ const maxSlots = store.MaxDocs / 2
 // queues for one commit, the first commit stores the counts as they are, in parts, and each
 // further one adds a part to its hours and removes it.
 func (h *histories) store(ctx context.Context) error {
-	if h.at.parts > 0 {
-		if err := h.join(ctx); err != nil {
-			return err
-		}
+	if err := h.join(ctx); err != nil {
+		return err
 	}
 	now := h.e.clock.now()
 	today := history.HourOf(now)
@@ -189,7 +187,7 @@ func addTo(data []byte, counts map[slot]*history.Hour, one slot, several []slot)
 	return day.Append(nil), nil
 }
 
-// join adds the parts to their hours, one part in each commit.
+// join adds the parts to their hours, one part in each commit. There rarely are any.
 func (h *histories) join(ctx context.Context) error {
 	for h.at.parts > 0 {
 		parts, err := h.e.store.Docs(ctx, historyPart, "", 1)
