@@ -106,6 +106,18 @@ func Lifetime(d time.Duration) Option { return func(s *Spec) { s.Overrides.Lifet
 // count, they may start at any later time. [Unlimited] removes the queue's limit.
 func StartWithin(d time.Duration) Option { return func(s *Spec) { s.Overrides.StartWithin = d } }
 
+// StartBefore is [StartWithin] with a time: a job that no worker has started by t ends CANCELLED
+// with the reason "start_deadline". The time until t is counted by the clock of the process
+// that submits the job. The submission is refused if t has passed.
+func StartBefore(t time.Time) Option {
+	return func(s *Spec) {
+		// A negative time is invalid, except for Unlimited; zero leaves the queue's limit.
+		if s.Overrides.StartWithin = time.Until(t); s.Overrides.StartWithin <= 0 {
+			s.Overrides.StartWithin = min(s.Overrides.StartWithin, 2*Unlimited)
+		}
+	}
+}
+
 // KeepFor sets how long a job is kept after its end, however it ends, instead of the store's
 // setting. [KeepNone] removes it at once, and [Unlimited] restores the store's setting in a queue that
 // has its own.

@@ -19,7 +19,7 @@ import (
 // queue may hold jobs, [gq.ErrQueueFull] if the queue has no room for all of them now.
 func (e *Engine) BackfillSchedule(ctx context.Context, b gq.Backfill) (gq.BackfillReport, error) {
 	fail := func(err error) (gq.BackfillReport, error) {
-		return gq.BackfillReport{}, fmt.Errorf("backfill schedule %.80q: %w", b.Schedule, err)
+		return gq.BackfillReport{}, scheduleError("backfill", b.Schedule, err)
 	}
 	now, err := e.storeNow(ctx)
 	if err != nil {

@@ -50,7 +50,15 @@ func (e *Engine) Connected(ctx context.Context, worker, version string) (through
 			return
 		}
 		ended = true
-		if w.streams--; w.streams == 0 && broke && len(w.leases) > 0 {
+		w.streams--
+		switch w.drop(time.Now()); {
+		case w.streams > 0:
+		case len(w.leases) == 0 && w.waiting == 0: // it has stopped, or comes back with its next call
+			if r.known[worker] == w {
+				delete(r.known, worker)
+			}
+			wake.Up(r.news)
+		case broke:
 			w.broke = time.Now()
 			wake.Up(r.broken)
 		}

@@ -338,7 +338,7 @@ func (e *Engine) ResumeSchedule(ctx context.Context, name string) (gq.Schedule, 
 func (e *Engine) setPaused(ctx context.Context, name string, paused bool) (gq.Schedule, error) {
 	out, err := e.changeSchedule(ctx, name, func(old *entry, now time.Time) (entry, error) {
 		if old == nil {
-			return entry{}, gq.ErrNotFound
+			return entry{}, noSchedule(name)
 		}
 		next := *old
 		if next.Paused && !paused {
@@ -348,7 +348,11 @@ func (e *Engine) setPaused(ctx context.Context, name string, paused bool) (gq.Sc
 		return next, nil
 	})
 	if err != nil {
-		return gq.Schedule{}, fmt.Errorf("pause schedule %.80q: %w", name, err)
+		verb := "resume"
+		if paused {
+			verb = "pause"
+		}
+		return gq.Schedule{}, scheduleError(verb, name, err)
 	}
 	return out, nil
 }
@@ -405,10 +409,23 @@ func ownSchedule(s gq.Schedule) gq.Schedule {
 
 func (e *Engine) readSchedule(ctx context.Context, name string) (*entry, error) {
 	d, err := e.store.Doc(ctx, kindSchedule, name)
+	if errors.Is(err, gq.ErrNotFound) {
+		return nil, noSchedule(name)
+	}
 	if err != nil {
 		return nil, err
 	}
 	return e.calendar.open(d)
+}
+
+func noSchedule(name string) error { return gq.ErrNotFound.Errorf("no schedule %.80q", name) }
+
+// scheduleError returns the error of a call about a schedule.
+func scheduleError(verb, name string, err error) error {
+	if errors.Is(err, gq.ErrNotFound) {
+		return err // names the schedule
+	}
+	return fmt.Errorf("%s schedule %.80q: %w", verb, name, err)
 }
 
 // writeSchedule writes a schedule that was read at a version, and returns the new version.
@@ -428,7 +445,7 @@ func (e *Engine) writeSchedule(ctx context.Context, s *gq.Schedule, fired spans,
 func (e *Engine) Schedule(ctx context.Context, name string) (gq.Schedule, error) {
 	s, err := e.readSchedule(ctx, name)
 	if err != nil {
-		return gq.Schedule{}, fmt.Errorf("schedule %.80q: %w", name, err)
+		return gq.Schedule{}, scheduleError("get", name, err)
 	}
 	return ownSchedule(s.Schedule), nil
 }
@@ -487,8 +504,11 @@ func (e *Engine) DeleteSchedule(ctx context.Context, name string) error {
 		if errors.Is(err, gq.ErrConflict) {
 			continue
 		}
+		if errors.Is(err, gq.ErrNotFound) {
+			return noSchedule(name)
+		}
 		if err != nil {
-			return fmt.Errorf("delete schedule %.80q: %w", name, err)
+			return scheduleError("delete", name, err)
 		}
 		return nil
 	}

@@ -261,6 +261,10 @@ func (e *Engine) resolve(ctx context.Context, drafts []gq.GraphJob, in gq.Workfl
 		copy(all, given)
 		for k, n := range drafts[i].Needs {
 			other, known := byRef[n.Ref]
+			if known && n.Ref != "" && other == i {
+				fault(i, fmt.Sprintf("needs[%d].ref", k), "%.80q depends on itself; remove it", n.Ref)
+				continue
+			}
 			if !known || n.Ref == "" {
 				fault(i, fmt.Sprintf("needs[%d].ref", k), "%.80q is not a job of this graph", n.Ref)
 				continue
@@ -421,10 +425,11 @@ func (e *Engine) noteCallbacks(ctx context.Context) error {
 }
 
 // fingerprint distinguishes submissions with the same key. It covers everything that the
-// client sent and nothing that the engine added. It leaves out the trace context, which differs
-// each time a submission is repeated.
+// client sent and nothing that the engine added. It leaves out the trace context and the start
+// deadline, which differ each time a submission is repeated.
 func fingerprint(s gq.Spec, given gq.Policy, needs []gq.Dependency) uint64 {
 	s.Key, s.Policy = gq.IdempotencyKey{}, given
+	s.Policy.StartWithin = 0 // with gq.StartBefore it differs each time
 	if s.Attributes[gq.AttributeTraceParent] != "" {
 		s.Attributes = maps.Clone(s.Attributes)
 		delete(s.Attributes, gq.AttributeTraceParent)

@@ -3,7 +3,6 @@ package engine
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/gopherqueue/gq"
@@ -23,7 +22,7 @@ func (e *Engine) TriggerSchedule(ctx context.Context, name string) (gq.Firing, e
 			continue
 		}
 		if err != nil {
-			return gq.Firing{}, fmt.Errorf("trigger schedule %.80q: %w", name, err)
+			return gq.Firing{}, scheduleError("trigger", name, err)
 		}
 		return out, nil
 	}

@@ -18,7 +18,7 @@ import (
 // registry only says who is there, and which workers are gone.
 type registry struct {
 	memory time.Duration
-	news   chan struct{} // buffered; a worker has appeared or connected
+	news   chan struct{} // buffered; a worker has appeared, connected or left
 	broken chan struct{} // buffered; the last stream of a worker has broken
 
 	mu    *sync.Mutex

@@ -120,7 +120,12 @@ func checkFlow(id gq.WorkflowID, f *gq.Flow) (faults []gq.Fault) {
 	if f.Name != "" {
 		faults = append(faults, errs.FaultsOf(machine.CheckName("name", f.Name))...)
 	}
-	others := 0
+	others, finals := 0, make(map[string]bool)
+	for i := range f.Jobs {
+		if f.Jobs[i].Final != 0 {
+			finals[f.Jobs[i].Ref] = true
+		}
+	}
 	for i := range f.Jobs {
 		at := fmt.Sprintf("jobs[%d].", i)
 		j := &f.Jobs[i]
@@ -140,9 +145,23 @@ func checkFlow(id gq.WorkflowID, f *gq.Flow) (faults []gq.Fault) {
 		if j.Ref == "" {
 			faults = append(faults, gq.Fault{Field: at + "ref", Problem: "is missing; every job of a workflow has a name"})
 		}
+		if j.Final == 0 {
+			faults = append(faults, needsFinal(at, j, finals)...)
+		}
 	}
 	if len(f.Jobs) > 0 && others == 0 {
 		faults = append(faults, gq.Fault{Field: "jobs", Problem: "a workflow needs at least one job that is not final"})
+	}
+	return faults
+}
+
+// needsFinal lists the dependencies of a job on final jobs, which wait for it themselves.
+func needsFinal(at string, j *gq.GraphJob, finals map[string]bool) (faults []gq.Fault) {
+	for k, n := range j.Needs {
+		if n.Ref != "" && finals[n.Ref] {
+			faults = append(faults, gq.Fault{Field: fmt.Sprintf("%sneeds[%d].ref", at, k), Problem: fmt.Sprintf(
+				"%.80q is a final job, which waits for all others; no other job can wait for it. Remove the dependency, or make this job final too", n.Ref)})
+		}
 	}
 	return faults
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/gopherqueue/gq"
@@ -242,11 +243,20 @@ func (e *Engine) AddToWorkflow(ctx context.Context, id gq.WorkflowID, f *gq.Flow
 
 func (e *Engine) adding(ctx context.Context, r *flowRecord, w *gq.Workflow, f *gq.Flow) (c store.Change, err error) {
 	if w.Status.Ended() {
-		return c, gq.ErrIllegalMove.Errorf("workflow %s has ended (%s); jobs can be added only while it runs", w.ID, w.Status)
+		return c, gq.ErrIllegalMove.Errorf("workflow %s has ended (%s); jobs can be added only while it runs; submit them as a workflow of their own", w.ID, w.Status)
 	}
 	faults := append(errs.FaultsOf(f.Check()), checkFlow(w.ID, f)...)
-	known := r.ids()
+	known, finals := r.ids(), make(map[string]bool)
+	for _, j := range r.Jobs {
+		if j.Final != 0 {
+			finals[j.Ref] = true
+		}
+	}
 	for i := range f.Jobs {
+		for _, fault := range needsFinal(fmt.Sprintf("jobs[%d].", i), &f.Jobs[i], finals) {
+			fault.Problem = strings.TrimSuffix(fault.Problem, ", or make this job final too") // which cannot be added
+			faults = append(faults, fault)
+		}
 		if _, taken := known[f.Jobs[i].Ref]; taken {
 			faults = append(faults, gq.Fault{Field: fmt.Sprintf("jobs[%d].ref", i), Problem: fmt.Sprintf("%.80q is already a job of the workflow", f.Jobs[i].Ref)})
 		}

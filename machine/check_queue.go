@@ -86,8 +86,11 @@ func CheckSchedule(s *gq.Schedule, l gq.Limits) error {
 	if !s.Missed.Valid() {
 		f.add("missed", "must be one of once, skip, all")
 	}
-	if s.MissedLimit < 0 || s.MissedLimit > gq.MaxMissedFirings {
+	switch {
+	case s.MissedLimit < 0 || s.MissedLimit > gq.MaxMissedFirings:
 		f.add("missed_limit", "%d is not between 0 (the default) and %d", s.MissedLimit, gq.MaxMissedFirings)
+	case s.MissedLimit > 0 && s.Missed.Valid() && s.Missed != gq.MissedAll:
+		f.add("missed_limit", "counts only if all missed slots fire, and missed is %s; leave it out, or set missed to all", s.Missed)
 	}
 	t := s.Template
 	if !t.ID.IsZero() {

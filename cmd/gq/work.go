@@ -22,6 +22,7 @@ import (
 	"github.com/gopherqueue/gq/internal/errs"
 	"github.com/gopherqueue/gq/internal/logline"
 	"github.com/gopherqueue/gq/internal/tracing"
+	"github.com/gopherqueue/gq/machine"
 	"github.com/gopherqueue/gq/worker"
 )
 
@@ -99,6 +100,14 @@ type workFlags struct {
 func (f *workFlags) run(ctx context.Context, q queue, r *remote) error {
 	if f.slots < 1 {
 		return cli.Invalid("slots", fmt.Sprintf("%d is less than 1", f.slots))
+	}
+	for i, name := range f.queues {
+		for _, fault := range errs.FaultsOf(machine.CheckQueuePattern("queue", name)) {
+			return cli.Invalid("queue", fault.Problem)
+		}
+		if slices.Contains(f.queues[:i], name) {
+			return cli.Invalid("queue", fmt.Sprintf("%.64q is listed twice", name))
+		}
 	}
 	log := logline.NewText(r.stderr, slog.LevelInfo)
 	if r.json {

@@ -212,6 +212,9 @@ func newWorkflowSignal(p process) *cobra.Command {
 		if err != nil {
 			return err
 		}
+		if *value == "" {
+			*value = "null"
+		}
 		if !json.Valid([]byte(*value)) {
 			return &gq.InvalidError{Faults: []gq.Fault{{Field: "value", Problem: "is not JSON; quote text as '\"text\"'"}}}
 		}

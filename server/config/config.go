@@ -267,6 +267,9 @@ func (c *Config) check(fault func(key, format string, args ...any)) {
 			}
 		}
 	}
+	if c.Backup.Dir != "" && !strings.HasPrefix(c.Store, "file:") {
+		fault("backup.dir", "only a file: store is backed up while it serves; leave it out, or set store to file:DIR")
+	}
 	c.checkMatching(fault)
 	c.checkAuth(fault)
 }
