@@ -138,3 +138,13 @@ func TestStepNeedsAWorker(t *testing.T) {
 		}
 	}
 }
+
+// A pattern that cannot be is refused before the worker says that it works.
+func TestWorkRefusesPatterns(t *testing.T) {
+	for _, queue := range []string{"*a*", "a,a", "a b"} {
+		got := gqIn(t.Context(), t.TempDir(), "work", "--addr", "127.0.0.1:1", "--type", "t", "--exec", "true", "--queue", queue)
+		if got.status != cli.ExitUsage || !strings.Contains(got.stderr, "queue") || strings.Contains(got.stderr, "queue_sets") || strings.Contains(got.stderr, "working") {
+			t.Errorf("gq work --queue %q: %+v", queue, got)
+		}
+	}
+}

@@ -185,6 +185,7 @@ func TestContradictions(t *testing.T) {
 		{"limits:\n  body_bytes: 64KiB\n", "gq.yaml:2: limits.body_bytes: limits.body_bytes, 65536, does not hold"},
 		{"retention:\n  completed: 1h\n", "gq.yaml:2: retention.completed: 1h0m0s is shorter than idempotency keys are remembered, 24h0m0s; raise it, or lower limits.key_window"},
 		{"limits:\n  key_window: 2h\nretention:\n  failed: 1h\n", "gq.yaml:4: retention.failed: 1h0m0s is shorter than idempotency keys are remembered, 2h0m0s"},
+		{"store: \"memory:\"\nbackup:\n  dir: d\n", "gq.yaml:3: backup.dir: only a file: store is backed up while it serves"},
 		{"auth:\n  client_ca: ca\n", "gq.yaml:2: auth.client_ca: needs auth.tls_cert"},
 		{"auth:\n  tls_key: k\n", "gq.yaml:2: auth.tls_key: goes together with auth.tls_cert"},
 		{"auth:\n  tls_cert: c\n", "gq.yaml:2: auth.tls_cert: goes together with auth.tls_key"},
