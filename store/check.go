@@ -144,7 +144,7 @@ func CheckKeys(q *KeyQuery) error {
 
 // TooManyKeys refuses limits of a key beyond [gq.MaxQueueKeys].
 func TooManyKeys(queue string) error {
-	return fmt.Errorf("queue %s has limits for %d keys already: %w", queue, gq.MaxQueueKeys, gq.ErrTooMany)
+	return fmt.Errorf("queue %s has limits for %d keys already; remove some, or set the queue's key_limit or key_rate, which count for any number of keys: %w", queue, gq.MaxQueueKeys, gq.ErrTooMany)
 }
 
 // NoKey is the error of a call that removes the limits of a key which has none.

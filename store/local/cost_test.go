@@ -13,7 +13,10 @@ import (
 	"github.com/gopherqueue/gq/store/storetest"
 )
 
-var cost = flag.Bool("cost", false, "measure what special jobs cost beside plain ones")
+var (
+	cost = flag.Bool("cost", false, "measure what jobs with keys cost beside plain ones")
+	keys = flag.Int("keys", 100_000, "live keys of other jobs while -cost measures")
+)
 
 // A unique job, one with an order key and one whose limit key has a rate cost at most half as much
 // again as a plain one while 100,000 keys are live.
@@ -28,7 +31,7 @@ func TestCost(t *testing.T) {
 		}
 		return s
 	}
-	storetest.Cost{Open: open, CPU: ownTime, Keys: 100_000, Jobs: 20_000, Batched: 60_000, Rounds: 5}.Run(t)
+	storetest.Cost{Open: open, CPU: ownTime, Keys: *keys, Jobs: 20_000, Batched: 60_000, Rounds: 5}.Run(t)
 }
 
 func ownTime() time.Duration {

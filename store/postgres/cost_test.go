@@ -18,7 +18,10 @@ import (
 	"github.com/gopherqueue/gq/store/storetest"
 )
 
-var cost = flag.Bool("cost", false, "measure what special jobs cost beside plain ones")
+var (
+	cost = flag.Bool("cost", false, "measure what jobs with keys cost beside plain ones")
+	keys = flag.Int("keys", 100_000, "live keys of other jobs while -cost measures")
+)
 
 // A unique job, one with an order key and one whose limit key has a rate cost at most half as much
 // again as a plain one while 100,000 keys are live, in this process and in the database together.
@@ -33,7 +36,7 @@ func TestCost(t *testing.T) {
 		}
 		return s
 	}
-	storetest.Cost{Open: open, CPU: allTime, Keys: 100_000, Jobs: 10_000, Batched: 30_000, Rounds: 3}.Run(t)
+	storetest.Cost{Open: open, CPU: allTime, Keys: *keys, Jobs: 10_000, Batched: 30_000, Rounds: 3}.Run(t)
 }
 
 // allTime is the CPU time of this process and of its descendants that run PostgreSQL.

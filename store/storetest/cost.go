@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"fmt"
+	"runtime"
 	"slices"
 	"sync"
 	"testing"
@@ -63,13 +64,18 @@ func (c Cost) Run(t *testing.T) {
 				n++
 				kind.rule(s, run, n, c.Keys)
 			}
+			before := c.CPU()
 			for left := c.Keys; left > 0; left -= 500 {
 				if err := insertAll(t.Context(), s, costJobs("others", min(left, 500), rule)); err != nil {
 					t.Fatal(err)
 				}
 			}
-			c.compare(t, s, c.Jobs, 1, rule)
-			c.compare(t, s, c.Batched, 100, rule)
+			var memory runtime.MemStats
+			runtime.GC()
+			runtime.ReadMemStats(&memory)
+			t.Logf("%d jobs with a key each: %v of CPU a job, %d MB of live heap", c.Keys, (c.CPU()-before)/time.Duration(max(c.Keys, 1)), memory.HeapAlloc>>20)
+			t.Run("Single", func(t *testing.T) { c.compare(t, s, c.Jobs, 1, rule) })
+			t.Run("Batches", func(t *testing.T) { c.compare(t, s, c.Batched, 100, rule) })
 		})
 	}
 }
