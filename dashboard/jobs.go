@@ -161,15 +161,19 @@ type choices struct{ Types, Tags, Correlations []string }
 
 // Limits of choices.
 const (
-	choiceJobs = 200 // jobs that they come from, besides those on the page
+	choiceJobs = 100 // jobs that they come from, besides those on the page
 	maxChoices = 100 // of one field
 )
 
-// choices returns what the newest jobs, and those on the page, have.
-func (v *visit) choices(queue string, shown []gq.Job) (c choices, err error) {
-	newest, err := v.d.queue.List(v.ctx, gq.Query{Queue: queue, Limit: choiceJobs, MaxScan: maxSearched})
-	if err != nil {
-		return c, err
+// choices returns what the jobs on the page have and, as a filter shows only what is known
+// already, the newest jobs.
+func (v *visit) choices(f jobFilter, shown []gq.Job) (c choices, err error) {
+	var newest gq.Page
+	if f.Any() {
+		newest, err = v.d.queue.List(v.ctx, gq.Query{Queue: f.Queue, Limit: choiceJobs, MaxScan: maxSearched})
+		if err != nil {
+			return c, err
+		}
 	}
 	types, tags, correlations := make(map[string]bool), make(map[string]bool), make(map[string]bool)
 	for _, list := range [][]gq.Job{shown, newest.Jobs} {
@@ -225,7 +229,7 @@ func (d *Dashboard) jobs(v *visit) error {
 	if view.Queues, err = v.queueNames(); err != nil {
 		return err
 	}
-	if view.Choices, err = v.choices(f.Queue, view.Jobs); err != nil {
+	if view.Choices, err = v.choices(f, view.Jobs); err != nil {
 		return err
 	}
 	view.Bulk = v.bulkActions(f, q)

@@ -38,6 +38,7 @@ import (
 var (
 	shots  = flag.String("shots", "", "directory for screenshots of every page; none without it")
 	stores = flag.String("stores", "file", "stores to test with: file, postgres or both, with a comma")
+	only   = flag.String("pages", ".", "regular expression of the names of the pages that TestPages looks at")
 	busy   = flag.Duration("busy", 0, "how long TestPages keeps the server busy before it takes pictures, so that charts have something to show")
 )
 

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"regexp"
 	"slices"
 	"strconv"
 	"testing"
@@ -196,7 +197,11 @@ func signIn(b *tab, token string) {
 // checkPages checks pages in each look and takes pictures of them.
 func checkPages(s *server, pages map[string]string, looks []look, source string, prepare func(*tab)) {
 	s.Helper()
+	wanted := regexp.MustCompile(*only)
 	for _, name := range slices.Sorted(maps.Keys(pages)) {
+		if !wanted.MatchString(name) {
+			continue
+		}
 		if testing.Short() && !slices.Contains([]string{"overview", "job-waiting", "dead"}, name) {
 			continue
 		}
