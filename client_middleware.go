@@ -1,6 +1,7 @@
 package gq
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 )
@@ -93,8 +94,8 @@ func (c *Client) PutSchedule(ctx context.Context, s Schedule) (Schedule, error) 
 	if c.plain() {
 		return c.Driver.PutSchedule(ctx, s)
 	}
-	if err := c.sealSpec(ctx, &s.Template, false); err != nil {
-		return Schedule{}, fmt.Errorf("seal the payload of schedule %.80q: %w", s.Name, err)
+	if err := c.sealSchedule(ctx, &s); err != nil {
+		return Schedule{}, err
 	}
 	return c.unsealSchedule(ctx)(c.Driver.PutSchedule(ctx, s))
 }
@@ -105,10 +106,27 @@ func (c *Client) DeclareSchedule(ctx context.Context, s Schedule) (Schedule, err
 	if c.plain() {
 		return c.Driver.DeclareSchedule(ctx, s)
 	}
-	if err := c.sealSpec(ctx, &s.Template, false); err != nil {
-		return Schedule{}, fmt.Errorf("seal the payload of schedule %.80q: %w", s.Name, err)
+	if err := c.sealSchedule(ctx, &s); err != nil {
+		return Schedule{}, err
 	}
 	return c.unsealSchedule(ctx)(c.Driver.DeclareSchedule(ctx, s))
+}
+
+func (c *Client) sealSchedule(ctx context.Context, s *Schedule) error {
+	plain := s.Template.Payload
+	if err := c.sealSpec(ctx, &s.Template, false); err != nil {
+		return fmt.Errorf("seal the payload of schedule %.80q: %w", s.Name, err)
+	}
+	if slotPlaceholder(plain) && !slotPlaceholder(s.Template.Payload) {
+		return fmt.Errorf("set schedule %.80q: %w", s.Name, &InvalidError{Faults: []Fault{{"template.payload",
+			"the queue cannot replace {{slot}} or {{slot_date}} in a payload that middleware seals; leave it out and let the handler read its job's Slot"}}})
+	}
+	return nil
+}
+
+// slotPlaceholder reports whether the queue replaces something in the payload of a template.
+func slotPlaceholder(p Payload) bool {
+	return p.IsJSON() && (bytes.Contains(p.Data, []byte("{{slot}}")) || bytes.Contains(p.Data, []byte("{{slot_date}}")))
 }
 
 // Schedule returns a schedule.

@@ -205,6 +205,13 @@ func TestOtherCalls(t *testing.T) {
 	if s, err := raw.Schedule(t.Context(), "nightly"); err != nil || bytes.Contains(s.Template.Payload.Data, []byte(secret)) {
 		t.Errorf("the schedule is stored as %q, %v", s.Template.Payload.Data, err)
 	}
+	slot, err := charge.Spec(card{"{{slot_date}}"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s, err := c.PutSchedule(t.Context(), gq.Schedule{Name: "slots", Cron: "0 3 * * *", Template: slot}); !errors.Is(err, gq.ErrInvalid) || !strings.Contains(err.Error(), "template.payload") {
+		t.Errorf("a placeholder that the queue cannot read: %+v, %v", s, err)
+	}
 	fired, err := c.TriggerSchedule(t.Context(), "nightly")
 	if err != nil {
 		t.Fatal(err)
