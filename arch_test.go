@@ -133,7 +133,7 @@ var arrows = []arrow{
 
 	// The dashboard is a face that a program can mount too. It knows a queue only by
 	// its driver, and the engine for what a schedule means.
-	{pkg: "dashboard", imports: []string{".", "engine", "internal/httpx"}, tests: []string{"driver/file", "driver/postgres"}},
+	{pkg: "dashboard", imports: []string{".", "engine", "internal/httpx", "internal/wake"}, tests: []string{"driver/file", "driver/postgres"}},
 
 	// The task queue's designs: six services that know each other only over gRPC,
 	// the same six in one process, and what measures them from outside.

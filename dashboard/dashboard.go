@@ -18,6 +18,7 @@ import (
 	"log/slog"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/gopherqueue/gq"
@@ -71,6 +72,10 @@ const (
 type Visitor struct {
 	Name string // for the audit trail and the top bar
 
+	// Key is the same for visitors who see the same things, so that their open pages share what one
+	// of them has read within the last half second. Visitors without one share nothing.
+	Key string
+
 	// Context returns the context of calls on behalf of the visitor. nil leaves it as it is.
 	Context func(ctx context.Context) context.Context
 	// May reports whether the visitor has a permission on a queue, or on all queues if the
@@ -100,7 +105,9 @@ type Dashboard struct {
 	pages    pages
 	assets   map[string]asset // by name with content hash
 	sessions sessions
-	key      []byte // of form tokens
+	shared   sharedOverviews
+	streams  atomic.Int64 // open ones
+	key      []byte       // of form tokens
 	now      func() time.Time
 
 	serving context.Context //nolint:containedctx // ends with Close

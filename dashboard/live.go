@@ -6,14 +6,17 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"sync"
 	"time"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/internal/wake"
 )
 
 // Limits of a stream of changes.
 const (
-	livePace  = 500 * time.Millisecond // between two messages
+	livePace  = 500 * time.Millisecond // between two messages, at least
+	liveShare = 50 * time.Millisecond  // between two messages to any page: many open pages are updated less often
 	liveBeat  = 15 * time.Second       // between two messages while nothing happens
 	liveStuck = 10 * time.Second       // a browser that accepts nothing for this long is cut off
 	liveNames = 50                     // jobs or queues of one message; more are "many"
@@ -29,25 +32,36 @@ type change struct {
 
 // collector gathers changes between two messages.
 type collector struct {
-	jobs, queues map[string]bool
-	many         bool
+	mu           sync.Mutex
+	jobs, queues map[string]bool // guarded by mu
+	many         bool            // guarded by mu
+	last         time.Time       // of the last change; guarded by mu
 }
 
-func (c *collector) add(events []gq.Event) {
+// add adds the changes of events. It reports whether they are the first since the last message. Once
+// there are many, single ones do not matter.
+func (c *collector) add(events []gq.Event) (first bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.last = time.Now()
+	first = len(c.jobs) == 0 && !c.many
 	if c.jobs == nil {
 		c.jobs, c.queues = make(map[string]bool), make(map[string]bool)
 	}
 	for i := range events {
-		if len(c.jobs) >= liveNames || len(c.queues) >= liveNames {
-			c.many = true
-			return
+		if c.many = c.many || len(c.jobs) >= liveNames || len(c.queues) >= liveNames; c.many {
+			break
 		}
 		c.jobs[events[i].Job.String()] = true
 		c.queues[events[i].Queue] = true
 	}
+	return first
 }
 
+// take returns the changes since the last message.
 func (c *collector) take() (m change, any bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	for id := range c.jobs {
 		m.Jobs = append(m.Jobs, id)
 	}
@@ -55,9 +69,36 @@ func (c *collector) take() (m change, any bool) {
 		m.Queues = append(m.Queues, name)
 	}
 	m.Many = c.many
-	any = len(m.Jobs) > 0 || m.Many
-	*c = collector{}
-	return m, any
+	c.jobs, c.queues, c.many = nil, nil, false
+	return m, len(m.Jobs) > 0 || m.Many
+}
+
+// changed is when the last change was.
+func (c *collector) changed() time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.last
+}
+
+// again adds the changes of a message that is to be repeated.
+func (c *collector) again(m change) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.jobs == nil {
+		c.jobs, c.queues = make(map[string]bool), make(map[string]bool)
+	}
+	for _, id := range m.Jobs {
+		c.jobs[id] = true
+	}
+	for _, name := range m.Queues {
+		c.queues[name] = true
+	}
+	c.many = c.many || m.Many
+}
+
+// pace is the time between two messages to a page, which grows with the number of open pages.
+func (d *Dashboard) pace() time.Duration {
+	return max(livePace, time.Duration(d.streams.Load())*liveShare)
 }
 
 // live streams changes as server-sent events until the browser or the dashboard goes.
@@ -84,18 +125,20 @@ func (d *Dashboard) live(v *visit) error {
 	if v.r.Method == http.MethodHead || send("retry: 2000\nevent: hello\ndata: {}\n\n") != nil {
 		return nil
 	}
-	news := make(chan []gq.Event)
+	d.streams.Add(1)
+	defer d.streams.Add(-1)
+	var c collector
+	news := make(chan struct{}, 1)
 	followed := make(chan error, 1)
 	go func() {
 		followed <- d.queue.Follow(ctx, after, func(events []gq.Event) error {
-			select {
-			case news <- events:
-			case <-ctx.Done():
+			if c.add(events) {
+				wake.Up(news)
 			}
 			return nil
 		})
 	}()
-	err = d.pump(ctx, v, news, followed, send)
+	err = d.pump(ctx, v, &c, news, followed, send)
 	cancel()
 	if !errors.Is(err, errFollowEnded) {
 		<-followed
@@ -106,9 +149,10 @@ func (d *Dashboard) live(v *visit) error {
 // errFollowEnded says that the goroutine that follows the log has ended by itself.
 var errFollowEnded = errors.New("the log cannot be followed")
 
-// pump sends what has changed, at most once every livePace.
-func (d *Dashboard) pump(ctx context.Context, v *visit, news <-chan []gq.Event, followed <-chan error, send func(string) error) error {
-	var c collector
+// pump sends what has changed, at most once every livePace. Pages share what they read for a
+// short time, so a page that reloads at once may show what was before the last change: it is told again
+// after that time.
+func (d *Dashboard) pump(ctx context.Context, v *visit, c *collector, news <-chan struct{}, followed <-chan error, send func(string) error) error {
 	pace := time.NewTimer(liveBeat)
 	defer pace.Stop()
 	waiting := false // a message is due soon
@@ -119,15 +163,15 @@ func (d *Dashboard) pump(ctx context.Context, v *visit, news <-chan []gq.Event, 
 			return ctx.Err()
 		case <-followed:
 			return errFollowEnded // the page reconnects
-		case events := <-news:
-			c.add(events)
+		case <-news:
 			if !waiting {
 				waiting = true
-				pace.Reset(max(0, livePace-time.Since(last)))
+				pace.Reset(max(0, d.pace()-time.Since(last)))
 			}
 		case <-pace.C:
 			text := ": beat\n\n"
-			if m, any := c.take(); any {
+			m, any := c.take()
+			if any {
 				data, err := json.Marshal(m)
 				if err != nil {
 					return err
@@ -140,8 +184,13 @@ func (d *Dashboard) pump(ctx context.Context, v *visit, news <-chan []gq.Event, 
 			if err := send(text); err != nil {
 				return err
 			}
-			waiting, last = false, time.Now()
-			pace.Reset(liveBeat)
+			last = time.Now()
+			if waiting = any && time.Since(c.changed()) < sharedFor; waiting {
+				c.again(m)
+				pace.Reset(max(sharedFor, d.pace()))
+			} else {
+				pace.Reset(liveBeat)
+			}
 		}
 	}
 }

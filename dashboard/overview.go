@@ -74,11 +74,25 @@ func (o overviewView) DeadLetters() int64 {
 const recentJobs = 8
 
 func (d *Dashboard) overview(v *visit) error {
-	stats, err := d.queue.Stats(v.ctx)
+	key := ""
+	if v.who.Key != "" && v.r.Header.Get("Gq-Reload") != "" { // an open page; who comes anew sees everything up to now
+		key = v.who.Key + "?" + v.r.URL.RawQuery
+	}
+	view, err := d.shared.get(v.ctx, key, v.readOverview)
 	if err != nil {
 		return err
 	}
-	view := overviewView{Stats: stats}
+	v.watch = "all"
+	return v.show("overview", "Overview", view)
+}
+
+func (v *visit) readOverview() (view overviewView, err error) {
+	d := v.d
+	stats, err := d.queue.Stats(v.ctx)
+	if err != nil {
+		return view, err
+	}
+	view.Stats = stats
 	counts := slices.Clone(stats.Queues)
 	slices.SortStableFunc(counts, func(a, b gq.Count) int {
 		return cmp.Or(cmp.Compare(b.Live(), a.Live()), cmp.Compare(a.Queue, b.Queue))
@@ -91,27 +105,26 @@ func (d *Dashboard) overview(v *visit) error {
 			if errors.Is(err, gq.ErrNotFound) || errors.Is(err, gq.ErrDenied) {
 				continue // deleted meanwhile
 			}
-			return err
+			return view, err
 		}
 		view.Busiest = append(view.Busiest, queueRow{Queue: q, Count: c})
 	}
 	if err := v.complete(view.Busiest); err != nil {
-		return err
+		return view, err
 	}
 	if view.History, err = v.historyOfAll(view.Busiest); err != nil {
-		return err
+		return view, err
 	}
 	dead, err := d.queue.List(v.ctx, gq.Query{Statuses: []gq.Status{gq.StatusDeadLetter}, Limit: recentJobs, MaxScan: maxSearched})
 	if err != nil {
-		return err
+		return view, err
 	}
 	newest, err := d.queue.List(v.ctx, gq.Query{Limit: recentJobs})
 	if err != nil {
-		return err
+		return view, err
 	}
 	view.Dead, view.Jobs = dead.Jobs, newest.Jobs
-	v.watch = "all"
-	return v.show("overview", "Overview", view)
+	return view, nil
 }
 
 // searchTime limits the search for the oldest waiting jobs of all rows together. Not every store

@@ -86,7 +86,7 @@ func (s *sessions) end(id string) {
 func (d *Dashboard) identify(r *http.Request) (v *Visitor, id string) {
 	access := d.options.Access
 	if access == nil {
-		return &Visitor{Name: "everyone"}, ""
+		return &Visitor{Name: "everyone", Key: "everyone"}, ""
 	}
 	if !access.Required(r.Context()) {
 		return access.Anonymous(), ""

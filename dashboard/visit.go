@@ -94,6 +94,7 @@ func (v *visit) begin(f func(*visit) error) error {
 		if err := v.checkForm(); err != nil {
 			return err
 		}
+		defer v.d.shared.clear()
 	}
 	v.ctx = context.WithValue(v.r.Context(), remoteAddrKey{}, v.r.RemoteAddr)
 	if v.who != nil && v.who.Context != nil {

@@ -124,6 +124,7 @@ var scopes = map[dashboard.Permission]access.Scope{
 func visitor(i *access.Identity) *dashboard.Visitor {
 	return &dashboard.Visitor{
 		Name: i.Name,
+		Key:  i.Token + "/" + i.Name,
 		Context: func(ctx context.Context) context.Context {
 			return access.Through(access.With(ctx, i), access.Via{Face: "dashboard", From: dashboard.RemoteAddr(ctx)})
 		},

@@ -44,7 +44,7 @@ async function load() {
   loading = true;
   const began = Date.now();
   try {
-    const response = await fetch(location.href, { headers: { Accept: "text/html" }, credentials: "same-origin" });
+    const response = await fetch(location.href, { headers: { Accept: "text/html", "Gq-Reload": "1" }, credentials: "same-origin" });
     const text = await response.text();
     if (response.status === 401 || response.status === 404) {
       location.reload(); // the page says what has happened

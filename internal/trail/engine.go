@@ -277,6 +277,12 @@ func (r *recorded) DiscardRefused(ctx context.Context, which gq.RefusedSelection
 	return n, err
 }
 
+func (r *recorded) DeclareSchedule(ctx context.Context, s gq.Schedule) (gq.Schedule, error) {
+	out, err := r.API.DeclareSchedule(ctx, s)
+	r.note(ctx, "declare", "schedule "+s.Name, "", 0, err)
+	return out, err
+}
+
 func (r *recorded) PutSchedule(ctx context.Context, s gq.Schedule) (gq.Schedule, error) {
 	out, err := r.API.PutSchedule(ctx, s)
 	r.note(ctx, "configure", "schedule "+s.Name, "", 0, err)

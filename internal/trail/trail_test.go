@@ -57,7 +57,7 @@ func (f *fixture) read(q trail.Query) trail.Page {
 
 // unrecorded are the calls that change nothing, or whose changes the event log has.
 var unrecorded = strings.Fields(`
-	Get List Wait Explain History CountWhere Workflow Workflows Workers Queue Queues QueuesAfter QueueKeys Counts Stats Pools Inbox
+	Get List Wait Explain History CountWhere Workflow Workflows Workers Queue Queues QueuesAfter QueueKeys QueueHistory QueueActivity Counts Stats Pools Inbox
 	Schedule Schedules Events LastEvent Follow Jobs ByLease BeforeFirstEvent Samples CatchUp
 	Submit SubmitBatch SubmitGraph SubmitWorkflow AddToWorkflow Claim Start Heartbeat Settle Complete Fail Release
 	Advance Connected Prepare Report Admit Sample`)
