@@ -77,6 +77,7 @@ for use in a pipe.`,
 type filterFlags struct {
 	dead         bool // only jobs in DEAD_LETTER
 	all          bool
+	canAll       bool // the command has --all
 	queue        string
 	states       []string
 	since, until string
@@ -97,6 +98,7 @@ func (f *filterFlags) add(flags *pflag.FlagSet) {
 // addAll adds the flag that selects all jobs, for commands that change jobs.
 func (f *filterFlags) addAll(flags *pflag.FlagSet, usage string) {
 	flags.BoolVar(&f.all, "all", false, usage)
+	f.canAll = true
 }
 
 func (f *filterFlags) given() bool {
@@ -146,7 +148,11 @@ func (f *filterFlags) chosen(args []string) (ids []gq.JobID, q gq.Query, err err
 		return nil, q, err
 	}
 	if many := f.given() || f.all; many == (len(ids) > 0) {
-		return nil, q, cli.Invalid("arguments", "give ids, or a filter such as --queue, or --all")
+		problem := "give ids, or a filter such as --queue"
+		if f.canAll {
+			problem += ", or --all"
+		}
+		return nil, q, cli.Invalid("arguments", problem)
 	}
 	return ids, q, nil
 }

@@ -282,6 +282,12 @@ func TestJobCommands(t *testing.T) {
 	d.want(5, "job", "cancel", id)
 	d.want(5, "job", "update", id, "--tag", "a=b")
 	d.want(5, "job", "replay", d.submit("a"))
+	if got := d.gq("job", "replay"); strings.Contains(got.stderr, "--all") {
+		t.Errorf("replay has no --all: %s", got.stderr)
+	}
+	if got := d.gq("job", "cancel"); !strings.Contains(got.stderr, "--all") {
+		t.Errorf("cancel has --all: %s", got.stderr)
+	}
 	for _, args := range [][]string{
 		{"get"},
 		{"get", "x"},
