@@ -275,3 +275,28 @@ func TestStateMovesWithItsCreation(t *testing.T) {
 		t.Errorf("moved it is\n%+v, want\n%+v: %v", got, want, err)
 	}
 }
+
+// Skimming an event finds in it what decoding finds, and the same end.
+func TestSkimEvent(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		want := events.Draw(t, "event")
+		b, err := codec.AppendEvent(&want, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := gq.Event{Worker: "before"}
+		rest, err := codec.SkimEvent(&got, append(b, 1, 2, 3))
+		if err != nil || len(rest) != 3 {
+			t.Fatalf("%d bytes are left, %v", len(rest), err)
+		}
+		if got.Type != want.Type || got.Status != want.Status || got.LeaseState != want.LeaseState || got.Elapsed != want.Elapsed || got.Worker != "" ||
+			(got.Failure == nil) != (want.Failure == nil) || got.Failure != nil && (got.Failure.Code != want.Failure.Code || got.Failure.Category != want.Failure.Category) {
+			t.Fatalf("skimmed %+v of %+v", got, want)
+		}
+		for cut := range b {
+			if _, err := codec.SkimEvent(&got, b[:cut]); err == nil {
+				t.Fatalf("%d of %d bytes are enough", cut, len(b))
+			}
+		}
+	})
+}

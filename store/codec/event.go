@@ -144,10 +144,12 @@ func (d *decoder) elapsed() time.Duration {
 	return time.Duration(v) * time.Microsecond
 }
 
-// SkimEvent is DecodeEvent for readers that count events: it sets Type, Status, LeaseState, Elapsed
-// and of Failure the category and the code, and copies nothing else.
-func SkimEvent(b []byte) (v gq.Event, rest []byte, err error) {
+// SkimEvent is DecodeEvent for readers that count events, into a variable that they use again: it
+// sets Type, Status, LeaseState, Elapsed and of Failure the category and the code, and copies
+// nothing else.
+func SkimEvent(v *gq.Event, b []byte) (rest []byte, err error) {
 	d := decoder{b: b}
+	*v = gq.Event{}
 	typ := d.byte()
 	v.Type, v.Status = gq.EventType(typ&^typeHasElapsed), gq.Status(d.byte())
 	has := d.byte()
@@ -188,5 +190,5 @@ func SkimEvent(b []byte) (v gq.Event, rest []byte, err error) {
 	if has&eventHasTrace != 0 {
 		d.bytes()
 	}
-	return v, d.b, d.err
+	return d.b, d.err
 }

@@ -34,17 +34,18 @@ func (s *Store) Skim(ctx context.Context, after uint64, limit int, f func(*gq.Ev
 	}
 	names := *s.table.names.Load()
 	end := min(last, after+uint64(limit))
+	var e gq.Event
 	for ok := it.SeekLT(numberKey(prefixEvents, after+2)); ok && after < end; ok = it.Next() {
-		if after, err = skimRecord(it.Key(), it.Value(), names, after, end, f); err != nil {
+		if after, err = skimRecord(it.Key(), it.Value(), names, after, end, &e, f); err != nil {
 			return after, err
 		}
 	}
 	return after, damaged(it.Error())
 }
 
-// skimRecord calls f for the events of a record after one and up to another, and returns the
-// last. See decodeEvents for the format.
-func skimRecord(key, b []byte, names []string, after, end uint64, f func(*gq.Event)) (uint64, error) {
+// skimRecord calls f with e for the events of a record after one and up to another, and returns
+// the last. See decodeEvents for the format.
+func skimRecord(key, b []byte, names []string, after, end uint64, e *gq.Event, f func(*gq.Event)) (uint64, error) {
 	bad := func() (uint64, error) { return after, fmt.Errorf("event record %q: %w", key, gq.ErrCorrupt) }
 	if len(key) != 9 || len(b) < 10 || b[0] != eventsVersion {
 		return bad()
@@ -80,14 +81,14 @@ func skimRecord(key, b []byte, names []string, after, end uint64, f func(*gq.Eve
 		} else {
 			b = b[1:]
 		}
-		e, rest, err := codec.SkimEvent(b)
+		rest, err := codec.SkimEvent(e, b)
 		if err != nil {
 			return after, fmt.Errorf("event record %q: %w", key, err)
 		}
 		b = rest
 		if seq > after {
 			e.Seq, e.Time, e.Queue = seq, at, queue
-			f(&e)
+			f(e)
 			after = seq
 		}
 		seq++

@@ -101,6 +101,7 @@ func (tx *txn) skim(ctx context.Context, after int64, limit int, out []skimmed) 
 // skimLog is walkLog for readers that only count: it does not compute the ids of jobs.
 func skimLog(b []byte, f func(place int, e *gq.Event)) error {
 	queue := ""
+	var e gq.Event
 	for place := 0; len(b) > 0; place++ {
 		var id gq.JobID
 		if len(b) < len(id) {
@@ -125,7 +126,7 @@ func skimLog(b []byte, f func(place int, e *gq.Event)) error {
 		if name := b[:size]; size > 0 && string(name) != queue {
 			queue = string(name)
 		}
-		e, rest, err := codec.SkimEvent(b[size:])
+		rest, err := codec.SkimEvent(&e, b[size:])
 		if err != nil {
 			return err
 		}
