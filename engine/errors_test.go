@@ -8,6 +8,7 @@ import (
 
 	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/engine"
+	"github.com/gopherqueue/gq/machine"
 )
 
 // faulty fails unless an error has one fault with this field and these words.
@@ -97,8 +98,8 @@ func TestStartBefore(t *testing.T) {
 			t.Errorf("the same submission again: %+v", out)
 		}
 		time.Sleep(59 * time.Minute)
-		if job := must[gq.Job](t)(f.Get(t.Context(), id, 0)); job.State.At(time.Now()).Status == gq.StatusScheduled {
-			t.Errorf("the job is %s after its deadline", job.State.Status)
+		if s := must[gq.State](t)(f.Advance(t.Context(), id)); s.Status != gq.StatusCancelled || s.Reason != machine.ReasonStartDeadline {
+			t.Errorf("the job is %s (%s) after its deadline", s.Status, s.Reason)
 		}
 		if jobs := must[[]gq.Job](t)(f.Claim(t.Context(), gq.ClaimRequest{Worker: "w", N: 1})); len(jobs) != 0 {
 			t.Error("the job was claimed after its deadline")
