@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/connectivity"
+	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
@@ -29,6 +30,10 @@ var connectParams = grpc.ConnectParams{
 	Backoff:           backoff.Config{BaseDelay: 50 * time.Millisecond, Multiplier: 1.6, Jitter: 0.3, MaxDelay: 3 * time.Second},
 	MinConnectTimeout: 20 * time.Second,
 }
+
+// silence says when a server without a sign of life counts as lost: after 15 seconds, half of the
+// leases that workers ask for, so that they can renew them at another server.
+var silence = keepalive.ClientParameters{Time: 10 * time.Second, Timeout: 5 * time.Second}
 
 const (
 	retryFirst = 20 * time.Millisecond
@@ -51,9 +56,13 @@ func (c *Client) attempts(ctx context.Context, f func(ctx context.Context) (safe
 	until := time.Now().Add(c.options.RetryFor)
 	for failures := 0; ; {
 		c.connected(ctx, until, failures == 0)
+		connected := c.conn.GetState() == connectivity.Ready
 		again, err := f(ctx)
 		if err == nil {
 			return nil
+		}
+		if failures == 0 && connected { // the time with a server does not count
+			until = time.Now().Add(c.options.RetryFor)
 		}
 		if c.life.Err() != nil {
 			return errClosed

@@ -16,7 +16,6 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
-	"google.golang.org/grpc/keepalive"
 
 	"github.com/gopherqueue/gq"
 	pb "github.com/gopherqueue/gq/api/gopherqueue/v1"
@@ -46,7 +45,7 @@ type Options struct {
 	TLS   *tls.Config // nil is no encryption
 	Token string      // sent with every call; requires TLS or a server on this machine
 
-	RetryFor time.Duration // how long to retry calls; 0 is 10 s, negative is no retries
+	RetryFor time.Duration // how long to retry calls while no server is reachable; 0 is 10 s, negative is no retries
 
 	// SendOnce does not repeat submissions without an idempotency key. Otherwise the client gives
 	// them keys of its own, which make that safe and cost the server some time.
@@ -114,7 +113,7 @@ func New(address string, o Options) (*Client, error) {
 		grpc.WithDisableServiceConfig(), // the client decides about retries
 		grpc.WithDisableRetry(),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(math.MaxInt32)),
-		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 30 * time.Second, Timeout: 10 * time.Second}),
+		grpc.WithKeepaliveParams(silence),
 		grpc.WithConnectParams(connectParams),
 		grpc.WithStaticStreamWindowSize(1 << 20),
 		grpc.WithStaticConnWindowSize(4 << 20),

@@ -128,7 +128,7 @@ func NewGRPC(e engine.API, o GRPCOptions) *GRPC {
 		grpc.MaxConcurrentStreams(o.MaxStreams),
 		grpc.MaxHeaderListSize(16 << 10),
 		grpc.ConnectionTimeout(10 * time.Second),
-		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 10 * time.Second, PermitWithoutStream: true}),
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 20 * time.Second, Timeout: 10 * time.Second}),
 
 		// Static windows avoid the bandwidth-probing pings of grpc-go.
