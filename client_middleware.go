@@ -114,7 +114,7 @@ func (c *Client) DeclareSchedule(ctx context.Context, s Schedule) (Schedule, err
 
 func (c *Client) sealSchedule(ctx context.Context, s *Schedule) error {
 	plain := s.Template.Payload
-	if err := c.sealSpec(ctx, &s.Template, false); err != nil {
+	if err := c.sealSpec(ctx, &s.Template, true); err != nil { // a declaration that is repeated changes nothing
 		return fmt.Errorf("seal the payload of schedule %.80q: %w", s.Name, err)
 	}
 	if slotPlaceholder(plain) && !slotPlaceholder(s.Template.Payload) {

@@ -41,7 +41,7 @@ type Data struct {
 	Job         JobID  // with a result or a checkpoint; the id of a payload's job is not known when it is sealed
 	Bytes       []byte // never empty: an empty part is not sealed
 	ContentType string // of a payload
-	Repeatable  bool   // the submission has an idempotency key, or its workflow an id: sealing the same data again must return the same bytes
+	Repeatable  bool   // of a schedule, or of a submission with an idempotency key or a workflow with an id: sealing the same data again must return the same bytes
 }
 
 // Sealer applies the middleware of a client to data. [Client] implements it; package worker

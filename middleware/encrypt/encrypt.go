@@ -38,8 +38,8 @@
 //
 // # Idempotency and uniqueness
 //
-// The nonce is random. A submission with an idempotency key, a workflow with an id and a signal
-// use a nonce that depends on the content instead, so that the queue recognizes a repetition; who
+// The nonce is random. A submission with an idempotency key, a workflow with an id, a signal and a
+// schedule use a nonce that depends on the content instead, so that the queue recognizes a repetition; who
 // reads the database can then see that two such contents are equal. A repetition under another
 // key is other content to the queue: it returns the existing job and [gq.ErrKeyReused].
 //

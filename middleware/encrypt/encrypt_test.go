@@ -205,6 +205,20 @@ func TestOtherCalls(t *testing.T) {
 	if s, err := raw.Schedule(t.Context(), "nightly"); err != nil || bytes.Contains(s.Template.Payload.Data, []byte(secret)) {
 		t.Errorf("the schedule is stored as %q, %v", s.Template.Payload.Data, err)
 	}
+	declared := gq.Schedule{Name: "declared", Cron: "0 3 * * *", Template: template}
+	stored := func() []byte {
+		if _, err := c.DeclareSchedule(t.Context(), declared); err != nil {
+			t.Fatal(err)
+		}
+		s, err := raw.Schedule(t.Context(), "declared")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s.Template.Payload.Data
+	}
+	if first := stored(); !bytes.Equal(first, stored()) {
+		t.Error("a second declaration changes the schedule")
+	}
 	slot, err := charge.Spec(card{"{{slot_date}}"})
 	if err != nil {
 		t.Fatal(err)
