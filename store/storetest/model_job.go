@@ -83,6 +83,7 @@ func (j *modelJob) note(what gq.EventType, l *gq.Lease, now time.Time) *gq.Event
 
 // become changes the status and adds the event.
 func (j *modelJob) become(to gq.Status, l *gq.Lease, now time.Time) *gq.Event {
+	ran := j.s.Status == gq.StatusRunning
 	j.s.Status, j.s.Detail, j.s.UpdatedAt = to, gq.DetailNone, now
 	if to == gq.StatusScheduled {
 		j.s.ScheduledAt = now
@@ -93,7 +94,16 @@ func (j *modelJob) become(to gq.Status, l *gq.Lease, now time.Time) *gq.Event {
 	if j.terminal() {
 		j.s.CompletedAt = now
 	}
-	return j.note(modelEvents[to], l, now)
+	v := j.note(modelEvents[to], l, now)
+	if ran {
+		v.Elapsed = since(j.s.StartedAt, now)
+	}
+	return v
+}
+
+// since is how long something took, as events tell it.
+func since(begin, now time.Time) time.Duration {
+	return max(now.Sub(begin).Truncate(time.Microsecond), 0)
 }
 
 // proceed moves a job without open dependencies to SCHEDULED or DELAYED.

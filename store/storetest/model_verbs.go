@@ -28,7 +28,9 @@ func (j *modelJob) claim(lease gq.LeaseID, c store.Claim, now time.Time) {
 	if j.expired(now) {
 		j.advance(now)
 	}
+	claimable := j.s.ScheduledAt
 	if j.s.Status != gq.StatusScheduled {
+		claimable = j.s.RunAt
 		j.become(gq.StatusScheduled, nil, now)
 	}
 	j.s.PreviousLease, j.previous = "", ""
@@ -55,10 +57,10 @@ func (j *modelJob) claim(lease gq.LeaseID, c store.Claim, now time.Time) {
 		j.become(gq.StatusClaimed, j.s.Lease, now).Until = j.s.Lease.ExpiresAt
 		return
 	}
-	j.start(now)
+	j.start(claimable, now)
 }
 
-func (j *modelJob) start(now time.Time) {
+func (j *modelJob) start(claimable, now time.Time) {
 	j.s.Attempt++
 	l := *j.s.Lease
 	l.Attempt = j.s.Attempt
@@ -67,7 +69,8 @@ func (j *modelJob) start(now time.Time) {
 	if j.s.FirstStartedAt.IsZero() {
 		j.s.FirstStartedAt = now
 	}
-	j.become(gq.StatusRunning, j.s.Lease, now).Until = l.ExpiresAt
+	v := j.become(gq.StatusRunning, j.s.Lease, now)
+	v.Until, v.Elapsed = l.ExpiresAt, since(claimable, now)
 }
 
 // named reports whether a worker names the job's lease.
@@ -254,7 +257,7 @@ func startVerb(ref gq.LeaseRef, ttl time.Duration) verb {
 			return gq.ErrStaleLease
 		}
 		j.s.Lease = &l
-		j.start(now)
+		j.start(j.s.ScheduledAt, now)
 		return nil
 	}}
 }
