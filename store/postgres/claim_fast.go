@@ -146,6 +146,9 @@ func (tx *txn) claimFast(ctx context.Context, w *want, queues []string) (passed 
 	if err := tx.finish(ctx); err != nil {
 		return nil, false, err
 	}
+	if tx.committed && len(granted) == 1 {
+		tx.remember(granted[0])
+	}
 	if tx.unheard && len(touched) > 0 { // any part of the answer may be missing
 		err := tx.s.transact(ctx, "read", tx.s.begins.read, func(tx *txn) error {
 			blobs = nil

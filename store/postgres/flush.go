@@ -11,7 +11,6 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/gopherqueue/gq/machine"
-	"github.com/gopherqueue/gq/store/codec"
 )
 
 // flush writes what was recorded, in one batch, so that later statements see it.
@@ -58,6 +57,9 @@ func (tx *txn) send(ctx context.Context, last bool) error {
 	tx.forgetCounts()
 	tx.written = true
 	failed := tx.SendBatch(ctx, &batch).Close()
+	if tx.known != nil && divided(failed) {
+		return errMoved
+	}
 	if !last {
 		return failed
 	}
@@ -236,7 +238,7 @@ func (tx *txn) encodeRows() (map[move]*rowArrays, error) {
 				tx.work.states = space
 			}
 		}
-		data, err := codec.AppendState(&r.state, appendSegments(space[len(space):], r.segments, r.flags()))
+		data, err := r.encode(space[len(space):])
 		if err != nil {
 			return nil, err
 		}

@@ -97,6 +97,9 @@ func (tx *txn) insertClaimed(ctx context.Context, g store.Group, w *want) (out [
 	if err := tx.add(ctx, p); err != nil {
 		return nil, false, err
 	}
+	if tx.committed {
+		tx.remember(r)
+	}
 	w.round = claimed
 	return out, true, nil
 }

@@ -128,12 +128,8 @@ func tardy(spec *gq.Spec) bool {
 // insertFast inserts jobs in one round trip. If done is false it wrote nothing.
 func (tx *txn) insertFast(ctx context.Context, groups []store.Group, jobs []*gq.Spec) (out []store.Inserted, done bool, err error) {
 	conn := tx.Tx.(*connTx)
-	select {
-	case tx.segment = <-tx.s.spares:
-	default: // no spare yet
-		if err := conn.conn.QueryRow(ctx, conn.dialect.of("SELECT nextval('gq.segment_id')")).Scan(&tx.segment); err != nil {
-			return nil, false, err
-		}
+	if tx.segment, err = tx.spare(ctx); err != nil {
+		return nil, false, err
 	}
 	var clock *int64 // nil means the database's clock
 	if tx.s.cfg.Clock != nil {

@@ -134,7 +134,10 @@ func (tx *txn) writePacks(table string, packs []*pack) {
 		seqs, left, lowest = append(seqs, p.seq), append(left, int64(p.left)), append(lowest, first)
 		p.seq, p.members, p.left = first, rest, 0 // others may leave it later in the transaction
 	}
-	if len(gone) > 0 {
+	switch {
+	case len(gone) > 0 && tx.known != nil:
+		tx.leaveKnown()
+	case len(gone) > 0:
 		tx.more.Queue("DELETE FROM gq."+table+" AS s WHERE s.seq = ANY ($1)", gone)
 	}
 	if len(seqs) > 0 {

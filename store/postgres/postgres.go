@@ -72,12 +72,14 @@ type Store struct {
 	under   sync.WaitGroup // goroutines of calls; they may outlive the call
 
 	ids        *idKey
-	spares     chan int64   // segment ids that insertFast may use
-	latest     atomic.Int64 // the newest time returned to a call, in nanoseconds
-	near       atomic.Int64 // gq.near.until, as far as this node knows
-	startedDay atomic.Int64 // the newest day whose partitions are known to exist
-	maintainAt atomic.Int64 // when maintain runs next, in nanoseconds of the local clock
-	stale      atomic.Bool  // jobs were removed since maintain last ran
+	spares     chan int64 // segment ids that insertFast and prepareKnown may use
+	lately     heldRows
+	reading    atomic.Pointer[clockReading] // nil if the store has a clock of its own
+	latest     atomic.Int64                 // the newest time returned to a call, in nanoseconds
+	near       atomic.Int64                 // gq.near.until, as far as this node knows
+	startedDay atomic.Int64                 // the newest day whose partitions are known to exist
+	maintainAt atomic.Int64                 // when maintain runs next, in nanoseconds of the local clock
+	stale      atomic.Bool                  // jobs were removed since maintain last ran
 }
 
 var (
@@ -244,6 +246,16 @@ func (s *Store) time(clock, persisted int64) time.Time {
 		clock = s.cfg.Clock.Now().UnixNano()
 	}
 	now := max(clock, persisted)
+	if s.cfg.Clock == nil {
+		if r := s.reading.Load(); r == nil || clock > r.clock {
+			s.reading.Store(&clockReading{clock, time.Now()})
+		}
+	}
+	return s.reach(now)
+}
+
+// reach returns a time as the store's, or a later one that this process has returned already.
+func (s *Store) reach(now int64) time.Time {
 	for {
 		latest := s.latest.Load()
 		if now <= latest {

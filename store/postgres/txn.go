@@ -39,9 +39,10 @@ type txn struct {
 	// Gathered by record and written by flush.
 	work     *workspace // only in a transaction that inserts
 	rows     []*row
-	inHand   int     // rows that were deleted from their tables and not written again yet
-	packs    []*pack // rows of gq.held that lose jobs
-	apart    bool    // jobs get rows of their own
+	inHand   int      // rows that were deleted from their tables and not written again yet
+	packs    []*pack  // rows of gq.held that lose jobs
+	known    *heldRow // the only one of these, if it was not read: see prepareKnown
+	apart    bool     // jobs get rows of their own
 	leases   []lease
 	ended    []ending
 	kept     []keptJob // with a retention shorter than that of their status
@@ -313,6 +314,11 @@ func (r *row) flags() (f uint64) {
 		f |= flagNative
 	}
 	return f
+}
+
+// encode appends the data column of a row.
+func (r *row) encode(to []byte) ([]byte, error) {
+	return codec.AppendState(&r.state, appendSegments(to, r.segments, r.flags()))
 }
 
 // appendSegments encodes an ascending list of ids: the count, above the flag bits, then

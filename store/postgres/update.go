@@ -99,7 +99,10 @@ func (tx *txn) updateAll(ctx context.Context, updates []store.Update) ([]store.U
 	var seqs []int64
 	var err error
 	if !tx.again {
-		if seqs, err = tx.prepareLeased(ctx, c, updates); err != nil {
+		if seqs, err = tx.prepareKnown(ctx, c, updates); err == nil && c.rows == nil {
+			seqs, err = tx.prepareLeased(ctx, c, updates)
+		}
+		if err != nil {
 			return nil, err
 		}
 	}
@@ -115,12 +118,19 @@ func (tx *txn) updateAll(ctx context.Context, updates []store.Update) ([]store.U
 		if out[i], err = tx.update(ctx, &updates[i], seqs[i], c); err != nil {
 			return nil, err
 		}
+		if tx.known != nil && !out[i].Changed { // the row that it is about may have changed
+			return nil, errMoved
+		}
 	}
 	c.writeBlobs(&tx.more)
 	if c.plan != nil {
 		return out, tx.add(ctx, c.plan)
 	}
-	return out, tx.finish(ctx)
+	err = tx.finish(ctx)
+	if err == nil && tx.known != nil {
+		tx.s.reach(nanoseconds(tx.now)) // the database has confirmed it
+	}
+	return out, err
 }
 
 // changes is the working set of the updates of one call.
