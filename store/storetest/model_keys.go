@@ -65,7 +65,8 @@ func (m *model) rerated(queue string, change func()) {
 		case rate.Count == 0 || was.Count == 0 || owed <= 0:
 			delete(m.owedKeys, key)
 		default:
-			m.owedKeys[key] = m.now.Add(owed / gap(was) * gap(rate)).Add(owed % gap(was) * gap(rate) / gap(was))
+			in, out := gap(was)/time.Second, gap(rate)/time.Second // integers in this test, and small: the product must not overflow
+			m.owedKeys[key] = m.now.Add(owed * out / in)
 			m.happened("another rate for a key that owes")
 		}
 	}
