@@ -37,26 +37,29 @@ func (tx *txn) writeKept() {
 }
 
 // expireOwn removes up to limit jobs whose own retention is over. Rows of gq.kept whose job was
-// purged or has expired go with them.
-func (tx *txn) expireOwn(ctx context.Context, limit int) (int, error) {
-	rows, err := tx.Query(ctx, `
-		DELETE FROM gq.kept AS k
-		USING (SELECT until, seq FROM gq.kept WHERE until <= $1 ORDER BY until, seq LIMIT $2) AS o
-		WHERE k.until = o.until AND k.seq = o.seq
-		RETURNING k.seq`, nanoseconds(tx.now), limit)
-	if err != nil {
-		return 0, err
+// purged or has expired go with them and do not count.
+func (tx *txn) expireOwn(ctx context.Context, limit int) (n int, err error) {
+	for n < limit {
+		rows, err := tx.Query(ctx, `
+			DELETE FROM gq.kept AS k
+			USING (SELECT until, seq FROM gq.kept WHERE until <= $1 ORDER BY until, seq LIMIT $2) AS o
+			WHERE k.until = o.until AND k.seq = o.seq
+			RETURNING k.seq`, nanoseconds(tx.now), limit-n)
+		if err != nil {
+			return n, err
+		}
+		seqs, err := pgx.CollectRows(rows, pgx.RowTo[int64])
+		if err != nil || len(seqs) == 0 {
+			return n, err
+		}
+		slices.Sort(seqs)
+		found, err := tx.lock(ctx, seqs, "UPDATE")
+		if err != nil {
+			return n, err
+		}
+		found = slices.DeleteFunc(found, func(r *row) bool { return r.home != inDone })
+		tx.deleteDone(found)
+		n += len(found)
 	}
-	seqs, err := pgx.CollectRows(rows, pgx.RowTo[int64])
-	if err != nil || len(seqs) == 0 {
-		return 0, err
-	}
-	slices.Sort(seqs)
-	found, err := tx.lock(ctx, seqs, "UPDATE")
-	if err != nil {
-		return 0, err
-	}
-	found = slices.DeleteFunc(found, func(r *row) bool { return r.home != inDone })
-	tx.deleteDone(found)
-	return len(found), nil
+	return n, nil
 }

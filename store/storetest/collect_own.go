@@ -190,16 +190,22 @@ func collectOwnLimit(e *env) {
 		e.check("Purge", answers[0])
 		short = short[1:]
 	}
-	e.clock.Advance(10 * time.Hour)
 	removed := 0
-	for range len(short) + 1 { // and the usual one
+	collect := func(want int) {
 		n, err := e.store().Collect(e.Context(), 1)
 		e.check("Collect", err)
-		if n != 1 {
-			e.Errorf("Collect with a limit of 1 removed %d jobs, after %d before", n, removed)
+		if n != want {
+			e.Errorf("Collect with a limit of 1 removed %d jobs, want %d, after %d before", n, want, removed)
 		}
 		removed += n
 	}
+	e.clock.Advance(2 * time.Minute)
+	for range short { // the one that was purged does not count
+		collect(1)
+	}
+	collect(0)
+	e.clock.Advance(10 * time.Hour)
+	collect(1) // the usual one
 	n, err := e.store().Collect(e.Context(), 1)
 	e.check("Collect", err)
 	if n != 0 {
