@@ -58,7 +58,7 @@ func TestUsage(t *testing.T) {
 		{"--version", 0, "gq "},
 		{"completion bash", 0, "bash completion"},
 
-		{"", 2, "a command is missing after gq; want one of backup, bench, "},
+		{"", 2, "a command is missing after gq; want one of audit, backup, bench, "},
 		{"bnech", 2, "unknown command \"bnech\" for gq; did you mean bench?"},
 		{"xyzzy", 2, "unknown command \"xyzzy\" for gq"},
 		{"--nope", 2, "unknown flag: --nope"},
