@@ -21,6 +21,9 @@ var ownFields = []string{"last_seen_at", "commits", "syncs", "age", "waiting_for
 func withoutOwn(v any) any {
 	switch v := v.(type) {
 	case map[string]any:
+		if v["check"] == "server" {
+			delete(v, "text") // how fast it answered
+		}
 		for _, name := range ownFields {
 			delete(v, name)
 		}
