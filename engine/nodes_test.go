@@ -17,7 +17,7 @@ import (
 	"github.com/gopherqueue/gq/store"
 )
 
-// shared is a store that several processes could have open. It counts writes of documents.
+// shared is a store that several processes could have open. It counts writes of announcements.
 type shared struct {
 	store.Store
 	puts *atomic.Int64
@@ -30,7 +30,9 @@ func (s shared) Notify(events bool, f func(store.News)) (stop func()) {
 }
 
 func (s shared) PutDocs(ctx context.Context, docs []store.Doc) ([]uint64, error) {
-	s.puts.Add(1)
+	if slices.ContainsFunc(docs, func(d store.Doc) bool { return d.Kind == "node" }) {
+		s.puts.Add(1)
+	}
 	return s.Store.PutDocs(ctx, docs)
 }
 

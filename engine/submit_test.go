@@ -317,7 +317,7 @@ func TestSubmitGraphFaults(t *testing.T) {
 			{"UnknownRef", []gq.GraphJob{draft("a", need(gq.DependencyAfter, "z")...)}, []string{"jobs[0].needs[0].ref: \"z\" is not a job"}},
 			{"EmptyRef", []gq.GraphJob{draft("a"), draft("", need(gq.DependencyAfter, "")...)}, []string{"jobs[1].needs[0].ref: \"\" is not a job"}},
 			{"DuplicateRef", []gq.GraphJob{draft("a"), draft("a")}, []string{"jobs[1].ref: \"a\" is already used by jobs[0]"}},
-			{"Itself", []gq.GraphJob{draft("a", need(gq.DependencyAfter, "a")...)}, []string{"jobs[0].depends_on[0].job: "}},
+			{"Itself", []gq.GraphJob{draft("a", need(gq.DependencyAfter, "a")...)}, []string{"jobs[0].needs[0].ref: \"a\" depends on itself"}},
 			{"Cycle", []gq.GraphJob{
 				draft("a", need(gq.DependencyAfter, "c")...), draft("b", need(gq.DependencyChain, "a")...), draft("c", need(gq.DependencyFanIn, "b")...),
 			}, []string{"jobs[0].depends_on: is a cycle"}},
