@@ -95,15 +95,9 @@ func (l *listing) prepare(ctx context.Context) (some bool, err error) {
 			l.ready = append(l.ready, s)
 		}
 	}
-	if l.q.Queue != "" && len(l.ready) > 0 && !slices.Contains(l.ready, gq.StatusPending) { // which ready_claim does not have
-		if l.turns, err = collect[int64](l.tx.Query(ctx, turnsOf, l.q.Queue, maxTurns+1)); err != nil {
+	if l.q.Queue != "" && len(l.ready) > 0 && !slices.Contains(l.ready, gq.StatusPending) {
+		if err := l.findTurns(ctx); err != nil {
 			return false, err
-		}
-		switch {
-		case len(l.turns) == 0:
-			l.ready = nil
-		case len(l.turns) > maxTurns:
-			l.turns = nil
 		}
 	}
 	if bounded {
@@ -128,6 +122,25 @@ func (l *listing) present(ctx context.Context, statuses []gq.Status) ([]gq.Statu
 	return slices.DeleteFunc(slices.Clone(statuses), func(s gq.Status) bool { return !slices.Contains(found, int16(s)) }), err
 }
 
+// findTurns finds the turns of the queue, unless it has too many, or jobs that were set aside: those
+// are not in ready_claim.
+func (l *listing) findTurns(ctx context.Context) (err error) {
+	var aside bool
+	if err := l.tx.QueryRow(ctx, "SELECT EXISTS (SELECT FROM gq.ready WHERE aside IS NOT NULL AND queue = $1)", l.q.Queue).Scan(&aside); err != nil || aside {
+		return err
+	}
+	if l.turns, err = collect[int64](l.tx.Query(ctx, turnsOf, l.q.Queue, maxTurns+1)); err != nil {
+		return err
+	}
+	switch {
+	case len(l.turns) == 0:
+		l.ready = nil
+	case len(l.turns) > maxTurns:
+		l.turns = nil
+	}
+	return nil
+}
+
 // maxTurns is the number of turns of a queue that List merges. A queue has one for each priority
 // that is in use; fair queues and queues whose jobs age have more.
 const maxTurns = 8
@@ -136,9 +149,9 @@ const maxTurns = 8
 // order of submission.
 const turnsOf = `
 	WITH RECURSIVE turn (hi) AS (
-		(SELECT s.order_hi FROM gq.ready AS s WHERE s.status IN (2, 3, 6) AND s.queue = $1 ORDER BY s.order_hi LIMIT 1)
+		(SELECT s.order_hi FROM gq.ready AS s WHERE s.status IN (2, 3, 6) AND s.aside IS NULL AND s.queue = $1 ORDER BY s.order_hi LIMIT 1)
 		UNION ALL
-		SELECT (SELECT s.order_hi FROM gq.ready AS s WHERE s.status IN (2, 3, 6) AND s.queue = $1 AND s.order_hi > t.hi ORDER BY s.order_hi LIMIT 1)
+		SELECT (SELECT s.order_hi FROM gq.ready AS s WHERE s.status IN (2, 3, 6) AND s.aside IS NULL AND s.queue = $1 AND s.order_hi > t.hi ORDER BY s.order_hi LIMIT 1)
 		FROM turn AS t
 		WHERE t.hi IS NOT NULL
 	)
@@ -213,7 +226,7 @@ func (l *listing) sources() (sources []string) {
 				CROSS JOIN LATERAL (
 					SELECT `+readyColumns+`
 					FROM gq.ready AS s
-					WHERE s.status IN (2, 3, 6) AND s.queue = $3 AND s.order_hi = t.hi
+					WHERE s.status IN (2, 3, 6) AND s.aside IS NULL AND s.queue = $3 AND s.order_hi = t.hi
 						AND s.order_lo >= $8 AND s.order_lo < $9 AND s.seq >= $1 AND s.seq < $2
 						AND s.status IN (`+literals(l.ready)+`)`+created+`
 					ORDER BY s.order_lo `+l.direction()+`
