@@ -2,7 +2,9 @@ package dashboard_test
 
 import (
 	"context"
+	"html"
 	"net/http"
+	"regexp"
 	"testing"
 
 	"github.com/gopherqueue/gq"
@@ -15,6 +17,39 @@ func TestFiltersAreCompleted(t *testing.T) {
 	// Also where no job matches, because that is where somebody looks for the right word.
 	s.has(s.get("jobs?type=nothing", http.StatusOK), `<option value="mail">`, `<option value="email.send">`, `<option value="tenant=acme">`, `<option value="order-1">`)
 	s.lacks(s.get("jobs?queue=other", http.StatusOK), `<option value="order-1">`) // of another queue
+}
+
+var nextPage = regexp.MustCompile(`rel="next" href="\./([^"]+)">([^<]+)<`)
+
+// A search that has not looked at all jobs says how far it came, and goes on from there.
+func TestASearchContinues(t *testing.T) {
+	s := newSite(t, dashboard.Options{})
+	wanted := s.submit(gq.Spec{Queue: "mail", Type: "t", Key: gq.IdempotencyKey{Name: "welcome-7"}})
+	specs := make([]gq.Spec, 1000)
+	for i := range specs {
+		specs[i] = gq.Spec{Queue: "mail", Type: "t"}
+	}
+	for range 4 {
+		if _, err := s.queue.SubmitBatch(t.Context(), specs); err != nil {
+			t.Fatal(err)
+		}
+	}
+	path := "jobs?find=welcome-7"
+	for _, text := range []string{"Searched 2,000 jobs so far", "Searched 4,000 jobs so far"} {
+		page := s.get(path, http.StatusOK)
+		s.has(page, "None so far", text)
+		next := nextPage.FindStringSubmatch(page)
+		if next == nil || next[2] != "Continue the search" {
+			t.Fatalf("the search cannot be continued: %q", next)
+		}
+		path = html.UnescapeString(next[1])
+	}
+	page := s.get(path, http.StatusOK)
+	s.has(page, wanted.String())
+	s.lacks(page, "so far", "Continue")
+	// The number is a parameter of the page, so anybody can write one.
+	s.lacks(s.get("jobs?find=welcome-7&searched=1000000", http.StatusOK), "1,002,000")
+	s.get("jobs?find=welcome-7&cursor=x&searched=x", http.StatusBadRequest)
 }
 
 func TestBulkActionsByCorrelation(t *testing.T) {

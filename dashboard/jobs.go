@@ -5,6 +5,7 @@ import (
 	"maps"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -26,6 +27,7 @@ type jobFilter struct {
 	Since, Until            string
 	Find                    string // a key or correlation id
 	Cursor                  string
+	Searched                int64 // jobs that a search has looked at before the cursor
 }
 
 // clean makes one line of at most so many bytes.
@@ -39,13 +41,17 @@ func clean(text string, most int) string {
 
 func readFilter(q url.Values) jobFilter {
 	get := func(name string) string { return clean(q.Get(name), 1024) }
-	return jobFilter{
+	f := jobFilter{
 		State: get("state"), Queue: get("queue"), Type: get("type"), Tag: get("tag"), Correlation: get("correlation"),
 		Since: get("since"), Until: get("until"), Find: get("find"), Cursor: get("cursor"),
 	}
+	if n, err := strconv.ParseInt(get("searched"), 10, 64); err == nil && f.Cursor != "" {
+		f.Searched = max(0, n)
+	}
+	return f
 }
 
-// Values are the parameters of the filter, without the cursor.
+// Values are the parameters of the filter, without those of the page.
 func (f jobFilter) Values() url.Values {
 	q := url.Values{}
 	for name, text := range map[string]string{
@@ -151,6 +157,9 @@ type jobsView struct {
 	Next    string
 	Total   int64 // -1 is not counted
 	Scanned bool  // there may be more on the next page although this one is not full
+
+	Searched int64 // jobs that a search by key or correlation id has looked at so far, earlier pages included
+
 	Queues  []string
 	Choices choices
 	Bulk    []bulkAction
@@ -205,7 +214,7 @@ func (d *Dashboard) jobs(v *visit) error {
 	if err != nil {
 		return v.badFilter(view, err)
 	}
-	page, err := v.list(f, q)
+	page, searched, err := v.list(f, q)
 	if kindOf(err) == gq.KindInvalid {
 		return v.badFilter(view, err)
 	}
@@ -214,6 +223,9 @@ func (d *Dashboard) jobs(v *visit) error {
 	}
 	view.Jobs, view.Next = page.Jobs, page.Next
 	view.Scanned = view.Next != "" && len(view.Jobs) < jobsPerPage
+	if f.Scans() {
+		view.Searched = f.Searched + int64(searched)
+	}
 	if f.Cursor == "" && !f.Scans() && !q.Picks() && q.CreatedAfter.IsZero() && q.CreatedBefore.IsZero() {
 		q.Cursor = ""
 		count, err := d.queue.CountWhere(v.ctx, q)
@@ -258,17 +270,21 @@ func asID(text string) (path string, ok bool) {
 	return "", false
 }
 
-// list returns a page of jobs. A filter by key or correlation id scans a limited number.
-func (v *visit) list(f jobFilter, q gq.Query) (page gq.Page, err error) {
+// list returns a page of jobs. A filter by key or correlation id looks at a limited number, which
+// it returns too: stores find a key only together with its scope, which nobody types into a search
+// field, and they have no index of correlation ids.
+func (v *visit) list(f jobFilter, q gq.Query) (page gq.Page, searched int, err error) {
 	if !f.Scans() {
-		return v.d.queue.List(v.ctx, q)
+		page, err = v.d.queue.List(v.ctx, q)
+		return page, 0, err
 	}
 	q.Limit = 1000
 	for range maxScanned / 1000 {
 		some, err := v.d.queue.List(v.ctx, q)
 		if err != nil {
-			return gq.Page{}, err
+			return gq.Page{}, 0, err
 		}
+		searched += len(some.Jobs)
 		for i := range some.Jobs {
 			if f.picked(&some.Jobs[i]) {
 				page.Jobs = append(page.Jobs, some.Jobs[i])
@@ -279,5 +295,5 @@ func (v *visit) list(f jobFilter, q gq.Query) (page gq.Page, err error) {
 			break
 		}
 	}
-	return page, nil
+	return page, searched, nil
 }
