@@ -78,21 +78,27 @@ func (e dashboardEngine) Follow(ctx context.Context, after uint64, f func([]gq.E
 	return s.Run(ctx, 0, func(b feed.Batch, _ uint64) error { return f(b.Events()) })
 }
 
-// Events also serves callers who may read only some queues, and leaves out the others.
+// Events also serves callers who may read only some queues, and leaves out the others. Like the
+// guard's it hides the content of jobs from those who may not see it.
 func (e dashboardEngine) Events(ctx context.Context, after uint64, limit int) ([]gq.Event, error) {
 	may, err := e.Reader(ctx, nil)
 	if err != nil {
 		return nil, err
 	}
 	events, err := e.engine.Events(ctx, after, limit)
-	if err != nil || may == nil {
+	content := e.Content(ctx)
+	if err != nil || may == nil && content == nil {
 		return events, err
 	}
 	var seen []gq.Event
-	for i := range events {
-		if may(events[i].Queue) {
-			seen = append(seen, events[i])
+	for _, one := range events {
+		if may != nil && !may(one.Queue) {
+			continue
 		}
+		if content != nil && !content(one.Queue) {
+			one = e.RedactEvent(one)
+		}
+		seen = append(seen, one)
 	}
 	return seen, nil
 }

@@ -195,6 +195,85 @@ func TestDashboardRoles(t *testing.T) {
 	}
 }
 
+// A token with the scope observe sees that jobs exist and how they fare, nothing of what is in
+// them, and cannot act.
+func TestDashboardForAnObserver(t *testing.T) {
+	s, e := embedded(t, server.Options{AdminToken: adminToken})
+	web := httptest.NewServer(s.Handler())
+	defer web.Close()
+	const secret = "4111-1111-1111-1111"
+	submit := func(kind string) gq.Job {
+		t.Helper()
+		spec := gq.Spec{Queue: "mail", Type: kind, Payload: gq.Payload{Data: []byte(`{"card":"` + secret + `"}`), ContentType: gq.JSON}}
+		spec.Overrides.MaxAttempts = 1
+		if _, err := e.Submit(t.Context(), spec); err != nil {
+			t.Fatal(err)
+		}
+		jobs, err := e.Claim(t.Context(), gq.ClaimRequest{Worker: "w", Queues: []string{"mail"}, N: 1})
+		if err != nil || len(jobs) != 1 {
+			t.Fatalf("%d jobs, %v", len(jobs), err)
+		}
+		lease := jobs[0].State.Lease.Ref()
+		beats, err := e.Heartbeat(t.Context(), []gq.Heartbeat{{Lease: lease, Progress: 0.5, Note: "charges " + secret, Checkpoint: []byte(`"at ` + secret + `"`)}})
+		if err != nil || beats[0].Err != nil {
+			t.Fatal(beats, err)
+		}
+		return jobs[0]
+	}
+	completed := submit("card.charge")
+	if _, err := e.Complete(t.Context(), completed.State.Lease.Ref(), []byte(`"charged `+secret+`"`)); err != nil {
+		t.Fatal(err)
+	}
+	dead := submit("card.refund")
+	if _, err := e.Fail(t.Context(), dead.State.Lease.Ref(), gq.Failure{Category: gq.CategoryTemporary, Code: "declined", Message: "no such card: " + secret}); err != nil {
+		t.Fatal(err)
+	}
+	held := submit("card.check")
+	paths := []string{"/", "/queues", "/queue?name=mail", "/jobs", "/jobs?state=dead_letter", "/jobs?queue=mail&state=completed", "/dead", "/events", "/workers", "/workflows", "/schedules"}
+	for _, j := range []gq.Job{completed, dead, held} {
+		for _, show := range []string{"", "?show=payload", "?show=result", "?show=checkpoint"} {
+			paths = append(paths, "/jobs/"+j.Spec.ID.String()+show)
+		}
+	}
+	observer := enter(t, web, makeToken(t, web, `{"name":"observer","grants":[{"scopes":["observe"],"queues":["*"]}]}`))
+	for _, path := range paths {
+		status, page := observer.get(path)
+		if status != http.StatusOK {
+			t.Errorf("%s: %d\n%s", path, status, page)
+		}
+		if strings.Contains(page, secret) {
+			t.Errorf("%s shows an observer what is in a job", path)
+		}
+		if n := strings.Count(page, `method="post"`); n != 1 { // sign out
+			t.Errorf("%s offers an observer %d actions", path, n-1)
+		}
+		if _, part, ok := strings.Cut(path, "?show="); ok && !strings.Contains(page, "Redacted: your token may not read the "+part) {
+			t.Errorf("%s does not say why there is nothing", path)
+		}
+	}
+	for path, fields := range map[string][]string{
+		"/queue/pause": {"name", "mail"}, "/jobs/" + held.Spec.ID.String() + "/cancel": nil, "/jobs/" + dead.Spec.ID.String() + "/replay": nil,
+		"/jobs/bulk": {"queue", "mail", "action", "cancel", "confirm", "1"},
+	} {
+		if status, _ := observer.post(path, fields...); status != http.StatusForbidden {
+			t.Errorf("%s of an observer: %d", path, status)
+		}
+	}
+	if counts, err := e.Counts(t.Context(), "mail"); err != nil || counts[0].Held() != 1 || counts[0].By[gq.StatusDeadLetter] != 1 || counts[0].By[gq.StatusCompleted] != 1 {
+		t.Errorf("there are %+v, %v", counts, err)
+	}
+	// The same pages show it to a token with read.
+	reader := enter(t, web, makeToken(t, web, `{"name":"reader","grants":[{"scopes":["read"],"queues":["*"]}]}`))
+	for _, path := range []string{
+		"/jobs/" + completed.Spec.ID.String() + "?show=payload", "/jobs/" + completed.Spec.ID.String() + "?show=result",
+		"/jobs/" + held.Spec.ID.String() + "?show=checkpoint", "/jobs/" + held.Spec.ID.String(), "/dead", "/jobs?state=dead_letter", "/events", "/",
+	} {
+		if status, page := reader.get(path); status != http.StatusOK || !strings.Contains(page, secret) {
+			t.Errorf("%s shows a reader nothing of a job: %d", path, status)
+		}
+	}
+}
+
 // A session ends with its token.
 func TestDashboardSessionEndsWithItsToken(t *testing.T) {
 	s, _ := embedded(t, server.Options{AdminToken: adminToken})
