@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"errors"
 	"slices"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/gopherqueue/gq"
@@ -151,9 +153,11 @@ func (v *visit) lookUp(total int) (func(name string) (gq.Queue, error), error) {
 	}, nil
 }
 
-// searchTime limits the search for the oldest waiting jobs of all rows together. Not every store
-// has an index for it.
-const searchTime = 20 * time.Millisecond
+// Limits of the search for the oldest waiting jobs of all rows together.
+const (
+	searchTime    = 20 * time.Millisecond // not every store has an index for it
+	searchersMost = 16                    // calls at once: a store may answer several with one read
+)
 
 // complete adds what only further calls know to the rows of a page.
 func (v *visit) complete(rows []queueRow) error {
@@ -193,22 +197,34 @@ func claiming(workers []gq.LiveWorker, queue string) (list []gq.LiveWorker) {
 
 // findOldest finds the job of each row that has waited longest, as far as there is time.
 func (v *visit) findOldest(rows []queueRow) error {
-	until := time.Now().Add(searchTime)
+	var waiting []*queueRow
 	for i := range rows {
-		r := &rows[i]
-		if r.By[gq.StatusScheduled] == 0 {
-			continue
-		}
-		if r.Unknown = i > 0 && time.Now().After(until); r.Unknown {
-			continue
-		}
-		page, err := v.d.queue.List(v.ctx, gq.Query{Queue: r.Queue.Name, Statuses: []gq.Status{gq.StatusScheduled}, OldestFirst: true, Limit: 1, MaxScan: maxSearched})
-		if err != nil {
-			return err
-		}
-		if len(page.Jobs) > 0 {
-			r.Oldest = page.Jobs[0].State.ScheduledAt
+		if rows[i].By[gq.StatusScheduled] > 0 {
+			waiting = append(waiting, &rows[i])
 		}
 	}
-	return nil
+	until := time.Now().Add(searchTime)
+	faults := make([]error, min(searchersMost, len(waiting)))
+	var next atomic.Int64
+	var searchers sync.WaitGroup
+	for n := range faults {
+		searchers.Go(func() {
+			for i := next.Add(1) - 1; i < int64(len(waiting)); i = next.Add(1) - 1 {
+				r := waiting[i]
+				if r.Unknown = i > 0 && time.Now().After(until); r.Unknown {
+					continue
+				}
+				page, err := v.d.queue.List(v.ctx, gq.Query{Queue: r.Queue.Name, Statuses: []gq.Status{gq.StatusScheduled}, OldestFirst: true, Limit: 1, MaxScan: maxSearched})
+				if err != nil {
+					faults[n] = err
+					return
+				}
+				if len(page.Jobs) > 0 {
+					r.Oldest = page.Jobs[0].State.ScheduledAt
+				}
+			}
+		})
+	}
+	searchers.Wait()
+	return cmp.Or(faults...)
 }

@@ -24,6 +24,11 @@ func (s *Store) List(ctx context.Context, q gq.Query) (page gq.Page, err error) 
 	if err := store.CheckQuery(&q); err != nil {
 		return gq.Page{}, fmt.Errorf("list: %w", err)
 	}
+	if asksOldest(&q) {
+		if page, known, err := s.listOldest(ctx, q.Queue); known || err != nil {
+			return page, err
+		}
+	}
 	l := listing{q: &q, from: math.MinInt64, to: math.MaxInt64}
 	cursor, err := store.ParseCursor(q.Cursor)
 	if err != nil {
@@ -118,8 +123,18 @@ func (l *listing) present(ctx context.Context, statuses []gq.Status) ([]gq.Statu
 	if l.q.Queue != "" {
 		ofQueue = "queue = $1"
 	}
-	found, err := collect[int16](l.tx.Query(ctx, "SELECT status FROM "+tally+" WHERE "+ofQueue+" GROUP BY status HAVING sum(jobs) <> 0", l.q.Queue))
+	found, err := collect[int16](l.tx.Query(ctx, "SELECT status FROM "+tally+" WHERE "+ofQueue+" AND status = ANY ($2) GROUP BY status HAVING sum(jobs) <> 0",
+		l.q.Queue, codesOf(statuses)))
 	return slices.DeleteFunc(slices.Clone(statuses), func(s gq.Status) bool { return !slices.Contains(found, int16(s)) }), err
+}
+
+// codesOf are statuses as the tables have them.
+func codesOf(statuses []gq.Status) []int16 {
+	out := make([]int16, len(statuses))
+	for i, s := range statuses {
+		out[i] = int16(s)
+	}
+	return out
 }
 
 // findTurns finds the turns of the queue, unless it has too many, or jobs that were set aside: those

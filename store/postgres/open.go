@@ -145,6 +145,9 @@ func start(ctx context.Context, pool database, begins begins, cfg store.Config) 
 	s.gets = batcher[getting, store.Found]{
 		run: s.get, most: 2, heavy: heavyGets, all: &s.under, weight: func(*getting) int { return 1 },
 	}
+	s.oldests = batcher[string, oldestPage]{
+		run: s.findOldest, most: 2, heavy: heavyGets, all: &s.under, weight: func(*string) int { return 1 },
+	}
 	s.configs = batcher[gq.Policy, []gq.Queue]{
 		run: s.queues, most: 1, all: &s.under, weight: func(*gq.Policy) int { return 1 },
 	}

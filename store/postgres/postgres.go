@@ -50,6 +50,7 @@ type Store struct {
 	updates   batcher[store.Update, store.Updated]
 	claims    batcher[store.Claim, store.Claimed]
 	gets      batcher[getting, store.Found]
+	oldests   batcher[string, oldestPage]
 	configs   batcher[gq.Policy, []gq.Queue]
 	notifier  notifier
 	appended  atomic.Int64 // counts appended to gq.delta since notifier.fold

@@ -2,7 +2,9 @@ package storetest
 
 import (
 	"errors"
+	"fmt"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/gopherqueue/gq"
@@ -29,6 +31,12 @@ var listCases = []Case{
 		Clause: "a query selects by queue and status, alone or together",
 		Needs:  []string{"Insert", "Claim", "Update", "List", "Close"},
 		run:    listFilter,
+	},
+	{
+		Name:   "List/Oldest",
+		Clause: "the oldest claimable job of a queue is the one that was submitted first, whatever its priority, turn and limit key, also if many queues are asked for at once",
+		Needs:  []string{"Insert", "Claim", "List", "PutQueue", "Close"},
+		run:    listOldest,
 	},
 	{
 		Name:   "List/Created",
@@ -183,6 +191,58 @@ func listFilter(e *env) {
 			e.listed(test.name+", newest first", q, newest)
 		}
 	}
+}
+
+func listOldest(e *env) {
+	e.put("fair", func(q *gq.Queue) { q.Fair = true })
+	e.put("rated", func(q *gq.Queue) { q.KeyRate = gq.Rate{Count: 1, Per: time.Hour} })
+	want := map[string][]gq.JobID{"none": nil}
+	add := func(queue string, of ...setting) {
+		want[queue] = append(want[queue], e.add(append(of, inQueue(queue))...).ID)
+	}
+	for _, p := range []gq.Priority{gq.PriorityLow, gq.PriorityHigh, gq.PriorityNormal, gq.PriorityHigh} {
+		add("levels", at(p))
+		add("single", at(gq.PriorityNormal))
+	}
+	for i := range 12 { // each has a turn
+		add("fair", fairly(fmt.Sprint("key ", i)))
+	}
+	e.add(inQueue("late"), delayed(time.Hour)) // is not claimable
+	add("late", at(gq.PriorityLow))
+	e.add(inQueue("later"), delayed(time.Hour))
+	want["later"] = nil
+	for range 3 {
+		add("rated", limitedBy("key"))
+	}
+	e.claim(2, from("rated")) // the second claim finds that the rate is used up, so jobs may be set aside
+	want["rated"] = want["rated"][1:]
+	e.claim(1, from("single"))
+	want["single"] = want["single"][1:]
+
+	var wait sync.WaitGroup
+	for range 3 {
+		for queue, ids := range want {
+			wait.Go(func() {
+				q := gq.Query{Queue: queue, Statuses: []gq.Status{gq.StatusScheduled}, OldestFirst: true, Limit: 1}
+				var got []gq.JobID
+				for {
+					page, err := e.store().List(e.Context(), q)
+					if err != nil || len(page.Jobs) > 1 {
+						e.Errorf("queue %s: %d jobs, %v", queue, len(page.Jobs), err)
+						return
+					}
+					got = append(got, idsOf(page.Jobs)...)
+					if q.Cursor = page.Next; page.Next == "" {
+						break
+					}
+				}
+				if !slices.Equal(got, ids) {
+					e.Errorf("queue %s: listed %s one by one, want %s", queue, briefs(got), briefs(ids))
+				}
+			})
+		}
+	}
+	wait.Wait()
 }
 
 func listCreated(e *env) {
