@@ -175,6 +175,10 @@ bench-gate: ## Fail if a hot path has become 25 % slower, beside a floor in the 
 bench-scale: ## Measure the cost of a job as a store grows; flags go into BENCH_FLAGS="--axis backlog --svg DIR"
 	$(GO) run ./cmd/gq bench scale $(BENCH_FLAGS)
 
+.PHONY: bench-dashboards
+bench-dashboards: postgres ## Measure what 100 open dashboards cost the cycle of a server; BENCH_FLAGS="-dashboards-store postgres"
+	$(GO) test ./cmd/gq -count=1 -timeout $(TEST_TIMEOUT) -run '^$$' -bench '^BenchmarkDashboards$$' -benchtime 1x $(BENCH_FLAGS)
+
 .PHONY: bench-peers
 bench-peers: postgres ## Measure beside River, graphile-worker and pg-boss on one PostgreSQL; BENCH_FLAGS=-quick checks the harness
 	cd bench && $(GO) run . $(BENCH_FLAGS)

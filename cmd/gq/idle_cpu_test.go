@@ -106,7 +106,7 @@ func TestIdleServerUsesNoCPU(t *testing.T) {
 }
 
 // cpuTime returns the CPU time of a process.
-func cpuTime(t *testing.T, pid int) time.Duration {
+func cpuTime(t testing.TB, pid int) time.Duration {
 	t.Helper()
 	own, _, _, err := times(pid)
 	if err != nil {
@@ -135,7 +135,7 @@ func times(pid int) (own, ended time.Duration, parent int, err error) {
 }
 
 // postmaster returns the main process of a database server.
-func postmaster(t *testing.T, url string) int {
+func postmaster(t testing.TB, url string) int {
 	t.Helper()
 	conn, err := pgx.Connect(t.Context(), url)
 	if err != nil {
@@ -160,7 +160,7 @@ func postmaster(t *testing.T, url string) int {
 
 // clusterTime returns the CPU time of the processes of a database server, including ended
 // ones; 0 without a server.
-func clusterTime(t *testing.T, postmaster int) time.Duration {
+func clusterTime(t testing.TB, postmaster int) time.Duration {
 	t.Helper()
 	if postmaster == 0 {
 		return 0
