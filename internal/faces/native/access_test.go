@@ -401,13 +401,20 @@ func (f *fortress) check(what, name string, a callNeeds, call func(string, strin
 	if a.open {
 		return
 	}
+	scenes := map[string]*strings.Replacer{} // by queue; a call that was denied or only reads leaves its scene as it was
 	for _, role := range []access.Scope{access.Submit, access.Work, access.Read, access.Admin} {
 		has := role == access.Admin || role&a.needs != 0
 		for _, pattern := range []string{"own", "*"} {
 			token := f.token(role, pattern)
 			for _, queue := range []string{"own", "foreign"} {
 				may := has && (pattern == "*" || queue == "own" && !a.whole)
-				v := call(token, name, a, f.scene(queue))
+				if scenes[queue] == nil {
+					scenes[queue] = f.scene(queue)
+				}
+				v := call(token, name, a, scenes[queue])
+				if !v.denied && a.needs != access.Read {
+					delete(scenes, queue)
+				}
 				as := fmt.Sprintf("%s by %s@%s on %s", what, role, pattern, queue)
 				switch {
 				case v.unknown:
