@@ -12,7 +12,11 @@ SOAK_TIME    ?= 10m
 TOOL = $(GO) tool -modfile=tools/go.mod
 BUF  = $(GO) tool -modfile=tools/proto/go.mod buf
 
-export GO TEST_TIMEOUT FUZZTIME
+# gq is built without cgo, so the database in its store compresses with zstd written in Go.
+# Tests use the same one. Compiling the one in C takes most of a minute.
+TEST_TAGS = pebblegozstd
+
+export GO TEST_TIMEOUT TEST_TAGS FUZZTIME
 
 .DEFAULT_GOAL := help
 
@@ -26,15 +30,29 @@ CHECK_WITHOUT = cmd/gq docker services internal/bench internal/designs/compare i
 
 .PHONY: check
 check: format-check ## For a first contribution: format, vet and the tests that need neither Docker, root nor PostgreSQL
-	$(GO) vet ./...
-	$(GO) test -short -vet=off $$($(GO) list ./... | grep -Ev "/($$(echo $(CHECK_WITHOUT) | tr ' ' '|'))(/|$$)")
+	$(GO) vet -tags $(TEST_TAGS) ./...
+	$(GO) test -short -vet=off -tags $(TEST_TAGS) $$($(GO) list ./... | grep -Ev "/($$(echo $(CHECK_WITHOUT) | tr ' ' '|'))(/|$$)")
 
 .PHONY: test
-test: postgres python node chromium docker format-check vet crosscheck ## Run what CI runs: format, vet, tests with the race detector, conformance, gqlab compare --quick, bench-gate
+test: ## Run what CI runs: format, vet, tests with the race detector, conformance, gqlab compare --quick, bench-gate
+	$(MAKE) -j2 -Oline installed checked
 	scripts/test -check
 	cd dashboard/browsertest && $(GO) vet . && $(GO) test -short -count=1 .
 	scripts/compare --quick
 	$(MAKE) bench-gate
+
+# Both wait for the network and the disk now and then, so they run side by side. Packages
+# are installed one after the other, because the package manager locks its database.
+.PHONY: installed
+installed:
+	@scripts/install-postgres
+	@scripts/install-python
+	@scripts/install-node
+	@scripts/install-chromium
+	@scripts/install-docker
+
+.PHONY: checked
+checked: format-check vet crosscheck
 
 .PHONY: postgres
 postgres: ## Make sure the PostgreSQL and PgBouncer that tests start are installed
@@ -77,7 +95,7 @@ format-check:
 # only make test-failover and make test-arch run.
 .PHONY: vet
 vet:
-	$(GO) vet -race -tags failover,arch ./...
+	$(GO) vet -race -tags $(TEST_TAGS),failover,arch ./...
 
 # What gq must build on.
 CROSS = linux/amd64 linux/arm64 darwin/amd64 darwin/arm64 windows/amd64 windows/arm64 freebsd/amd64
@@ -147,11 +165,11 @@ test-kill: postgres ## Kill servers and their database 60 times under load
 .PHONY: test-planted
 test-planted: ## Test the contract suite in full, with the race detector too: every case finds its planted bug
 	$(GO) test ./store/storetest -count=1 -v -timeout $(TEST_TIMEOUT) -run '^TestPlantedBugs' -plant-all
-	GQ_RACE_ALL=1 $(GO) test -race ./store/storetest -count=1 -v -timeout $(TEST_TIMEOUT) -plant-all
+	GQ_RACE_ALL=1 $(GO) test -race -tags $(TEST_TAGS) ./store/storetest -count=1 -v -timeout $(TEST_TIMEOUT) -plant-all
 
 .PHONY: test-race
 test-race: ## Run every test of the stores, the faces and the matchmaker in full with the race detector
-	GQ_RACE_ALL=1 $(GO) test -race ./store/... ./internal/faces/... ./internal/matchmaker/... -count=1 -v -timeout $(TEST_TIMEOUT)
+	GQ_RACE_ALL=1 $(GO) test -race -tags $(TEST_TAGS) ./store/... ./internal/faces/... ./internal/matchmaker/... -count=1 -v -timeout $(TEST_TIMEOUT)
 
 .PHONY: test-idle
 test-idle: postgres ## What an idle server costs after 10,000 jobs of every API, on every store
