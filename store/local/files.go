@@ -53,6 +53,12 @@ func (s *Store) openFiles(cacheMiB int, acceptLoss bool) error {
 	s.disk.survey()
 	options.MemTableSize = s.disk.memTable()
 	options.ErrorIfNotExists = finished
+	if s.ephemeral {
+		// Pebble's default scheduler also looks for waiting compactions ten times a second. In
+		// a test whose clock advances by days, that is most of the work. Without it, a second
+		// compaction may start only when the first has ended.
+		options.Experimental.CompactionScheduler = pebble.NewConcurrencyLimitSchedulerWithNoPeriodicGrantingForTest()
+	}
 	options.EventListener = &pebble.EventListener{
 		BackgroundError: func(err error) {
 			s.log.Warn("background work of the store failed and is tried again", "dir", s.dir, "error", err)

@@ -1,0 +1,34 @@
+package local
+
+import (
+	"runtime"
+	"strings"
+	"testing"
+)
+
+// A store in memory has no goroutine that wakes up at short intervals: tests advance their
+// clocks by days, which would wake it a million times. A store on disk has one, so the test
+// notices if Pebble renames it.
+func TestMemoryDoesNotTick(t *testing.T) {
+	for _, on := range []struct {
+		name  string
+		open  func() (*Store, error)
+		ticks bool
+	}{
+		{"disk", func() (*Store, error) { return Open(t.TempDir(), Options{}) }, true},
+		{"memory", func() (*Store, error) { return OpenMemory(Options{}) }, false},
+	} {
+		s, err := on.open()
+		if err != nil {
+			t.Fatal(err)
+		}
+		stacks := make([]byte, 1<<20)
+		stacks = stacks[:runtime.Stack(stacks, true)]
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if ticks := strings.Contains(string(stacks), "periodicGranter"); ticks != on.ticks {
+			t.Errorf("%s: a goroutine looks for compactions at intervals: %t, want %t", on.name, ticks, on.ticks)
+		}
+	}
+}
