@@ -37,7 +37,7 @@ check: format-check ## For a first contribution: format, vet and the tests that 
 test: ## Run what CI runs: format, vet, tests with the race detector, conformance, gqlab compare --quick, bench-gate
 	$(MAKE) -j2 -Oline installed checked
 	scripts/test -check
-	cd dashboard/browsertest && $(GO) vet . && $(GO) test -short -count=1 .
+	cd dashboard/browsertest && $(GO) vet -race . && $(GO) test -race -vet=off -short -count=1 . # compiled for vet before, except the browser's driver
 	scripts/compare --quick
 	$(MAKE) bench-gate
 
@@ -168,8 +168,8 @@ test-planted: ## Test the contract suite in full, with the race detector too: ev
 	GQ_RACE_ALL=1 $(GO) test -race -tags $(TEST_TAGS) ./store/storetest -count=1 -v -timeout $(TEST_TIMEOUT) -plant-all
 
 .PHONY: test-race
-test-race: ## Run every test of the stores, the faces and the matchmaker in full with the race detector
-	GQ_RACE_ALL=1 $(GO) test -race -tags $(TEST_TAGS) ./store/... ./internal/faces/... ./internal/matchmaker/... -count=1 -v -timeout $(TEST_TIMEOUT)
+test-race: ## Run every test of the engine, the stores, the faces and the matchmaker in full with the race detector
+	GQ_RACE_ALL=1 $(GO) test -race -tags $(TEST_TAGS) ./engine ./store/... ./internal/faces/... ./internal/matchmaker/... -count=1 -v -timeout $(TEST_TIMEOUT)
 
 .PHONY: test-idle
 test-idle: postgres ## What an idle server costs after 10,000 jobs of every API, on every store

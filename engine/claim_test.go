@@ -13,6 +13,7 @@ import (
 
 	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/engine"
+	"github.com/gopherqueue/gq/internal/testing/race"
 	"github.com/gopherqueue/gq/store"
 )
 
@@ -263,7 +264,10 @@ func (h *hinted) Notify(_ bool, f func(store.News)) (stop func()) {
 // jobs stays leased to nobody.
 func TestClaimAbandonedAtTheLastMoment(t *testing.T) {
 	f := newFixture(t, engine.Options{}, nil)
-	const rounds = 3000
+	rounds := 3000
+	if race.Share() {
+		rounds = 600
+	}
 	for range rounds {
 		f.submit(gq.Spec{})
 		ctx, cancel := context.WithCancel(t.Context())

@@ -61,8 +61,12 @@ func fillHistory(t testing.TB, s store.Store, queues, hours int, now time.Time) 
 	r := rand.New(rand.NewPCG(1, 2))
 	// A few hours are drawn and used again: what counts is their size.
 	var drawn [20]*history.Hour
+	var alone [len(drawn)][history.DayHours]history.Day // each of them at each hour of a day, because summing up minutes takes long
 	for i := range drawn {
 		drawn[i] = busyHour(r, now, 1)
+		for hour := range alone[i] {
+			alone[i][hour].Add(int64(hour), drawn[i])
+		}
 	}
 	var docs []store.Doc
 	add := func(d store.Doc) {
@@ -83,7 +87,7 @@ func fillHistory(t testing.TB, s store.Store, queues, hours int, now time.Time) 
 			var day history.Day
 			of := hour / history.DayHours
 			for ; hour/history.DayHours == of && hour < minutes; hour++ {
-				day.Add(hour, drawn[r.IntN(len(drawn))])
+				day.Merge(&alone[r.IntN(len(drawn))][hour%history.DayHours])
 			}
 			add(store.Doc{Kind: fmt.Sprintf("d%d", of), Name: name, Data: day.Append(nil)})
 		}
