@@ -88,11 +88,29 @@ func (d *Dashboard) overview(v *visit) error {
 	return v.show("overview", "Overview", view)
 }
 
+// readOverview reads the page. The lists of jobs do not depend on the rest, so they are read at the
+// same time.
 func (v *visit) readOverview() (view overviewView, err error) {
-	d := v.d
-	stats, err := d.queue.Stats(v.ctx)
+	var dead, newest gq.Page
+	var ofLists error
+	var lists sync.WaitGroup
+	lists.Go(func() {
+		dead, ofLists = v.d.queue.List(v.ctx, gq.Query{Statuses: []gq.Status{gq.StatusDeadLetter}, Limit: recentJobs, MaxScan: maxSearched})
+		if ofLists == nil {
+			newest, ofLists = v.d.queue.List(v.ctx, gq.Query{Limit: recentJobs})
+		}
+	})
+	err = v.readBusiest(&view)
+	lists.Wait()
+	view.Dead, view.Jobs = dead.Jobs, newest.Jobs
+	return view, cmp.Or(err, ofLists)
+}
+
+// readBusiest reads the totals, the queues with the most live jobs and the charts.
+func (v *visit) readBusiest(view *overviewView) error {
+	stats, err := v.d.queue.Stats(v.ctx)
 	if err != nil {
-		return view, err
+		return err
 	}
 	view.Stats = stats
 	counts := slices.Clone(stats.Queues)
@@ -103,7 +121,7 @@ func (v *visit) readOverview() (view overviewView, err error) {
 	counts = counts[:min(len(counts), queuesPerPage)]
 	queueOf, err := v.lookUp(len(stats.Queues))
 	if err != nil {
-		return view, err
+		return err
 	}
 	for _, c := range counts {
 		q, err := queueOf(c.Queue)
@@ -111,26 +129,15 @@ func (v *visit) readOverview() (view overviewView, err error) {
 			if errors.Is(err, gq.ErrNotFound) || errors.Is(err, gq.ErrDenied) {
 				continue // deleted meanwhile
 			}
-			return view, err
+			return err
 		}
 		view.Busiest = append(view.Busiest, queueRow{Queue: q, Count: c})
 	}
 	if err := v.complete(view.Busiest); err != nil {
-		return view, err
+		return err
 	}
-	if view.History, err = v.historyOfAll(view.Busiest); err != nil {
-		return view, err
-	}
-	dead, err := d.queue.List(v.ctx, gq.Query{Statuses: []gq.Status{gq.StatusDeadLetter}, Limit: recentJobs, MaxScan: maxSearched})
-	if err != nil {
-		return view, err
-	}
-	newest, err := d.queue.List(v.ctx, gq.Query{Limit: recentJobs})
-	if err != nil {
-		return view, err
-	}
-	view.Dead, view.Jobs = dead.Jobs, newest.Jobs
-	return view, nil
+	view.History, err = v.historyOfAll(view.Busiest)
+	return err
 }
 
 // lookUp returns a function that finds a queue by its name. Up to a thousand queues are read at
