@@ -7,6 +7,7 @@ import (
 	"go/token"
 	"io/fs"
 	"os"
+	"os/exec"
 	"path"
 	"slices"
 	"strconv"
@@ -68,7 +69,7 @@ var arrows = []arrow{
 	{pkg: "store/postgres", imports: []string{".", "store", "store/codec", "match", "internal/projection", "internal/wake", "internal/retry"}}, // match and projection: the views' columns
 
 	// Measures any store through the port.
-	{pkg: "internal/bench", imports: []string{".", "store", "engine", "worker"}, tests: []string{"store/local", "store/codec", "match", "api/*", "internal/wire", "internal/faces/native"}},
+	{pkg: "internal/bench", imports: []string{".", "store", "engine", "worker"}, tests: []string{"store/local", "store/codec", "match", "api/*", "internal/pbconv", "internal/faces/native"}},
 
 	// Carries everything from one store to another, or to a file and back.
 	{pkg: "internal/transfer", imports: []string{".", "store", "store/codec"}, tests: []string{"store/local", "store/postgres"}},
@@ -85,7 +86,7 @@ var arrows = []arrow{
 	{pkg: "internal/workerstats", imports: []string{"worker"}},
 	{pkg: "worker/workerprom", imports: []string{"worker", "internal/workerstats"}, tests: []string{".", "engine", "store/local"}},
 	{pkg: "worker/workerotel", imports: []string{"worker", "internal/workerstats", "internal/tracing"}, tests: []string{".", "engine", "store/local"}},
-	{pkg: "client", imports: []string{".", "api/*", "internal/retry", "internal/tracing", "internal/wire", "internal/wake", "internal/version"}, tests: []string{"engine", "store", "store/local", "internal/faces/native", "internal/access", "internal/feed", "worker", "driver/remote"}},
+	{pkg: "client", imports: []string{".", "api/*", "internal/retry", "internal/tracing", "internal/wire", "internal/pbconv", "internal/wake", "internal/version"}, tests: []string{"engine", "store", "store/local", "internal/faces/native", "internal/access", "internal/feed", "worker", "driver/remote"}},
 	{pkg: "gqtest", imports: []string{".", "store", "store/memory", "engine", "worker", "internal/steps", "internal/wake"}},
 	{pkg: "driver/file", imports: []string{".", "engine", "store", "store/local", "internal/storeurl"}},
 	{pkg: "driver/postgres", imports: []string{".", "engine", "store", "store/postgres", "internal/wire"}}, // wire: the requests of gq.submit
@@ -96,14 +97,15 @@ var arrows = []arrow{
 	// How the vocabulary is written outside of a Go program, by servers and by
 	// clients.
 	{pkg: "internal/spelling", pure: true},
-	{pkg: "internal/wire", imports: []string{".", "api/*", "internal/spelling"}},
+	{pkg: "internal/wire", imports: []string{".", "internal/spelling"}},
+	{pkg: "internal/pbconv", imports: []string{".", "api/*", "internal/wire"}},
 	{pkg: "internal/socket", imports: []string{"internal/wire"}},
 	{pkg: "internal/httpx", imports: []string{".", "internal/wire"}},
 
 	// Who may do what, what has happened, and whom to tell of it: over the
 	// engine's methods and the documents of any store.
 	{pkg: "internal/access", imports: []string{".", "store", "engine"}, tests: []string{"store/local"}},
-	{pkg: "internal/feed", imports: []string{".", "api/*", "internal/retry", "internal/wire"}},
+	{pkg: "internal/feed", imports: []string{".", "api/*", "internal/retry", "internal/wire", "internal/pbconv"}},
 	{pkg: "internal/delivery", imports: []string{".", "store", "webhook", "internal/heap", "internal/wire", "internal/wake", "internal/retry"}, tests: []string{"engine", "store/local"}},
 	{pkg: "internal/observe", imports: []string{".", "engine", "internal/logline", "internal/tracing"}, tests: []string{"store/local", "internal/access"}},
 	{pkg: "internal/trail", imports: []string{".", "engine", "store", "internal/access", "internal/errs"}, tests: []string{"store/memory"}},
@@ -126,7 +128,7 @@ var arrows = []arrow{
 
 	// Faces translate between the outside and the engine and never see a
 	// concrete store.
-	{pkg: "internal/faces/native", imports: append([]string{"webhook", "internal/wire", "internal/httpx", "internal/socket", "internal/access", "internal/trail", "internal/feed", "internal/delivery"}, faceImports...), tests: append([]string{"internal/admin"}, faceTests...)},
+	{pkg: "internal/faces/native", imports: append([]string{"webhook", "internal/wire", "internal/pbconv", "internal/httpx", "internal/socket", "internal/access", "internal/trail", "internal/feed", "internal/delivery"}, faceImports...), tests: append([]string{"internal/admin"}, faceTests...)},
 	{pkg: "internal/faces/scheduler", imports: append([]string{"internal/projection", "internal/wire", "internal/httpx"}, faceImports...), tests: append([]string{"store/postgres"}, faceTests...)},
 	{pkg: "internal/faces/taskqueue", imports: append([]string{"internal/projection", "internal/taskwork", "internal/retry"}, faceImports...), tests: append([]string{"internal/faces/native", "internal/designs/rpc", "internal/designs/taskqueuetest", "store/postgres"}, faceTests...)},
 	{pkg: "internal/faces/matching", imports: append([]string{"internal/wire", "internal/httpx", "internal/socket", "internal/access", "internal/matchmaker"}, faceImports...), tests: append([]string{"store/postgres"}, faceTests...)},
@@ -177,7 +179,7 @@ var arrows = []arrow{
 	{pkg: "cmd/gq", imports: []string{
 		"webhook", ".", "classify", "match", "store", "store/local", "store/postgres", "engine", "worker", "client", "api/*",
 		"server", "server/config", "internal/faces/native", "internal/faces/matching", "internal/faces/scheduler", "internal/bench", "internal/transfer",
-		"internal/wire", "internal/cli", "internal/version", "internal/spelling", "internal/storeurl", "internal/access", "internal/delivery", "internal/observe", "internal/logline", "internal/tracing", "internal/retry", "worker/workerprom",
+		"internal/wire", "internal/pbconv", "internal/cli", "internal/version", "internal/spelling", "internal/storeurl", "internal/access", "internal/delivery", "internal/observe", "internal/logline", "internal/tracing", "internal/retry", "worker/workerprom",
 	}, tests: []string{"internal/designs/*", "internal/matchmaker"}},
 
 	// What a user's program looks like: it imports what users import.
@@ -216,6 +218,36 @@ func TestArchitecture(t *testing.T) {
 	for _, fault := range faults {
 		t.Error(fault)
 	}
+}
+
+// A program that opens a queue in its own process must not have to build gRPC. Only the
+// client of a server needs it.
+func TestInProcessUseLinksNoGRPC(t *testing.T) {
+	for _, pkg := range []string{".", "./worker", "./driver/file", "./driver/postgres", "./gqtest", "./dashboard", "./middleware/..."} {
+		linked := dependencies(t, pkg)
+		if len(linked) == 0 {
+			t.Errorf("go list says that %s depends on nothing", pkg)
+		}
+		for _, dependency := range linked {
+			if strings.HasPrefix(dependency, "google.golang.org/grpc") {
+				t.Errorf("%s links %s", pkg, dependency)
+				break
+			}
+		}
+	}
+	if !slices.Contains(dependencies(t, "./driver/remote"), "google.golang.org/grpc") {
+		t.Error("driver/remote does not link google.golang.org/grpc: this test looks for the wrong name")
+	}
+}
+
+// dependencies returns all packages that a package links.
+func dependencies(t *testing.T, pkg string) []string {
+	t.Helper()
+	out, err := exec.CommandContext(t.Context(), "go", "list", "-deps", pkg).Output()
+	if err != nil {
+		t.Fatalf("go list %s: %v", pkg, err)
+	}
+	return strings.Fields(string(out))
 }
 
 // architectureFaults holds every Go file of the module, whatever its build

@@ -6,7 +6,7 @@ import (
 	"google.golang.org/grpc"
 
 	pb "github.com/gopherqueue/gq/api/gopherqueue/v1"
-	"github.com/gopherqueue/gq/internal/wire"
+	"github.com/gopherqueue/gq/internal/pbconv"
 )
 
 // Admin returns the calls for operators: tokens and webhook deliveries. Their errors are those of
@@ -19,5 +19,5 @@ func (c *Client) Admin() pb.AdminServiceClient {
 type domainErrors struct{ *grpc.ClientConn }
 
 func (d domainErrors) Invoke(ctx context.Context, method string, in, out any, options ...grpc.CallOption) error {
-	return wire.ErrorFromStatus(d.ClientConn.Invoke(ctx, method, in, out, options...))
+	return pbconv.ErrorFromStatus(d.ClientConn.Invoke(ctx, method, in, out, options...))
 }

@@ -19,9 +19,9 @@ import (
 
 	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/internal/errs"
+	"github.com/gopherqueue/gq/internal/pbconv"
 	"github.com/gopherqueue/gq/internal/retry"
 	"github.com/gopherqueue/gq/internal/tracing"
-	"github.com/gopherqueue/gq/internal/wire"
 )
 
 // connectParams sets how the client reconnects: soon at first, with jitter. The connect timeout
@@ -73,7 +73,7 @@ func (c *Client) attempts(ctx context.Context, f func(ctx context.Context) (safe
 			}}}
 		}
 		if ctx.Err() != nil && passing(err) { // no server was reachable before the caller's deadline
-			return status.Errorf(status.FromContextError(ctx.Err()).Code(), "%v: %v", ctx.Err(), wire.ErrorFromStatus(err))
+			return status.Errorf(status.FromContextError(ctx.Err()).Code(), "%v: %v", ctx.Err(), pbconv.ErrorFromStatus(err))
 		}
 		if !bool(again) || !passing(err) || !time.Now().Before(until) {
 			return err
@@ -180,11 +180,11 @@ func unsent(server *peer.Peer) safety { return server.Addr == nil }
 // that the server rejects.
 func translated(err error, request proto.Message) error {
 	if s, ok := status.FromError(err); ok && s.Code() == codes.Internal && strings.Contains(s.Message(), "marshaling") {
-		if fault := wire.CheckText(request); fault != nil {
+		if fault := pbconv.CheckText(request); fault != nil {
 			return fault
 		}
 	}
-	return wire.ErrorFromStatus(err)
+	return pbconv.ErrorFromStatus(err)
 }
 
 // read decodes an answer. An answer that cannot be decoded comes from a newer server and is not

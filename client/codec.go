@@ -7,12 +7,12 @@ import (
 
 	"github.com/gopherqueue/gq"
 	pb "github.com/gopherqueue/gq/api/gopherqueue/v1"
-	"github.com/gopherqueue/gq/internal/wire"
+	"github.com/gopherqueue/gq/internal/pbconv"
 )
 
 // workResponse receives the messages of a Work stream.
 type workResponse struct {
-	jobs   wire.JobsResponse
+	jobs   pbconv.JobsResponse
 	other  *pb.WorkResponse // not nil if the message has no jobs
 	buffer []byte           // reused for every message
 }
@@ -62,7 +62,7 @@ func (c *submittedCodec) Unmarshal(data mem.BufferSlice, v any) error {
 	} else {
 		whole = data.Materialize()
 	}
-	results, ok := wire.DecodeSubmitted(whole)
+	results, ok := pbconv.DecodeSubmitted(whole)
 	if !ok {
 		c.results = nil
 		return protoCodec.Unmarshal(data, v)

@@ -12,8 +12,8 @@ import (
 
 	"github.com/gopherqueue/gq"
 	pb "github.com/gopherqueue/gq/api/gopherqueue/v1"
+	"github.com/gopherqueue/gq/internal/pbconv"
 	"github.com/gopherqueue/gq/internal/retry"
-	"github.com/gopherqueue/gq/internal/wire"
 )
 
 // Events returns up to limit events after a sequence number, oldest first. It requires read
@@ -23,7 +23,7 @@ func (c *Client) Events(ctx context.Context, after uint64, limit int) ([]gq.Even
 	if err != nil {
 		return nil, err
 	}
-	return read("list events", m.GetEvents(), wire.EventsFromProto)
+	return read("list events", m.GetEvents(), pbconv.EventsFromProto)
 }
 
 // LastEvent returns the sequence number of the newest event; 0 if there is none.
@@ -55,7 +55,7 @@ func (c *Client) Follow(ctx context.Context, after uint64, f func([]gq.Event) er
 		}
 		again := passing(err) || status.Code(err) == codes.ResourceExhausted
 		if !again || !time.Now().Before(until) {
-			return wire.ErrorFromStatus(err)
+			return pbconv.ErrorFromStatus(err)
 		}
 		failures++
 		retry.Pause(ctx, retry.Delay(failures, retryFirst, retryMost))
@@ -81,7 +81,7 @@ func (c *Client) followOnce(ctx context.Context, after *uint64, f func([]gq.Even
 			break
 		}
 		if len(m.GetEvents()) > 0 {
-			events, err := read("follow events", m.GetEvents(), wire.EventsFromProto)
+			events, err := read("follow events", m.GetEvents(), pbconv.EventsFromProto)
 			if err != nil {
 				return true, stopFollowing{err}
 			}

@@ -15,6 +15,7 @@ import (
 	"github.com/gopherqueue/gq"
 	pb "github.com/gopherqueue/gq/api/gopherqueue/v1"
 	"github.com/gopherqueue/gq/internal/errs"
+	"github.com/gopherqueue/gq/internal/pbconv"
 	"github.com/gopherqueue/gq/internal/retry"
 	"github.com/gopherqueue/gq/internal/wire"
 	"github.com/gopherqueue/gq/machine"
@@ -34,14 +35,14 @@ const (
 // whether that job has the same content.
 func (c *Client) Submit(ctx context.Context, s gq.Spec) (gq.SubmitResult, error) {
 	s, drawn := c.keyed(s)
-	m, err := invoke(ctx, c, safeIf(repeatable(&s)), c.jobs.Submit, &pb.SubmitRequest{Spec: wire.ProtoSpec(&s)})
+	m, err := invoke(ctx, c, safeIf(repeatable(&s)), c.jobs.Submit, &pb.SubmitRequest{Spec: pbconv.ProtoSpec(&s)})
 	if err != nil {
 		if faults := errs.FaultsOf(err); faults != nil && wire.RequestOf(err) == "" {
 			err = fmt.Errorf("submit %.80q: %w", s.Type, err)
 		}
 		return gq.SubmitResult{Err: err}, err
 	}
-	out, err := read("submit", m, wire.SubmittedFromProto)
+	out, err := read("submit", m, pbconv.SubmittedFromProto)
 	if drawn {
 		out.Existing, out.Same = false, false
 	}
@@ -102,7 +103,7 @@ func (c *Client) SubmitBatch(ctx context.Context, specs []gq.Spec) ([]gq.SubmitR
 	for i := range specs {
 		var s gq.Spec
 		s, drawn[i] = c.keyed(specs[i])
-		m := wire.ProtoSpec(&s)
+		m := pbconv.ProtoSpec(&s)
 		n := proto.Size(m)
 		if len(messages) == maxItems || size+n > maxBytes {
 			if err := flush(); err != nil {
@@ -129,7 +130,7 @@ func (c *Client) submitSome(ctx context.Context, s safety, specs []*pb.Spec) ([]
 	if err == nil {
 		out := codec.results
 		if out == nil {
-			out, err = readAll("submit", m.GetSubmitted(), wire.SubmittedFromProto)
+			out, err = readAll("submit", m.GetSubmitted(), pbconv.SubmittedFromProto)
 		}
 		if err == nil && len(out) != len(specs) {
 			err = fmt.Errorf("submit: the server gave %d answers to %d submissions", len(out), len(specs))
@@ -143,7 +144,7 @@ func (c *Client) submitSome(ctx context.Context, s safety, specs []*pb.Spec) ([]
 	var good []*pb.Spec
 	var at []int
 	for i, m := range specs {
-		if fault := wire.CheckText(m); fault != nil {
+		if fault := pbconv.CheckText(m); fault != nil {
 			out[i].Err = fmt.Errorf("submit %.80q: %w", m.GetType(), fault)
 			continue
 		}
@@ -172,13 +173,13 @@ func (c *Client) SubmitGraph(ctx context.Context, drafts []gq.GraphJob) ([]gq.Su
 	for i, d := range drafts {
 		d.Spec, drawn[i] = c.keyed(d.Spec)
 		keys = keys && repeatable(&d.Spec)
-		request.Drafts[i] = wire.ProtoDraft(&d)
+		request.Drafts[i] = pbconv.ProtoDraft(&d)
 	}
 	m, err := invoke(ctx, c, safeIf(keys), c.jobs.SubmitGraph, request)
 	if err != nil {
 		return nil, err
 	}
-	out, err := readAll("submit graph", m.GetSubmitted(), wire.SubmittedFromProto)
+	out, err := readAll("submit graph", m.GetSubmitted(), pbconv.SubmittedFromProto)
 	for i := range out {
 		if drawn[i] {
 			out[i].Existing, out[i].Same = false, false
@@ -195,57 +196,57 @@ func (c *Client) Get(ctx context.Context, id gq.JobID, parts gq.Parts) (gq.Job, 
 	if err != nil {
 		return gq.Job{}, err
 	}
-	return read("get", m, wire.JobFromProto)
+	return read("get", m, pbconv.JobFromProto)
 }
 
 // List returns a page of jobs in order of submission.
 func (c *Client) List(ctx context.Context, q gq.Query) (gq.Page, error) {
-	m, err := invoke(ctx, c, repeat, c.jobs.List, &pb.ListRequest{Query: wire.ProtoQuery(&q), Cursor: q.Cursor, Limit: int64(q.Limit)})
+	m, err := invoke(ctx, c, repeat, c.jobs.List, &pb.ListRequest{Query: pbconv.ProtoQuery(&q), Cursor: q.Cursor, Limit: int64(q.Limit)})
 	if err != nil {
 		return gq.Page{}, err
 	}
-	jobs, err := read("list jobs", m.GetJobs(), wire.JobsFromProto)
+	jobs, err := read("list jobs", m.GetJobs(), pbconv.JobsFromProto)
 	return gq.Page{Jobs: jobs, Next: m.GetNextCursor()}, err
 }
 
 // UpdateMetadata changes the metadata of a live job.
 func (c *Client) UpdateMetadata(ctx context.Context, id gq.JobID, p gq.MetadataPatch) (gq.Job, error) {
-	m, err := invoke(ctx, c, once, c.jobs.Update, wire.ProtoUpdate(id, &p))
+	m, err := invoke(ctx, c, once, c.jobs.Update, pbconv.ProtoUpdate(id, &p))
 	if err != nil {
 		return gq.Job{}, err
 	}
-	return read("update", m, wire.JobFromProto)
+	return read("update", m, pbconv.JobFromProto)
 }
 
 // Cancel ends a job at once if it is not running, and asks the worker of a running job to stop.
 // Cancelling twice changes nothing.
 func (c *Client) Cancel(ctx context.Context, id gq.JobID, reason string) (gq.State, error) {
-	m, err := invoke(ctx, c, repeat, c.jobs.Cancel, &pb.CancelRequest{Id: id.String(), Reason: wire.Prose(reason)})
+	m, err := invoke(ctx, c, repeat, c.jobs.Cancel, &pb.CancelRequest{Id: id.String(), Reason: pbconv.Prose(reason)})
 	if err != nil {
 		return gq.State{}, err
 	}
-	return read("cancel", m, wire.StateFromProto)
+	return read("cancel", m, pbconv.StateFromProto)
 }
 
 // Reschedule sets the run time of a waiting job. A zero or past time makes it claimable at once.
 func (c *Client) Reschedule(ctx context.Context, id gq.JobID, at time.Time) (gq.State, error) {
-	m, err := invoke(ctx, c, repeat, c.jobs.Reschedule, &pb.RescheduleRequest{Id: id.String(), RunAt: wire.ProtoTime(at)})
+	m, err := invoke(ctx, c, repeat, c.jobs.Reschedule, &pb.RescheduleRequest{Id: id.String(), RunAt: pbconv.ProtoTime(at)})
 	if err != nil {
 		return gq.State{}, err
 	}
-	return read("reschedule", m, wire.StateFromProto)
+	return read("reschedule", m, pbconv.StateFromProto)
 }
 
 // CancelWhere cancels every live job that a query selects. It ignores the cursor and the limit of
 // the query. After an error the report has the known counts, and repeating the call continues.
 func (c *Client) CancelWhere(ctx context.Context, q gq.Query, reason string) (gq.CancelReport, error) {
 	var report gq.CancelReport
-	request := &pb.CancelWhereRequest{Query: wire.ProtoQuery(&q), Reason: wire.Prose(reason)}
+	request := &pb.CancelWhereRequest{Query: pbconv.ProtoQuery(&q), Reason: pbconv.Prose(reason)}
 	err := c.attempts(ctx, func(ctx context.Context) (safety, error) {
 		var server peer.Peer
 		m, err := c.jobs.CancelWhere(ctx, request, grpc.Peer(&server))
-		if report = wire.CancelReportFromProto(m); err != nil {
-			report = wire.CancelReportFromStatus(err)
+		if report = pbconv.CancelReportFromProto(m); err != nil {
+			report = pbconv.CancelReportFromStatus(err)
 		}
 		return unsent(&server), err
 	})
@@ -257,11 +258,11 @@ func (c *Client) CancelWhere(ctx context.Context, q gq.Query, reason string) (gq
 
 // Edit replaces a waiting job by a copy with another payload, queue or run time.
 func (c *Client) Edit(ctx context.Context, id gq.JobID, change gq.JobEdit) (gq.SubmitResult, error) {
-	m, err := invoke(ctx, c, once, c.jobs.Edit, wire.ProtoEdit(id, change))
+	m, err := invoke(ctx, c, once, c.jobs.Edit, pbconv.ProtoEdit(id, change))
 	if err != nil {
 		return gq.SubmitResult{}, err
 	}
-	return read("edit", m, wire.SubmittedFromProto)
+	return read("edit", m, pbconv.SubmittedFromProto)
 }
 
 // Replay submits a finished job again, as a new one.
@@ -270,23 +271,23 @@ func (c *Client) Replay(ctx context.Context, id gq.JobID) (gq.SubmitResult, erro
 	if err != nil {
 		return gq.SubmitResult{}, err
 	}
-	return read("replay", m, wire.SubmittedFromProto)
+	return read("replay", m, pbconv.SubmittedFromProto)
 }
 
 // ReplayWhere submits finished jobs that a query selects again, up to Query.Limit in a call. The
 // query must name at least one status. [gq.ReplayReport.Next] is the cursor of the next call.
 func (c *Client) ReplayWhere(ctx context.Context, q gq.Query) (gq.ReplayReport, error) {
-	m, err := invoke(ctx, c, once, c.jobs.ReplayWhere, &pb.ReplayWhereRequest{Query: wire.ProtoQuery(&q), Cursor: q.Cursor, Limit: int64(q.Limit)})
+	m, err := invoke(ctx, c, once, c.jobs.ReplayWhere, &pb.ReplayWhereRequest{Query: pbconv.ProtoQuery(&q), Cursor: q.Cursor, Limit: int64(q.Limit)})
 	if err != nil {
 		return gq.ReplayReport{}, err
 	}
-	return read("replay many", m, wire.ReplayReportFromProto)
+	return read("replay many", m, pbconv.ReplayReportFromProto)
 }
 
 // CountWhere counts the jobs that a query selects. [gq.CountReport.Next] is the cursor of the
 // next call.
 func (c *Client) CountWhere(ctx context.Context, q gq.Query) (gq.CountReport, error) {
-	m, err := invoke(ctx, c, repeat, c.jobs.CountWhere, &pb.CountWhereRequest{Query: wire.ProtoQuery(&q), Cursor: q.Cursor})
+	m, err := invoke(ctx, c, repeat, c.jobs.CountWhere, &pb.CountWhereRequest{Query: pbconv.ProtoQuery(&q), Cursor: q.Cursor})
 	return gq.CountReport{Jobs: m.GetJobs(), Next: m.GetNextCursor()}, err
 }
 
@@ -299,7 +300,7 @@ func (c *Client) Purge(ctx context.Context, id gq.JobID) error {
 // PurgeWhere removes every finished job that a query selects. The query must name at least one
 // status. PurgeWhere ignores its cursor and limit. After an error repeating the call continues.
 func (c *Client) PurgeWhere(ctx context.Context, q gq.Query) (int, error) {
-	m, err := invoke(ctx, c, once, c.jobs.PurgeWhere, &pb.PurgeWhereRequest{Query: wire.ProtoQuery(&q)})
+	m, err := invoke(ctx, c, once, c.jobs.PurgeWhere, &pb.PurgeWhereRequest{Query: pbconv.ProtoQuery(&q)})
 	return int(m.GetPurged()), err
 }
 
@@ -320,9 +321,9 @@ func (c *Client) Wait(ctx context.Context, id gq.JobID) (gq.Job, error) {
 			part = min(part, max(time.Until(deadline)-waitSpare, time.Millisecond))
 		}
 		began := time.Now()
-		m, err := invoke(ctx, c, repeat, c.jobs.Wait, &pb.WaitRequest{Id: id.String(), Timeout: wire.ProtoDuration(part)})
+		m, err := invoke(ctx, c, repeat, c.jobs.Wait, &pb.WaitRequest{Id: id.String(), Timeout: pbconv.ProtoDuration(part)})
 		if err == nil {
-			if seen, err = read("wait", m, wire.JobFromProto); err != nil || seen.State.Status.Terminal() {
+			if seen, err = read("wait", m, pbconv.JobFromProto); err != nil || seen.State.Status.Terminal() {
 				return seen, err
 			}
 			if time.Since(began) < part { // the server is stopping, or it is the end of our time
@@ -350,7 +351,7 @@ func (c *Client) Explain(ctx context.Context, id gq.JobID) (gq.Explanation, erro
 	if err != nil {
 		return gq.Explanation{}, err
 	}
-	return read("explain", m, wire.ExplanationFromProto)
+	return read("explain", m, pbconv.ExplanationFromProto)
 }
 
 // History returns all events of a job, oldest first.
@@ -359,7 +360,7 @@ func (c *Client) History(ctx context.Context, id gq.JobID) ([]gq.Event, error) {
 	if err != nil {
 		return nil, err
 	}
-	return read("history", m.GetEvents(), wire.EventsFromProto)
+	return read("history", m.GetEvents(), pbconv.EventsFromProto)
 }
 
 // Counts returns the number of jobs in each status, of the named queues or of all.
@@ -368,7 +369,7 @@ func (c *Client) Counts(ctx context.Context, queues ...string) ([]gq.Count, erro
 	if err != nil {
 		return nil, err
 	}
-	return readAll("count jobs", m.GetQueues(), wire.CountFromProto)
+	return readAll("count jobs", m.GetQueues(), pbconv.CountFromProto)
 }
 
 // Stats returns the counts of all queues, the number of live workers and the store's metrics.
@@ -377,5 +378,5 @@ func (c *Client) Stats(ctx context.Context) (gq.Stats, error) {
 	if err != nil {
 		return gq.Stats{}, err
 	}
-	return read("stats", m, wire.StatsFromProto)
+	return read("stats", m, pbconv.StatsFromProto)
 }

@@ -7,7 +7,7 @@ import (
 
 	"github.com/gopherqueue/gq"
 	pb "github.com/gopherqueue/gq/api/gopherqueue/v1"
-	"github.com/gopherqueue/gq/internal/wire"
+	"github.com/gopherqueue/gq/internal/pbconv"
 	"github.com/gopherqueue/gq/machine"
 )
 
@@ -29,7 +29,7 @@ func (c *Client) QueuesAfter(ctx context.Context, name string, limit int) (all [
 		if err != nil {
 			return nil, err
 		}
-		page, err := readAll("list queues", m.GetQueues(), wire.QueueFromProto)
+		page, err := readAll("list queues", m.GetQueues(), pbconv.QueueFromProto)
 		if err != nil {
 			return nil, err
 		}
@@ -51,7 +51,7 @@ func readQueue(m *pb.Queue, err error) (gq.Queue, error) {
 	if err != nil {
 		return gq.Queue{}, err
 	}
-	return read("queue", m, wire.QueueFromProto)
+	return read("queue", m, pbconv.QueueFromProto)
 }
 
 // Queue returns the configuration of a queue. If the queue is not configured and never had a job,
@@ -69,11 +69,11 @@ func (c *Client) DeleteQueue(ctx context.Context, name string) error {
 
 // SetQueueKey gives one limit key of a queue other limits than the rest.
 func (c *Client) SetQueueKey(ctx context.Context, k gq.QueueKey) (gq.QueueKey, error) {
-	m, err := invoke(ctx, c, once, c.queues.SetQueueKey, wire.ProtoSetQueueKey(&k))
+	m, err := invoke(ctx, c, once, c.queues.SetQueueKey, pbconv.ProtoSetQueueKey(&k))
 	if err != nil {
 		return gq.QueueKey{}, err
 	}
-	return read("limit key", m, wire.QueueKeyFromProto)
+	return read("limit key", m, pbconv.QueueKeyFromProto)
 }
 
 // UnsetQueueKey gives a limit key the limits of its queue again.
@@ -88,16 +88,16 @@ func (c *Client) QueueKeys(ctx context.Context, queue, after string, limit int) 
 	if err != nil {
 		return nil, err
 	}
-	return readAll("list limit keys", m.GetKeys(), wire.QueueKeyFromProto)
+	return readAll("list limit keys", m.GetKeys(), pbconv.QueueKeyFromProto)
 }
 
 // QueueHistory returns what happened in queues over time.
 func (c *Client) QueueHistory(ctx context.Context, q gq.HistoryQuery) ([]gq.HistoryPoint, error) {
-	m, err := invoke(ctx, c, repeat, c.queues.QueueHistory, wire.ProtoHistoryQuery(&q))
+	m, err := invoke(ctx, c, repeat, c.queues.QueueHistory, pbconv.ProtoHistoryQuery(&q))
 	if err != nil {
 		return nil, err
 	}
-	return wire.HistoryFromProto(m)
+	return pbconv.HistoryFromProto(m)
 }
 
 // QueueActivity returns what happened in the last 60 minutes in each of the named queues, or in
@@ -107,19 +107,19 @@ func (c *Client) QueueActivity(ctx context.Context, queues ...string) ([]gq.Queu
 	if err != nil {
 		return nil, err
 	}
-	return wire.ActivityFromProto(m)
+	return pbconv.ActivityFromProto(m)
 }
 
 // PutQueue replaces the configuration of a queue. It takes effect with the next claim or
 // submission. A zero policy is the default one.
 func (c *Client) PutQueue(ctx context.Context, q gq.Queue) (gq.Queue, error) {
-	return readQueue(invoke(ctx, c, once, c.queues.SetQueue, wire.ProtoSetQueue(&q)))
+	return readQueue(invoke(ctx, c, once, c.queues.SetQueue, pbconv.ProtoSetQueue(&q)))
 }
 
 // DeclareQueue configures a queue at program start. It keeps settings that an operator has
 // changed since the last declaration.
 func (c *Client) DeclareQueue(ctx context.Context, q gq.Queue) (gq.Queue, error) {
-	m := wire.ProtoSetQueue(&q)
+	m := pbconv.ProtoSetQueue(&q)
 	if m.Declare = true; q.Policy == (gq.Policy{}) {
 		m.Policy = nil // the server's default
 	}
@@ -140,7 +140,7 @@ func (c *Client) ChangeQueue(ctx context.Context, name string, change func(*gq.Q
 	after := before
 	change(&after)
 	after.Name = name
-	return readQueue(invoke(ctx, c, once, c.queues.SetQueue, wire.ProtoChangeQueue(&before, &after)))
+	return readQueue(invoke(ctx, c, once, c.queues.SetQueue, pbconv.ProtoChangeQueue(&before, &after)))
 }
 
 // Pause stops claims from a queue.
@@ -159,7 +159,7 @@ func (c *Client) Pools(ctx context.Context) ([]gq.Pool, error) {
 	if err != nil {
 		return nil, err
 	}
-	return readAll("list pools", m.GetPools(), wire.PoolFromProto)
+	return readAll("list pools", m.GetPools(), pbconv.PoolFromProto)
 }
 
 // PutPool creates or replaces a pool. It takes effect with the next claim.

@@ -5,10 +5,10 @@ import (
 
 	"github.com/gopherqueue/gq"
 	pb "github.com/gopherqueue/gq/api/gopherqueue/v1"
-	"github.com/gopherqueue/gq/internal/wire"
+	"github.com/gopherqueue/gq/internal/pbconv"
 )
 
-func decodeSchedule(m *pb.Schedule) (gq.Schedule, error) { return wire.Bases(nil).Schedule(m) }
+func decodeSchedule(m *pb.Schedule) (gq.Schedule, error) { return pbconv.Bases(nil).Schedule(m) }
 
 func readSchedule(m *pb.Schedule, err error) (gq.Schedule, error) {
 	if err != nil {
@@ -33,13 +33,13 @@ func (c *Client) Schedule(ctx context.Context, name string) (gq.Schedule, error)
 
 // PutSchedule creates or replaces a schedule.
 func (c *Client) PutSchedule(ctx context.Context, s gq.Schedule) (gq.Schedule, error) {
-	return readSchedule(invoke(ctx, c, once, c.schedules.SetSchedule, &pb.SetScheduleRequest{Schedule: wire.ProtoSchedule(&s)}))
+	return readSchedule(invoke(ctx, c, once, c.schedules.SetSchedule, &pb.SetScheduleRequest{Schedule: pbconv.ProtoSchedule(&s)}))
 }
 
 // DeclareSchedule sets up a schedule at program start. It keeps settings that an operator has
 // changed since the last declaration.
 func (c *Client) DeclareSchedule(ctx context.Context, s gq.Schedule) (gq.Schedule, error) {
-	return readSchedule(invoke(ctx, c, repeat, c.schedules.SetSchedule, &pb.SetScheduleRequest{Schedule: wire.ProtoSchedule(&s), Declare: true}))
+	return readSchedule(invoke(ctx, c, repeat, c.schedules.SetSchedule, &pb.SetScheduleRequest{Schedule: pbconv.ProtoSchedule(&s), Declare: true}))
 }
 
 // PauseSchedule stops a schedule from firing.
@@ -58,16 +58,16 @@ func (c *Client) TriggerSchedule(ctx context.Context, name string) (gq.Firing, e
 	if err != nil {
 		return gq.Firing{}, err
 	}
-	return read("trigger schedule", m, wire.FiringFromProto)
+	return read("trigger schedule", m, pbconv.FiringFromProto)
 }
 
 // BackfillSchedule submits the jobs of past slots that have none.
 func (c *Client) BackfillSchedule(ctx context.Context, b gq.Backfill) (gq.BackfillReport, error) {
-	m, err := invoke(ctx, c, repeat, c.schedules.BackfillSchedule, wire.ProtoBackfill(&b))
+	m, err := invoke(ctx, c, repeat, c.schedules.BackfillSchedule, pbconv.ProtoBackfill(&b))
 	if err != nil {
 		return gq.BackfillReport{}, err
 	}
-	return read("backfill schedule", m, wire.BackfillReportFromProto)
+	return read("backfill schedule", m, pbconv.BackfillReportFromProto)
 }
 
 // DeleteSchedule removes a schedule and keeps the jobs it submitted.

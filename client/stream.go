@@ -17,9 +17,9 @@ import (
 	"github.com/gopherqueue/gq"
 	pb "github.com/gopherqueue/gq/api/gopherqueue/v1"
 	"github.com/gopherqueue/gq/internal/errs"
+	"github.com/gopherqueue/gq/internal/pbconv"
 	"github.com/gopherqueue/gq/internal/version"
 	"github.com/gopherqueue/gq/internal/wake"
-	"github.com/gopherqueue/gq/internal/wire"
 )
 
 var (
@@ -272,7 +272,7 @@ func (s *workStream) claim(ctx context.Context, r *pb.ClaimRequest) (jobs []gq.J
 	case <-a.answer: // it may have arrived at the last moment
 		jobs, a.jobs = a.jobs, nil
 		if err = a.err; err == nil && a.other.GetProblem() != nil {
-			err = wire.ErrorFromProblem(a.other.GetProblem())
+			err = pbconv.ErrorFromProblem(a.other.GetProblem())
 		}
 		return jobs, a.sent, err
 	default:
@@ -303,7 +303,7 @@ func (s *workStream) report(ctx context.Context, r *pb.WorkRequest) (answers *pb
 		}
 		return nil, a.sent, err
 	case a.other.GetProblem() != nil:
-		return nil, true, wire.ErrorFromProblem(a.other.GetProblem())
+		return nil, true, pbconv.ErrorFromProblem(a.other.GetProblem())
 	default:
 		return a.other.GetAnswers(), true, nil
 	}
@@ -371,7 +371,7 @@ func (s *workStream) receive() {
 }
 
 // add adds jobs of a credit.
-func (a *asked) add(r *wire.JobsResponse) {
+func (a *asked) add(r *pbconv.JobsResponse) {
 	if a.jobs == nil {
 		a.jobs = r.Jobs
 	} else {
@@ -403,7 +403,7 @@ func (s *workStream) end(err error) {
 	s.cancel()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	switch e := wire.ErrorFromStatus(err); {
+	switch e := pbconv.ErrorFromStatus(err); {
 	case errs.KindOf(e) == gq.KindUnavailable || errs.KindOf(e) == gq.KindDenied || errs.KindOf(e) == gq.KindUnauthenticated:
 		s.err = e
 	case errors.Is(err, io.EOF):

@@ -12,7 +12,7 @@ import (
 
 	"github.com/gopherqueue/gq"
 	pb "github.com/gopherqueue/gq/api/gopherqueue/v1"
-	"github.com/gopherqueue/gq/internal/wire"
+	"github.com/gopherqueue/gq/internal/pbconv"
 )
 
 // Claim returns up to N claimable jobs, each under a lease, with their payloads and checkpoints.
@@ -26,7 +26,7 @@ func (c *Client) Claim(ctx context.Context, r gq.ClaimRequest) ([]gq.Job, error)
 			&gq.InvalidError{Faults: []gq.Fault{{Field: "n", Problem: "0 is not between 1 and 1000"}}})
 	}
 	var jobs []gq.Job
-	request := wire.ProtoClaim(&r)
+	request := pbconv.ProtoClaim(&r)
 	err := c.attempts(ctx, func(ctx context.Context) (safety, error) {
 		s, err := c.work.open(ctx)
 		switch {
@@ -34,7 +34,7 @@ func (c *Client) Claim(ctx context.Context, r gq.ClaimRequest) ([]gq.Job, error)
 			var server peer.Peer
 			answer, err := c.workers.Claim(ctx, request, grpc.Peer(&server))
 			if err == nil {
-				jobs, err = read("claim", answer.GetJobs(), wire.JobsFromProto)
+				jobs, err = read("claim", answer.GetJobs(), pbconv.JobsFromProto)
 			}
 			return unsent(&server), err
 		case err != nil:
@@ -63,7 +63,7 @@ func (c *Client) giveBack(jobs []gq.Job) {
 	request := &pb.SettleRequest{}
 	for i := range jobs {
 		if l := jobs[i].State.Lease; l != nil {
-			request.Outcomes = append(request.Outcomes, wire.ProtoOutcome(&gq.Outcome{
+			request.Outcomes = append(request.Outcomes, pbconv.ProtoOutcome(&gq.Outcome{
 				Lease: l.Ref(), Verdict: gq.VerdictRelease, Reason: "claim abandoned", NoState: true,
 			}))
 		}
@@ -77,11 +77,11 @@ func (c *Client) giveBack(jobs []gq.Job) {
 
 // Start begins to execute a claimed job. A ttl of 0 is the policy's.
 func (c *Client) Start(ctx context.Context, lease gq.LeaseRef, ttl time.Duration) (gq.State, error) {
-	m, err := invoke(ctx, c, once, c.workers.Start, &pb.StartRequest{Lease: wire.ProtoLeaseRef(lease), Ttl: wire.ProtoDuration(ttl)})
+	m, err := invoke(ctx, c, once, c.workers.Start, &pb.StartRequest{Lease: pbconv.ProtoLeaseRef(lease), Ttl: pbconv.ProtoDuration(ttl)})
 	if err != nil {
 		return gq.State{}, err
 	}
-	return read("start", m, wire.StateFromProto)
+	return read("start", m, pbconv.StateFromProto)
 }
 
 // Heartbeat renews leases and stores progress and checkpoints. The state in each result has a
@@ -93,7 +93,7 @@ func (c *Client) Heartbeat(ctx context.Context, beats []gq.Heartbeat) ([]gq.Leas
 			safe = safe && safeIf(repeatable(&beats[i].Spawn[k]))
 		}
 	}
-	return inParts(beats, wire.ProtoBeat, func(m *pb.Beat) int { return len(m.GetCheckpoint()) + spawnBytes(m.GetSpawn()) },
+	return inParts(beats, pbconv.ProtoBeat, func(m *pb.Beat) int { return len(m.GetCheckpoint()) + spawnBytes(m.GetSpawn()) },
 		func(part []*pb.Beat, large bool) ([]gq.LeaseResult, error) {
 			request := &pb.HeartbeatRequest{Beats: part}
 			return c.report(ctx, "heartbeat", safe, request, &pb.WorkRequest{Message: &pb.WorkRequest_Heartbeat{Heartbeat: request}},
@@ -104,7 +104,7 @@ func (c *Client) Heartbeat(ctx context.Context, beats []gq.Heartbeat) ([]gq.Leas
 // Settle ends leases: each job completes, fails or is released. Repeating the same call returns
 // the same result.
 func (c *Client) Settle(ctx context.Context, outcomes []gq.Outcome) ([]gq.LeaseResult, error) {
-	return inParts(outcomes, wire.ProtoOutcome, func(m *pb.Outcome) int {
+	return inParts(outcomes, pbconv.ProtoOutcome, func(m *pb.Outcome) int {
 		return len(m.GetComplete().GetResult()) + spawnBytes(m.GetComplete().GetSpawn())
 	},
 		func(part []*pb.Outcome, large bool) ([]gq.LeaseResult, error) {
@@ -146,7 +146,7 @@ func (c *Client) Workers(ctx context.Context) ([]gq.LiveWorker, error) {
 	if err != nil {
 		return nil, err
 	}
-	return readAll("list workers", m.GetWorkers(), wire.LiveWorkerFromProto)
+	return readAll("list workers", m.GetWorkers(), pbconv.LiveWorkerFromProto)
 }
 
 // report sends beats or outcomes, on the stream if the server has one.
@@ -171,7 +171,7 @@ func (c *Client) report(ctx context.Context, verb string, safe safety, request p
 	if err != nil {
 		return nil, translated(err, request)
 	}
-	out, err := read(verb, answers, wire.AnswersFromProto)
+	out, err := read(verb, answers, pbconv.AnswersFromProto)
 	if err == nil && len(out) != n {
 		err = fmt.Errorf("%s: the server gave %d answers to %d items", verb, len(out), n)
 	}

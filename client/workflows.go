@@ -7,7 +7,7 @@ import (
 
 	"github.com/gopherqueue/gq"
 	pb "github.com/gopherqueue/gq/api/gopherqueue/v1"
-	"github.com/gopherqueue/gq/internal/wire"
+	"github.com/gopherqueue/gq/internal/pbconv"
 	"github.com/gopherqueue/gq/machine"
 )
 
@@ -23,7 +23,7 @@ func (c *Client) SubmitWorkflow(ctx context.Context, f *gq.Flow) (gq.WorkflowID,
 		_, _ = rand.Read(random[:]) // never fails
 		id = machine.NewWorkflowID(time.Now(), random)
 	}
-	_, err := invoke(ctx, c, repeat, c.flows.SubmitWorkflow, &pb.SubmitWorkflowRequest{Id: id.String(), Name: f.Name, Jobs: wire.ProtoDrafts(f)})
+	_, err := invoke(ctx, c, repeat, c.flows.SubmitWorkflow, &pb.SubmitWorkflowRequest{Id: id.String(), Name: f.Name, Jobs: pbconv.ProtoDrafts(f)})
 	if err != nil && f.ID.IsZero() {
 		return gq.WorkflowID{}, err
 	}
@@ -34,7 +34,7 @@ func readWorkflow(m *pb.Workflow, err error) (gq.Workflow, error) {
 	if err != nil {
 		return gq.Workflow{}, err
 	}
-	return read("workflow", m, wire.WorkflowFromProto)
+	return read("workflow", m, pbconv.WorkflowFromProto)
 }
 
 // Workflow returns a workflow with the current states of its jobs.
@@ -44,11 +44,11 @@ func (c *Client) Workflow(ctx context.Context, id gq.WorkflowID) (gq.Workflow, e
 
 // Workflows lists workflows, newest first.
 func (c *Client) Workflows(ctx context.Context, q gq.WorkflowQuery) (gq.WorkflowPage, error) {
-	m, err := invoke(ctx, c, repeat, c.flows.ListWorkflows, wire.ProtoWorkflowQuery(&q))
+	m, err := invoke(ctx, c, repeat, c.flows.ListWorkflows, pbconv.ProtoWorkflowQuery(&q))
 	if err != nil {
 		return gq.WorkflowPage{}, err
 	}
-	all, err := readAll("list workflows", m.GetWorkflows(), wire.WorkflowFromProto)
+	all, err := readAll("list workflows", m.GetWorkflows(), pbconv.WorkflowFromProto)
 	return gq.WorkflowPage{Workflows: all, Next: m.GetNextCursor()}, err
 }
 
@@ -58,7 +58,7 @@ func (c *Client) CancelWorkflow(ctx context.Context, id gq.WorkflowID, reason st
 	if err != nil {
 		return gq.CancelReport{}, err
 	}
-	return wire.CancelReportFromProto(m), nil
+	return pbconv.CancelReportFromProto(m), nil
 }
 
 // RetryWorkflow submits again what did not complete in a workflow that has ended.
@@ -71,7 +71,7 @@ func (c *Client) AddToWorkflow(ctx context.Context, id gq.WorkflowID, f *gq.Flow
 	if err := f.Check(); err != nil {
 		return gq.Workflow{}, err
 	}
-	return readWorkflow(invoke(ctx, c, once, c.flows.AddToWorkflow, &pb.AddToWorkflowRequest{Id: id.String(), Jobs: wire.ProtoDrafts(f)}))
+	return readWorkflow(invoke(ctx, c, once, c.flows.AddToWorkflow, &pb.AddToWorkflowRequest{Id: id.String(), Jobs: pbconv.ProtoDrafts(f)}))
 }
 
 // Signal completes the job of a workflow that waits for the signal with this name.
@@ -84,5 +84,5 @@ func (c *Client) Signal(ctx context.Context, id gq.WorkflowID, name string, valu
 	if err != nil {
 		return gq.State{}, err
 	}
-	return read("signal", m, wire.StateFromProto)
+	return read("signal", m, pbconv.StateFromProto)
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/gopherqueue/gq"
 	pb "github.com/gopherqueue/gq/api/gopherqueue/v1"
 	"github.com/gopherqueue/gq/internal/cli"
+	"github.com/gopherqueue/gq/internal/pbconv"
 	"github.com/gopherqueue/gq/internal/wire"
 	"github.com/gopherqueue/gq/store/local"
 )
@@ -39,7 +40,7 @@ gq restore DIR makes a store of the newest one.
 			if err != nil {
 				return err
 			}
-			b := wire.BackupFromProto(m)
+			b := pbconv.BackupFromProto(m)
 			return r.print(wire.BackupOf(&b), func(s screen) {
 				s.line("%s: %d files, %d bytes, of which %d files with %d bytes are new", b.Generation, b.Files, b.Bytes, b.CopiedFiles, b.CopiedBytes)
 			})

@@ -21,6 +21,7 @@ import (
 	pb "github.com/gopherqueue/gq/api/gopherqueue/v1"
 	"github.com/gopherqueue/gq/internal/cli"
 	"github.com/gopherqueue/gq/internal/faces/matching"
+	"github.com/gopherqueue/gq/internal/pbconv"
 	"github.com/gopherqueue/gq/internal/wire"
 )
 
@@ -159,7 +160,7 @@ func refusal(status int, text []byte) error {
 	if !known {
 		return errors.New(p.Detail)
 	}
-	return wire.ErrorFromProblem(&pb.Problem{Code: p.Code, Kind: kind.String(), Message: p.Detail, RequestId: p.RequestID})
+	return pbconv.ErrorFromProblem(&pb.Problem{Code: p.Code, Kind: kind.String(), Message: p.Detail, RequestId: p.RequestID})
 }
 
 // show prints a response as JSON or, for people, what f writes of it.

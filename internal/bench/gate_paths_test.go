@@ -27,7 +27,7 @@ import (
 	pb "github.com/gopherqueue/gq/api/gopherqueue/v1"
 	"github.com/gopherqueue/gq/engine"
 	"github.com/gopherqueue/gq/internal/faces/native"
-	"github.com/gopherqueue/gq/internal/wire"
+	"github.com/gopherqueue/gq/internal/pbconv"
 	"github.com/gopherqueue/gq/match"
 	"github.com/gopherqueue/gq/store"
 	"github.com/gopherqueue/gq/store/codec"
@@ -324,7 +324,7 @@ func gateWire(t *testing.T, jobs int) func() {
 	j := gateJob(t)
 	return func() {
 		for range jobs {
-			text, err := proto.Marshal(wire.ProtoJob(&j))
+			text, err := proto.Marshal(pbconv.ProtoJob(&j))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -332,7 +332,7 @@ func gateWire(t *testing.T, jobs int) func() {
 			if err := proto.Unmarshal(text, &m); err != nil {
 				t.Fatal(err)
 			}
-			back, err := wire.JobFromProto(&m)
+			back, err := pbconv.JobFromProto(&m)
 			if err != nil || !bytes.Equal(back.Spec.Payload.Data, j.Spec.Payload.Data) {
 				t.Fatalf("%v", err)
 			}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/gopherqueue/gq"
 	pb "github.com/gopherqueue/gq/api/gopherqueue/v1"
+	"github.com/gopherqueue/gq/internal/pbconv"
 	"github.com/gopherqueue/gq/internal/wire"
 )
 
@@ -70,7 +71,7 @@ func newPage(events []gq.Event) *page {
 	p := &page{
 		events:   events,
 		frames:   sync.OnceValue(func() wire.Frames { return wire.FramesOf(events) }),
-		messages: sync.OnceValue(func() []*pb.Event { return wire.ProtoEvents(events) }),
+		messages: sync.OnceValue(func() []*pb.Event { return pbconv.ProtoEvents(events) }),
 	}
 	last := ""
 	for i := range events {

@@ -1,7 +1,5 @@
-// Package wire converts the types of package gq to and from JSON, for HTTP and the
-// command line, and protocol buffers, for gRPC. It has no rules of its own.
-//
-// # JSON
+// Package wire converts the types of package gq to and from JSON, for HTTP, the command line
+// and submissions in SQL. It has no rules of its own. Package pbconv does the same for gRPC.
 //
 // Every value has one form everywhere. Names are snake_case, times RFC 3339 in UTC,
 // durations as Go prints them ("1h30m0s"), priorities by name (0 to 4 is accepted too,

@@ -93,10 +93,18 @@ func WorkersOf(workers []gq.LiveWorker) Workers {
 		out.Workers[i] = Worker{
 			Name: w.Name, Queues: queues, Types: w.Types, Offers: w.Offers, MaxCost: w.MaxCost,
 			Waiting: w.Waiting, Running: w.Running, LastSeenAt: utc(w.LastSeen),
-			Node: w.Node, Version: w.Version, Leases: textsOf(w.Leases),
+			Node: w.Node, Version: w.Version, Leases: leaseNames(w.Leases),
 		}
 	}
 	return out
+}
+
+func leaseNames(leases []gq.LeaseID) []string {
+	var names []string
+	for _, id := range leases {
+		names = append(names, string(id))
+	}
+	return names
 }
 
 // CancelReport is the result of cancelling many jobs.

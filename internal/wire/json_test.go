@@ -32,6 +32,14 @@ func TestEveryKindHasAnHTTPStatus(t *testing.T) {
 	}
 }
 
+// otherPolicy differs from its preset in everything.
+var otherPolicy = gq.Policy{
+	Preset: gq.PresetAI, MaxAttempts: 11, MaxLeaseLosses: 12, RetryNever: true, OnLoss: gq.LossFails, CancelWins: true,
+	LeaseTTL: 13 * time.Second, Hold: 14 * time.Second, Extend: gq.ExtendAdd, ExtendPPB: 15, RenewByPPB: 16, RenewalsMax: 17,
+	ExecutionTimeout: 18 * time.Second, Lifetime: 19 * time.Second, RunLifetime: 20 * time.Second, StartWithin: 22 * time.Second, Retention: 23 * time.Second, Aging: 24 * time.Second, IdempotencyWindow: 21 * time.Second,
+	Backoff: gq.Backoff{Strategy: gq.StrategyCustom, Initial: time.Second, Max: 2 * time.Second, Multiplier: 3, Jitter: gq.JitterTenth, Custom: "f"},
+}
+
 func TestEveryFieldOfAPolicyGoesThrough(t *testing.T) {
 	for _, preset := range enum.All[gq.Preset]() {
 		want := preset.Policy()
@@ -39,13 +47,7 @@ func TestEveryFieldOfAPolicyGoesThrough(t *testing.T) {
 			t.Errorf("%v (-want +got):\n%s", preset, cmp.Diff(want, got))
 		}
 	}
-	// A policy that differs from its preset in everything.
-	want := gq.Policy{
-		Preset: gq.PresetAI, MaxAttempts: 11, MaxLeaseLosses: 12, RetryNever: true, OnLoss: gq.LossFails, CancelWins: true,
-		LeaseTTL: 13 * time.Second, Hold: 14 * time.Second, Extend: gq.ExtendAdd, ExtendPPB: 15, RenewByPPB: 16, RenewalsMax: 17,
-		ExecutionTimeout: 18 * time.Second, Lifetime: 19 * time.Second, RunLifetime: 20 * time.Second, StartWithin: 22 * time.Second, Retention: 23 * time.Second, Aging: 24 * time.Second, IdempotencyWindow: 21 * time.Second,
-		Backoff: gq.Backoff{Strategy: gq.StrategyCustom, Initial: time.Second, Max: 2 * time.Second, Multiplier: 3, Jitter: gq.JitterTenth, Custom: "f"},
-	}
+	want := otherPolicy
 	text, err := json.Marshal(PolicyOf(&want))
 	if err != nil {
 		t.Fatal(err)
@@ -285,12 +287,25 @@ func TestPolicyDifferenceMakesThePolicyAgain(t *testing.T) {
 		}
 	}
 	rapid.Check(t, func(r *rapid.T) {
-		policy := drawPolicy.Draw(r, "policy")
-		if !policy.Preset.Valid() || policy.Backoff.Multiplier != policy.Backoff.Multiplier { //nolint:gocritic // not a number
-			return
-		}
+		preset := rapid.SampledFrom(enum.All[gq.Preset]()).Draw(r, "preset")
+		policy := preset.Policy()
+		other := reflect.ValueOf(rapid.SampledFrom([]gq.Policy{otherPolicy, {}}).Draw(r, "other"))
+		changeFields(r, reflect.ValueOf(&policy).Elem(), other)
+		policy.Preset = preset
 		if got := PolicyDifference(&policy).Over(gq.Policy{}); got != policy {
 			r.Fatalf("%+v became %+v", policy, got)
 		}
 	})
+}
+
+// changeFields replaces some of the fields of a struct with those of another one.
+func changeFields(r *rapid.T, v, other reflect.Value) {
+	for i := range v.NumField() {
+		switch {
+		case v.Field(i).Kind() == reflect.Struct:
+			changeFields(r, v.Field(i), other.Field(i))
+		case rapid.Bool().Draw(r, "change "+v.Type().Field(i).Name):
+			v.Field(i).Set(other.Field(i))
+		}
+	}
 }

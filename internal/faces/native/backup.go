@@ -5,6 +5,7 @@ import (
 
 	pb "github.com/gopherqueue/gq/api/gopherqueue/v1"
 	"github.com/gopherqueue/gq/internal/httpx"
+	"github.com/gopherqueue/gq/internal/pbconv"
 	"github.com/gopherqueue/gq/internal/wire"
 )
 
@@ -13,7 +14,7 @@ func (s *adminServer) CreateBackup(ctx context.Context, _ *pb.CreateBackupReques
 	if err != nil {
 		return nil, err
 	}
-	return wire.ProtoBackup(&b), nil
+	return pbconv.ProtoBackup(&b), nil
 }
 
 func (h *HTTP) createBackup(ctx context.Context, _ *httpx.None, _ *emptyBody) (*httpx.Answer[wire.Backup], error) {

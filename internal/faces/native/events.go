@@ -24,6 +24,7 @@ import (
 	"github.com/gopherqueue/gq/internal/errs"
 	"github.com/gopherqueue/gq/internal/feed"
 	"github.com/gopherqueue/gq/internal/httpx"
+	"github.com/gopherqueue/gq/internal/pbconv"
 	"github.com/gopherqueue/gq/internal/socket"
 	"github.com/gopherqueue/gq/internal/wire"
 	"github.com/gopherqueue/gq/machine"
@@ -385,7 +386,7 @@ func (s *eventsServer) ListEvents(ctx context.Context, r *pb.ListEventsRequest) 
 	if err != nil {
 		return nil, err
 	}
-	return &pb.ListEventsResponse{Events: wire.ProtoEvents(events)}, nil
+	return &pb.ListEventsResponse{Events: pbconv.ProtoEvents(events)}, nil
 }
 
 // maxEvents is the most events that one call returns.

@@ -22,6 +22,7 @@ import (
 
 	"github.com/gopherqueue/gq"
 	pb "github.com/gopherqueue/gq/api/gopherqueue/v1"
+	"github.com/gopherqueue/gq/internal/pbconv"
 	"github.com/gopherqueue/gq/internal/wire"
 	"github.com/gopherqueue/gq/machine"
 )
@@ -157,9 +158,9 @@ func (g *GRPC) panicked(c *rpc, p any) {
 
 // finish logs a call and converts its error to a status.
 func (g *GRPC) finish(ctx context.Context, c *rpc, began time.Time, err error) error {
-	s := wire.StatusOf(err, "")
+	s := pbconv.StatusOf(err, "")
 	if err != nil {
-		s = wire.StatusOf(err, c.request())
+		s = pbconv.StatusOf(err, c.request())
 		g.note(c, err)
 		if ctx.Err() != nil && s.Code() == codes.Internal {
 			s = status.FromContextError(ctx.Err()) // the client has gone and cannot read more
@@ -171,7 +172,7 @@ func (g *GRPC) finish(ctx context.Context, c *rpc, began time.Time, err error) e
 	}
 	var report *pb.CancelReport
 	if brokeOff, ok := errors.AsType[*brokenOffError](err); ok {
-		report = wire.ProtoCancelReport(brokeOff.report)
+		report = pbconv.ProtoCancelReport(brokeOff.report)
 		if detailed, e := s.WithDetails(report); e == nil {
 			s = detailed
 		}
@@ -271,7 +272,7 @@ var protoCodec = encoding.GetCodecV2(grpcproto.Name)
 func (lenientCodec) Name() string { return grpcproto.Name }
 
 func (lenientCodec) Marshal(v any) (mem.BufferSlice, error) {
-	jobs, ok := v.(*wire.JobsResponse)
+	jobs, ok := v.(*pbconv.JobsResponse)
 	if !ok {
 		return protoCodec.Marshal(v)
 	}
@@ -313,7 +314,7 @@ func (lenientCodec) Unmarshal(data mem.BufferSlice, v any) error {
 		return protoCodec.Unmarshal(data, v)
 	}
 	if err := protoCodec.Unmarshal(data, f.message); err != nil {
-		f.fault = wire.Malformed(data.Materialize(), f.message.ProtoReflect().Descriptor())
+		f.fault = pbconv.Malformed(data.Materialize(), f.message.ProtoReflect().Descriptor())
 	}
 	return nil
 }

@@ -24,7 +24,7 @@ import (
 	pb "github.com/gopherqueue/gq/api/gopherqueue/v1"
 	"github.com/gopherqueue/gq/engine"
 	"github.com/gopherqueue/gq/internal/errs"
-	"github.com/gopherqueue/gq/internal/wire"
+	"github.com/gopherqueue/gq/internal/pbconv"
 	"github.com/gopherqueue/gq/machine"
 )
 
@@ -395,7 +395,7 @@ func TestGRPCMessageSize(t *testing.T) {
 	if s := status.Convert(err); s.Code() != codes.ResourceExhausted {
 		t.Errorf("a message above the limit: %v", s)
 	}
-	if errs.KindOf(wire.ErrorFromStatus(err)) != gq.KindInvalid {
+	if errs.KindOf(pbconv.ErrorFromStatus(err)) != gq.KindInvalid {
 		t.Errorf("a client would try again: %v", err)
 	}
 	large := GRPCOptions{Limits: gq.Limits{PayloadBytes: 16 << 20, ResultBytes: 1, CheckpointBytes: 1}}.withDefaults()

@@ -11,7 +11,7 @@ import (
 	"github.com/gopherqueue/gq"
 	pb "github.com/gopherqueue/gq/api/gopherqueue/v1"
 	"github.com/gopherqueue/gq/internal/access"
-	"github.com/gopherqueue/gq/internal/wire"
+	"github.com/gopherqueue/gq/internal/pbconv"
 )
 
 // errStopping ends the Work streams of a draining server.
@@ -250,7 +250,7 @@ func (w *workStream) serve(id uint64, f func(context.Context) (*pb.Answers, erro
 
 // open opens a credit.
 func (w *workStream) open(id uint64, m *pb.ClaimRequest) {
-	claim, err := wire.ClaimFromProto(m)
+	claim, err := pbconv.ClaimFromProto(m)
 	claim.N = given(claim.N)
 	if claim.Worker == "" {
 		claim.Worker = w.worker
@@ -312,7 +312,7 @@ func (w *workStream) hand(id uint64, jobs []gq.Job, closeCredit func()) {
 		if !more {
 			closeCredit()
 		}
-		if !w.send(&wire.JobsResponse{ID: id, Jobs: jobs[:n], More: more}) {
+		if !w.send(&pbconv.JobsResponse{ID: id, Jobs: jobs[:n], More: more}) {
 			if more {
 				closeCredit()
 			}
@@ -331,10 +331,10 @@ func (w *workStream) refuse(id uint64, err error) {
 			w.end(err)
 		}
 	}()
-	w.send(&pb.WorkResponse{Id: id, Message: &pb.WorkResponse_Problem{Problem: wire.ProtoProblem(err, w.rpc.request())}})
+	w.send(&pb.WorkResponse{Id: id, Message: &pb.WorkResponse_Problem{Problem: pbconv.ProtoProblem(err, w.rpc.request())}})
 }
 
-// send reports whether it passed the message, a [pb.WorkResponse] or [wire.JobsResponse], to
+// send reports whether it passed the message, a [pb.WorkResponse] or [pbconv.JobsResponse], to
 // the transport.
 func (w *workStream) send(m any) bool {
 	w.sending.Lock()

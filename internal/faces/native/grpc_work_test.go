@@ -20,7 +20,7 @@ import (
 	"github.com/gopherqueue/gq"
 	pb "github.com/gopherqueue/gq/api/gopherqueue/v1"
 	"github.com/gopherqueue/gq/engine"
-	"github.com/gopherqueue/gq/internal/wire"
+	"github.com/gopherqueue/gq/internal/pbconv"
 )
 
 // bench is a greeted Work stream.
@@ -70,7 +70,7 @@ func (b *bench) receive() *pb.WorkResponse {
 
 func (b *bench) credit(id uint64, n int64, wait time.Duration) {
 	b.Helper()
-	b.send(&pb.WorkRequest{Id: id, Message: &pb.WorkRequest_Credit{Credit: &pb.ClaimRequest{N: n, Wait: wire.ProtoDuration(wait)}}})
+	b.send(&pb.WorkRequest{Id: id, Message: &pb.WorkRequest_Credit{Credit: &pb.ClaimRequest{N: n, Wait: pbconv.ProtoDuration(wait)}}})
 }
 
 func (b *bench) complete(id uint64, jobs ...*pb.Job) {

@@ -6,6 +6,7 @@ import (
 	"github.com/gopherqueue/gq"
 	pb "github.com/gopherqueue/gq/api/gopherqueue/v1"
 	"github.com/gopherqueue/gq/internal/httpx"
+	"github.com/gopherqueue/gq/internal/pbconv"
 	"github.com/gopherqueue/gq/internal/wire"
 )
 
@@ -63,7 +64,7 @@ func (h *HTTP) activity(ctx context.Context, in *activityInput, _ *httpx.None) (
 }
 
 func (s *queuesServer) QueueHistory(ctx context.Context, r *pb.QueueHistoryRequest) (*pb.QueueHistoryResponse, error) {
-	q, err := wire.HistoryQueryFromProto(r)
+	q, err := pbconv.HistoryQueryFromProto(r)
 	if err != nil {
 		return nil, err
 	}
@@ -71,7 +72,7 @@ func (s *queuesServer) QueueHistory(ctx context.Context, r *pb.QueueHistoryReque
 	if err != nil {
 		return nil, err
 	}
-	return wire.ProtoHistory(points), nil
+	return pbconv.ProtoHistory(points), nil
 }
 
 func (s *queuesServer) QueueActivity(ctx context.Context, r *pb.QueueActivityRequest) (*pb.QueueActivityResponse, error) {
@@ -79,5 +80,5 @@ func (s *queuesServer) QueueActivity(ctx context.Context, r *pb.QueueActivityReq
 	if err != nil {
 		return nil, err
 	}
-	return wire.ProtoActivity(list), nil
+	return pbconv.ProtoActivity(list), nil
 }

@@ -6,6 +6,7 @@ import (
 
 	pb "github.com/gopherqueue/gq/api/gopherqueue/v1"
 	"github.com/gopherqueue/gq/internal/httpx"
+	"github.com/gopherqueue/gq/internal/pbconv"
 	"github.com/gopherqueue/gq/internal/wire"
 )
 
@@ -68,11 +69,11 @@ func (s *inboxServer) ReadInbox(ctx context.Context, r *pb.ReadInboxRequest) (*p
 	if err != nil {
 		return nil, err
 	}
-	return wire.ProtoInbox(&inbox), nil
+	return pbconv.ProtoInbox(&inbox), nil
 }
 
 func (s *inboxServer) RetryRefused(ctx context.Context, r *pb.RetryRefusedRequest) (*pb.RetryRefusedResponse, error) {
-	which, err := wire.RefusedSelectionFromProto(r.GetJobIds(), r.GetAll())
+	which, err := pbconv.RefusedSelectionFromProto(r.GetJobIds(), r.GetAll())
 	if err != nil {
 		return nil, err
 	}
@@ -81,7 +82,7 @@ func (s *inboxServer) RetryRefused(ctx context.Context, r *pb.RetryRefusedReques
 }
 
 func (s *inboxServer) DiscardRefused(ctx context.Context, r *pb.DiscardRefusedRequest) (*pb.DiscardRefusedResponse, error) {
-	which, err := wire.RefusedSelectionFromProto(r.GetJobIds(), r.GetAll())
+	which, err := pbconv.RefusedSelectionFromProto(r.GetJobIds(), r.GetAll())
 	if err != nil {
 		return nil, err
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/gopherqueue/gq"
 	pb "github.com/gopherqueue/gq/api/gopherqueue/v1"
 	"github.com/gopherqueue/gq/internal/httpx"
+	"github.com/gopherqueue/gq/internal/pbconv"
 	"github.com/gopherqueue/gq/internal/wire"
 	"github.com/gopherqueue/gq/machine"
 )
@@ -275,7 +276,7 @@ func (h *HTTP) wait(ctx context.Context, in *waitInput, _ *httpx.None) (*httpx.A
 }
 
 func (s *jobsServer) Get(ctx context.Context, r *pb.GetRequest) (*pb.Job, error) {
-	id, err := wire.JobIDFromProto(r.GetId())
+	id, err := pbconv.JobIDFromProto(r.GetId())
 	if err != nil {
 		return nil, fmt.Errorf("get: %w", err)
 	}
@@ -296,11 +297,11 @@ func answerJob(job gq.Job, err error) (*pb.Job, error) {
 	if err != nil {
 		return nil, err
 	}
-	return wire.ProtoJob(&job), nil
+	return pbconv.ProtoJob(&job), nil
 }
 
 func (s *jobsServer) Update(ctx context.Context, r *pb.UpdateRequest) (*pb.Job, error) {
-	id, patch, err := wire.UpdateFromProto(r)
+	id, patch, err := pbconv.UpdateFromProto(r)
 	if err != nil {
 		return nil, fmt.Errorf("update: %w", err)
 	}
@@ -308,7 +309,7 @@ func (s *jobsServer) Update(ctx context.Context, r *pb.UpdateRequest) (*pb.Job, 
 }
 
 func (s *jobsServer) Cancel(ctx context.Context, r *pb.CancelRequest) (*pb.State, error) {
-	id, err := wire.JobIDFromProto(r.GetId())
+	id, err := pbconv.JobIDFromProto(r.GetId())
 	if err != nil {
 		return nil, fmt.Errorf("cancel: %w", err)
 	}
@@ -316,11 +317,11 @@ func (s *jobsServer) Cancel(ctx context.Context, r *pb.CancelRequest) (*pb.State
 }
 
 func (s *jobsServer) Reschedule(ctx context.Context, r *pb.RescheduleRequest) (*pb.State, error) {
-	id, err := wire.JobIDFromProto(r.GetId())
+	id, err := pbconv.JobIDFromProto(r.GetId())
 	if err != nil {
 		return nil, fmt.Errorf("reschedule: %w", err)
 	}
-	at, err := wire.TimeFromProto("run_at", r.GetRunAt())
+	at, err := pbconv.TimeFromProto("run_at", r.GetRunAt())
 	if err != nil {
 		return nil, fmt.Errorf("reschedule: %w", err)
 	}
@@ -331,11 +332,11 @@ func answerState(state gq.State, err error) (*pb.State, error) {
 	if err != nil {
 		return nil, err
 	}
-	return wire.ProtoState(&state), nil
+	return pbconv.ProtoState(&state), nil
 }
 
 func (s *jobsServer) Edit(ctx context.Context, r *pb.EditRequest) (*pb.Submitted, error) {
-	id, change, err := wire.EditFromProto(r)
+	id, change, err := pbconv.EditFromProto(r)
 	if err != nil {
 		return nil, fmt.Errorf("edit: %w", err)
 	}
@@ -343,11 +344,11 @@ func (s *jobsServer) Edit(ctx context.Context, r *pb.EditRequest) (*pb.Submitted
 	if err != nil {
 		return nil, err
 	}
-	return wire.ProtoSubmitted(&out, ""), nil
+	return pbconv.ProtoSubmitted(&out, ""), nil
 }
 
 func (s *jobsServer) Replay(ctx context.Context, r *pb.ReplayRequest) (*pb.Submitted, error) {
-	id, err := wire.JobIDFromProto(r.GetId())
+	id, err := pbconv.JobIDFromProto(r.GetId())
 	if err != nil {
 		return nil, fmt.Errorf("replay: %w", err)
 	}
@@ -355,11 +356,11 @@ func (s *jobsServer) Replay(ctx context.Context, r *pb.ReplayRequest) (*pb.Submi
 	if err != nil {
 		return nil, err
 	}
-	return wire.ProtoSubmitted(&out, ""), nil
+	return pbconv.ProtoSubmitted(&out, ""), nil
 }
 
 func (s *jobsServer) Purge(ctx context.Context, r *pb.PurgeRequest) (*pb.PurgeResponse, error) {
-	id, err := wire.JobIDFromProto(r.GetId())
+	id, err := pbconv.JobIDFromProto(r.GetId())
 	if err != nil {
 		return nil, fmt.Errorf("purge: %w", err)
 	}
@@ -370,11 +371,11 @@ func (s *jobsServer) Purge(ctx context.Context, r *pb.PurgeRequest) (*pb.PurgeRe
 }
 
 func (s *jobsServer) Wait(ctx context.Context, r *pb.WaitRequest) (*pb.Job, error) {
-	id, err := wire.JobIDFromProto(r.GetId())
+	id, err := pbconv.JobIDFromProto(r.GetId())
 	if err != nil {
 		return nil, fmt.Errorf("wait: %w", err)
 	}
-	timeout, err := wire.DurationFromProto("timeout", r.GetTimeout())
+	timeout, err := pbconv.DurationFromProto("timeout", r.GetTimeout())
 	if err == nil && (timeout < 0 || timeout > MaxGRPCWait) {
 		err = &gq.InvalidError{Faults: []gq.Fault{{Field: "timeout", Problem: fmt.Sprintf("%v is not between 0 and %v", timeout, MaxGRPCWait)}}}
 	}
@@ -392,7 +393,7 @@ func (s *jobsServer) Wait(ctx context.Context, r *pb.WaitRequest) (*pb.Job, erro
 }
 
 func (s *jobsServer) Explain(ctx context.Context, r *pb.ExplainRequest) (*pb.Explanation, error) {
-	id, err := wire.JobIDFromProto(r.GetId())
+	id, err := pbconv.JobIDFromProto(r.GetId())
 	if err != nil {
 		return nil, fmt.Errorf("explain: %w", err)
 	}
@@ -400,11 +401,11 @@ func (s *jobsServer) Explain(ctx context.Context, r *pb.ExplainRequest) (*pb.Exp
 	if err != nil {
 		return nil, err
 	}
-	return wire.ProtoExplanation(&x), nil
+	return pbconv.ProtoExplanation(&x), nil
 }
 
 func (s *jobsServer) History(ctx context.Context, r *pb.HistoryRequest) (*pb.HistoryResponse, error) {
-	id, err := wire.JobIDFromProto(r.GetId())
+	id, err := pbconv.JobIDFromProto(r.GetId())
 	if err != nil {
 		return nil, fmt.Errorf("history: %w", err)
 	}
@@ -412,5 +413,5 @@ func (s *jobsServer) History(ctx context.Context, r *pb.HistoryRequest) (*pb.His
 	if err != nil {
 		return nil, err
 	}
-	return &pb.HistoryResponse{Events: wire.ProtoEvents(events)}, nil
+	return &pb.HistoryResponse{Events: pbconv.ProtoEvents(events)}, nil
 }

@@ -13,6 +13,7 @@ import (
 	pb "github.com/gopherqueue/gq/api/gopherqueue/v1"
 	"github.com/gopherqueue/gq/internal/errs"
 	"github.com/gopherqueue/gq/internal/httpx"
+	"github.com/gopherqueue/gq/internal/pbconv"
 	"github.com/gopherqueue/gq/internal/wire"
 	"github.com/gopherqueue/gq/machine"
 )
@@ -300,7 +301,7 @@ type jobsServer struct {
 }
 
 func (s *jobsServer) Submit(ctx context.Context, r *pb.SubmitRequest) (*pb.Submitted, error) {
-	spec, err := wire.Bases(s.base(ctx)).Spec(r.GetSpec())
+	spec, err := pbconv.Bases(s.base(ctx)).Spec(r.GetSpec())
 	if err != nil {
 		return nil, fmt.Errorf("submit %.80q: %w", r.GetSpec().GetType(), err)
 	}
@@ -311,14 +312,14 @@ func (s *jobsServer) Submit(ctx context.Context, r *pb.SubmitRequest) (*pb.Submi
 	if err != nil {
 		return nil, err
 	}
-	return wire.ProtoSubmitted(&out, ""), nil
+	return pbconv.ProtoSubmitted(&out, ""), nil
 }
 
 func (s *jobsServer) SubmitBatch(ctx context.Context, r *pb.SubmitBatchRequest) (*pb.SubmitBatchResponse, error) {
 	if err := checkItems("specs", len(r.GetSpecs())); err != nil {
 		return nil, fmt.Errorf("submit: %w", err)
 	}
-	bases := wire.Bases(s.base(ctx))
+	bases := pbconv.Bases(s.base(ctx))
 	specs, _, faults, err := decodeEach(r.GetSpecs(), bases.Spec)
 	if err != nil {
 		return nil, fmt.Errorf("submit: %w", err)
@@ -342,7 +343,7 @@ func (s *jobsServer) SubmitBatch(ctx context.Context, r *pb.SubmitBatchRequest) 
 			s.note(c, answer.Err)
 			request = c.request()
 		}
-		if encoded, err = wire.AppendSubmitted(encoded, answer, request); err != nil {
+		if encoded, err = pbconv.AppendSubmitted(encoded, answer, request); err != nil {
 			return nil, err
 		}
 	}
@@ -373,7 +374,7 @@ func decodeEach[M, V any](items []M, decode func(M) (V, error)) (good []V, at []
 }
 
 func (s *jobsServer) SubmitGraph(ctx context.Context, r *pb.SubmitGraphRequest) (*pb.SubmitGraphResponse, error) {
-	bases := wire.Bases(s.base(ctx))
+	bases := pbconv.Bases(s.base(ctx))
 	drafts := make([]gq.GraphJob, len(r.GetDrafts()))
 	var faults []gq.Fault
 	for i, m := range r.GetDrafts() {
@@ -394,13 +395,13 @@ func (s *jobsServer) SubmitGraph(ctx context.Context, r *pb.SubmitGraphRequest) 
 	}
 	answer := &pb.SubmitGraphResponse{Submitted: make([]*pb.Submitted, len(out))}
 	for i := range out {
-		answer.Submitted[i] = wire.ProtoSubmitted(&out[i], "")
+		answer.Submitted[i] = pbconv.ProtoSubmitted(&out[i], "")
 	}
 	return answer, nil
 }
 
 func (s *jobsServer) List(ctx context.Context, r *pb.ListRequest) (*pb.ListResponse, error) {
-	q, err := wire.QueryFromProto(r.GetQuery())
+	q, err := pbconv.QueryFromProto(r.GetQuery())
 	if err != nil {
 		return nil, fmt.Errorf("list jobs: %w", err)
 	}
@@ -409,7 +410,7 @@ func (s *jobsServer) List(ctx context.Context, r *pb.ListRequest) (*pb.ListRespo
 	if err != nil {
 		return nil, err
 	}
-	return &pb.ListResponse{Jobs: wire.ProtoJobs(page.Jobs), NextCursor: page.Next}, nil
+	return &pb.ListResponse{Jobs: pbconv.ProtoJobs(page.Jobs), NextCursor: page.Next}, nil
 }
 
 // brokenOffError carries the progress of a CancelWhere that failed halfway.
@@ -421,7 +422,7 @@ type brokenOffError struct {
 func (e *brokenOffError) Unwrap() error { return e.error }
 
 func (s *jobsServer) CancelWhere(ctx context.Context, r *pb.CancelWhereRequest) (*pb.CancelReport, error) {
-	q, err := wire.QueryFromProto(r.GetQuery())
+	q, err := pbconv.QueryFromProto(r.GetQuery())
 	if err != nil {
 		return nil, fmt.Errorf("cancel many: %w", err)
 	}
@@ -429,11 +430,11 @@ func (s *jobsServer) CancelWhere(ctx context.Context, r *pb.CancelWhereRequest) 
 	if err != nil {
 		return nil, &brokenOffError{report, err}
 	}
-	return wire.ProtoCancelReport(report), nil
+	return pbconv.ProtoCancelReport(report), nil
 }
 
 func (s *jobsServer) PurgeWhere(ctx context.Context, r *pb.PurgeWhereRequest) (*pb.PurgeReport, error) {
-	q, err := wire.QueryFromProto(r.GetQuery())
+	q, err := pbconv.QueryFromProto(r.GetQuery())
 	if err != nil {
 		return nil, fmt.Errorf("purge many: %w", err)
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/gopherqueue/gq"
 	pb "github.com/gopherqueue/gq/api/gopherqueue/v1"
 	"github.com/gopherqueue/gq/internal/httpx"
+	"github.com/gopherqueue/gq/internal/pbconv"
 	"github.com/gopherqueue/gq/internal/wire"
 )
 
@@ -208,7 +209,7 @@ type workersServer struct {
 }
 
 func (s *workersServer) Claim(ctx context.Context, r *pb.ClaimRequest) (*pb.ClaimResponse, error) {
-	claim, err := wire.ClaimFromProto(r)
+	claim, err := pbconv.ClaimFromProto(r)
 	if err != nil {
 		return nil, fmt.Errorf("claim for worker %.80q: %w", r.GetWorker(), err)
 	}
@@ -222,15 +223,15 @@ func (s *workersServer) Claim(ctx context.Context, r *pb.ClaimRequest) (*pb.Clai
 	if err != nil {
 		return nil, err
 	}
-	return &pb.ClaimResponse{Jobs: wire.ProtoJobs(jobs)}, nil
+	return &pb.ClaimResponse{Jobs: pbconv.ProtoJobs(jobs)}, nil
 }
 
 func (s *workersServer) Start(ctx context.Context, r *pb.StartRequest) (*pb.State, error) {
-	ttl, err := wire.DurationFromProto("ttl", r.GetTtl())
+	ttl, err := pbconv.DurationFromProto("ttl", r.GetTtl())
 	if err != nil {
 		return nil, fmt.Errorf("start under lease %.80q: %w", r.GetLease().GetId(), err)
 	}
-	return answerState(s.engine.Start(ctx, wire.LeaseRefFromProto(r.GetLease()), ttl))
+	return answerState(s.engine.Start(ctx, pbconv.LeaseRefFromProto(r.GetLease()), ttl))
 }
 
 func (s *workersServer) Heartbeat(ctx context.Context, r *pb.HeartbeatRequest) (*pb.Answers, error) {
@@ -242,11 +243,11 @@ func (s *workersServer) Settle(ctx context.Context, r *pb.SettleRequest) (*pb.An
 }
 
 func (g *GRPC) heartbeat(ctx context.Context, r *pb.HeartbeatRequest) (*pb.Answers, error) {
-	return answerEach(ctx, g, "heartbeat", "beats", r.GetBeats(), wire.Bases(g.base(ctx)).Beat, g.engine.Heartbeat)
+	return answerEach(ctx, g, "heartbeat", "beats", r.GetBeats(), pbconv.Bases(g.base(ctx)).Beat, g.engine.Heartbeat)
 }
 
 func (g *GRPC) settle(ctx context.Context, r *pb.SettleRequest) (*pb.Answers, error) {
-	return answerEach(ctx, g, "settle", "outcomes", r.GetOutcomes(), wire.Bases(g.base(ctx)).Outcome,
+	return answerEach(ctx, g, "settle", "outcomes", r.GetOutcomes(), pbconv.Bases(g.base(ctx)).Outcome,
 		func(ctx context.Context, outcomes []gq.Outcome) ([]gq.LeaseResult, error) {
 			answers, err := g.engine.Settle(ctx, outcomes)
 			for i := range answers {
@@ -300,7 +301,7 @@ func answerEach[M leased, V any](ctx context.Context, g *GRPC, verb, field strin
 			}
 		}
 	}
-	return wire.ProtoAnswers(answers, request), nil
+	return pbconv.ProtoAnswers(answers, request), nil
 }
 
 // giveBackWithin is the time limit for giving jobs back.

@@ -8,6 +8,7 @@ import (
 	pb "github.com/gopherqueue/gq/api/gopherqueue/v1"
 	"github.com/gopherqueue/gq/engine"
 	"github.com/gopherqueue/gq/internal/httpx"
+	"github.com/gopherqueue/gq/internal/pbconv"
 	"github.com/gopherqueue/gq/internal/wire"
 )
 
@@ -71,20 +72,20 @@ func (s *queuesServer) ListQueueKeys(ctx context.Context, r *pb.ListQueueKeysReq
 	}
 	answer := &pb.ListQueueKeysResponse{Keys: make([]*pb.QueueKey, len(page)), NextCursor: next}
 	for i := range page {
-		answer.Keys[i] = wire.ProtoQueueKey(&page[i])
+		answer.Keys[i] = pbconv.ProtoQueueKey(&page[i])
 	}
 	return answer, nil
 }
 
 func (s *queuesServer) SetQueueKey(ctx context.Context, r *pb.SetQueueKeyRequest) (*pb.QueueKey, error) {
-	k, err := wire.QueueKeyFromProto(&pb.QueueKey{Queue: r.GetQueue(), Key: r.GetKey(), Limit: r.GetLimit(), Rate: r.GetRate()})
+	k, err := pbconv.QueueKeyFromProto(&pb.QueueKey{Queue: r.GetQueue(), Key: r.GetKey(), Limit: r.GetLimit(), Rate: r.GetRate()})
 	if err != nil {
 		return nil, err
 	}
 	if k, err = s.engine.SetQueueKey(ctx, k); err != nil {
 		return nil, err
 	}
-	return wire.ProtoQueueKey(&k), nil
+	return pbconv.ProtoQueueKey(&k), nil
 }
 
 func (s *queuesServer) UnsetQueueKey(ctx context.Context, r *pb.UnsetQueueKeyRequest) (*pb.UnsetQueueKeyResponse, error) {

@@ -10,6 +10,7 @@ import (
 	pb "github.com/gopherqueue/gq/api/gopherqueue/v1"
 	"github.com/gopherqueue/gq/engine"
 	"github.com/gopherqueue/gq/internal/httpx"
+	"github.com/gopherqueue/gq/internal/pbconv"
 	"github.com/gopherqueue/gq/internal/wire"
 	"github.com/gopherqueue/gq/machine"
 )
@@ -247,7 +248,7 @@ func answerQueue(q gq.Queue, err error) (*pb.Queue, error) {
 	if err != nil {
 		return nil, err
 	}
-	return wire.ProtoQueue(&q), nil
+	return pbconv.ProtoQueue(&q), nil
 }
 
 func (s *queuesServer) GetQueue(ctx context.Context, r *pb.GetQueueRequest) (*pb.Queue, error) {
@@ -269,13 +270,13 @@ func (s *queuesServer) ListQueues(ctx context.Context, r *pb.ListQueuesRequest) 
 	}
 	answer := &pb.ListQueuesResponse{Queues: make([]*pb.Queue, len(queues)), NextCursor: next}
 	for i := range queues {
-		answer.Queues[i] = wire.ProtoQueue(&queues[i])
+		answer.Queues[i] = pbconv.ProtoQueue(&queues[i])
 	}
 	return answer, nil
 }
 
 func (s *queuesServer) SetQueue(ctx context.Context, r *pb.SetQueueRequest) (*pb.Queue, error) {
-	change, err := wire.QueueChangeFromProto(r)
+	change, err := pbconv.QueueChangeFromProto(r)
 	if err != nil {
 		return nil, fmt.Errorf("configure queue %.80q: %w", r.GetName(), err)
 	}
@@ -305,7 +306,7 @@ func (s *queuesServer) ListPools(ctx context.Context, _ *pb.ListPoolsRequest) (*
 	}
 	answer := &pb.ListPoolsResponse{Pools: make([]*pb.Pool, len(pools))}
 	for i := range pools {
-		answer.Pools[i] = wire.ProtoPool(&pools[i])
+		answer.Pools[i] = pbconv.ProtoPool(&pools[i])
 	}
 	return answer, nil
 }
@@ -315,5 +316,5 @@ func (s *queuesServer) SetPool(ctx context.Context, r *pb.SetPoolRequest) (*pb.P
 	if err := s.engine.PutPool(ctx, p); err != nil {
 		return nil, err
 	}
-	return wire.ProtoPool(&p), nil
+	return pbconv.ProtoPool(&p), nil
 }

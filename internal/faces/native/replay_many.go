@@ -9,6 +9,7 @@ import (
 	pb "github.com/gopherqueue/gq/api/gopherqueue/v1"
 	"github.com/gopherqueue/gq/internal/errs"
 	"github.com/gopherqueue/gq/internal/httpx"
+	"github.com/gopherqueue/gq/internal/pbconv"
 	"github.com/gopherqueue/gq/internal/wire"
 	"github.com/gopherqueue/gq/machine"
 )
@@ -73,7 +74,7 @@ func (h *HTTP) countMany(ctx context.Context, _ *httpx.None, body *countManyBody
 }
 
 func (s *jobsServer) ReplayWhere(ctx context.Context, r *pb.ReplayWhereRequest) (*pb.ReplayReport, error) {
-	q, err := wire.QueryFromProto(r.GetQuery())
+	q, err := pbconv.QueryFromProto(r.GetQuery())
 	if err != nil {
 		return nil, fmt.Errorf("replay many: %w", err)
 	}
@@ -82,11 +83,11 @@ func (s *jobsServer) ReplayWhere(ctx context.Context, r *pb.ReplayWhereRequest) 
 	if err != nil {
 		return nil, err
 	}
-	return wire.ProtoReplayReport(&report), nil
+	return pbconv.ProtoReplayReport(&report), nil
 }
 
 func (s *jobsServer) CountWhere(ctx context.Context, r *pb.CountWhereRequest) (*pb.CountReport, error) {
-	q, err := wire.QueryFromProto(r.GetQuery())
+	q, err := pbconv.QueryFromProto(r.GetQuery())
 	if err != nil {
 		return nil, fmt.Errorf("count jobs: %w", err)
 	}

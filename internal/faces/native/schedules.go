@@ -8,6 +8,7 @@ import (
 	"github.com/gopherqueue/gq"
 	pb "github.com/gopherqueue/gq/api/gopherqueue/v1"
 	"github.com/gopherqueue/gq/internal/httpx"
+	"github.com/gopherqueue/gq/internal/pbconv"
 	"github.com/gopherqueue/gq/internal/wire"
 )
 
@@ -125,7 +126,7 @@ func answerSchedule(s gq.Schedule, err error) (*pb.Schedule, error) {
 	if err != nil {
 		return nil, err
 	}
-	return wire.ProtoSchedule(&s), nil
+	return pbconv.ProtoSchedule(&s), nil
 }
 
 func (s *schedulesServer) GetSchedule(ctx context.Context, r *pb.GetScheduleRequest) (*pb.Schedule, error) {
@@ -139,13 +140,13 @@ func (s *schedulesServer) ListSchedules(ctx context.Context, _ *pb.ListSchedules
 	}
 	answer := &pb.ListSchedulesResponse{Schedules: make([]*pb.Schedule, len(all))}
 	for i := range all {
-		answer.Schedules[i] = wire.ProtoSchedule(&all[i])
+		answer.Schedules[i] = pbconv.ProtoSchedule(&all[i])
 	}
 	return answer, nil
 }
 
 func (s *schedulesServer) SetSchedule(ctx context.Context, r *pb.SetScheduleRequest) (*pb.Schedule, error) {
-	schedule, err := wire.Bases(s.base(ctx)).Schedule(r.GetSchedule())
+	schedule, err := pbconv.Bases(s.base(ctx)).Schedule(r.GetSchedule())
 	if err != nil {
 		return nil, fmt.Errorf("set schedule %.80q: %w", r.GetSchedule().GetName(), err)
 	}
@@ -175,11 +176,11 @@ func (s *schedulesServer) TriggerSchedule(ctx context.Context, r *pb.TriggerSche
 	if err != nil {
 		return nil, err
 	}
-	return wire.ProtoFiring(&f), nil
+	return pbconv.ProtoFiring(&f), nil
 }
 
 func (s *schedulesServer) BackfillSchedule(ctx context.Context, r *pb.BackfillScheduleRequest) (*pb.BackfillScheduleResponse, error) {
-	b, err := wire.BackfillFromProto(r)
+	b, err := pbconv.BackfillFromProto(r)
 	if err != nil {
 		return nil, fmt.Errorf("backfill schedule %.80q: %w", r.GetName(), err)
 	}
@@ -187,5 +188,5 @@ func (s *schedulesServer) BackfillSchedule(ctx context.Context, r *pb.BackfillSc
 	if err != nil {
 		return nil, err
 	}
-	return wire.ProtoBackfillReport(&report), nil
+	return pbconv.ProtoBackfillReport(&report), nil
 }

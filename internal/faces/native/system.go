@@ -11,6 +11,7 @@ import (
 	pb "github.com/gopherqueue/gq/api/gopherqueue/v1"
 	"github.com/gopherqueue/gq/internal/errs"
 	"github.com/gopherqueue/gq/internal/httpx"
+	"github.com/gopherqueue/gq/internal/pbconv"
 	"github.com/gopherqueue/gq/internal/wire"
 )
 
@@ -104,7 +105,7 @@ func (s *jobsServer) Count(ctx context.Context, r *pb.CountRequest) (*pb.CountRe
 	}
 	answer := &pb.CountResponse{Queues: make([]*pb.QueueCount, len(counts))}
 	for i := range counts {
-		answer.Queues[i] = wire.ProtoCount(&counts[i])
+		answer.Queues[i] = pbconv.ProtoCount(&counts[i])
 	}
 	return answer, nil
 }
@@ -114,7 +115,7 @@ func (s *jobsServer) Stats(ctx context.Context, _ *pb.StatsRequest) (*pb.StatsRe
 	if err != nil {
 		return nil, err
 	}
-	return wire.ProtoStats(&stats), nil
+	return pbconv.ProtoStats(&stats), nil
 }
 
 func (s *workersServer) ListWorkers(ctx context.Context, _ *pb.ListWorkersRequest) (*pb.ListWorkersResponse, error) {
@@ -124,7 +125,7 @@ func (s *workersServer) ListWorkers(ctx context.Context, _ *pb.ListWorkersReques
 	}
 	answer := &pb.ListWorkersResponse{Workers: make([]*pb.LiveWorker, len(workers))}
 	for i := range workers {
-		answer.Workers[i] = wire.ProtoLiveWorker(&workers[i])
+		answer.Workers[i] = pbconv.ProtoLiveWorker(&workers[i])
 	}
 	return answer, nil
 }

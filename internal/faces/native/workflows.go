@@ -11,6 +11,7 @@ import (
 	pb "github.com/gopherqueue/gq/api/gopherqueue/v1"
 	"github.com/gopherqueue/gq/internal/errs"
 	"github.com/gopherqueue/gq/internal/httpx"
+	"github.com/gopherqueue/gq/internal/pbconv"
 	"github.com/gopherqueue/gq/internal/wire"
 )
 
@@ -196,11 +197,11 @@ func answerWorkflow(w gq.Workflow, err error) (*pb.Workflow, error) {
 	if err != nil {
 		return nil, err
 	}
-	return wire.ProtoWorkflow(&w), nil
+	return pbconv.ProtoWorkflow(&w), nil
 }
 
 func (s *workflowsServer) SubmitWorkflow(ctx context.Context, r *pb.SubmitWorkflowRequest) (*pb.SubmitWorkflowResponse, error) {
-	f, err := wire.Bases(s.base(ctx)).Flow(r.GetId(), r.GetName(), r.GetJobs())
+	f, err := pbconv.Bases(s.base(ctx)).Flow(r.GetId(), r.GetName(), r.GetJobs())
 	if err != nil {
 		return nil, fmt.Errorf("submit workflow: %w", err)
 	}
@@ -212,7 +213,7 @@ func (s *workflowsServer) SubmitWorkflow(ctx context.Context, r *pb.SubmitWorkfl
 }
 
 func (s *workflowsServer) GetWorkflow(ctx context.Context, r *pb.GetWorkflowRequest) (*pb.Workflow, error) {
-	id, err := wire.WorkflowIDFromProto(r.GetId())
+	id, err := pbconv.WorkflowIDFromProto(r.GetId())
 	if err != nil {
 		return nil, fmt.Errorf("get workflow: %w", err)
 	}
@@ -220,7 +221,7 @@ func (s *workflowsServer) GetWorkflow(ctx context.Context, r *pb.GetWorkflowRequ
 }
 
 func (s *workflowsServer) ListWorkflows(ctx context.Context, r *pb.ListWorkflowsRequest) (*pb.ListWorkflowsResponse, error) {
-	q, err := wire.WorkflowQueryFromProto(r)
+	q, err := pbconv.WorkflowQueryFromProto(r)
 	if err != nil {
 		return nil, fmt.Errorf("list workflows: %w", err)
 	}
@@ -230,13 +231,13 @@ func (s *workflowsServer) ListWorkflows(ctx context.Context, r *pb.ListWorkflows
 	}
 	answer := &pb.ListWorkflowsResponse{Workflows: make([]*pb.Workflow, len(page.Workflows)), NextCursor: page.Next}
 	for i := range page.Workflows {
-		answer.Workflows[i] = wire.ProtoWorkflow(&page.Workflows[i])
+		answer.Workflows[i] = pbconv.ProtoWorkflow(&page.Workflows[i])
 	}
 	return answer, nil
 }
 
 func (s *workflowsServer) CancelWorkflow(ctx context.Context, r *pb.CancelWorkflowRequest) (*pb.CancelReport, error) {
-	id, err := wire.WorkflowIDFromProto(r.GetId())
+	id, err := pbconv.WorkflowIDFromProto(r.GetId())
 	if err != nil {
 		return nil, fmt.Errorf("cancel workflow: %w", err)
 	}
@@ -244,11 +245,11 @@ func (s *workflowsServer) CancelWorkflow(ctx context.Context, r *pb.CancelWorkfl
 	if err != nil {
 		return nil, err
 	}
-	return wire.ProtoCancelReport(report), nil
+	return pbconv.ProtoCancelReport(report), nil
 }
 
 func (s *workflowsServer) RetryWorkflow(ctx context.Context, r *pb.RetryWorkflowRequest) (*pb.Workflow, error) {
-	id, err := wire.WorkflowIDFromProto(r.GetId())
+	id, err := pbconv.WorkflowIDFromProto(r.GetId())
 	if err != nil {
 		return nil, fmt.Errorf("retry workflow: %w", err)
 	}
@@ -256,11 +257,11 @@ func (s *workflowsServer) RetryWorkflow(ctx context.Context, r *pb.RetryWorkflow
 }
 
 func (s *workflowsServer) AddToWorkflow(ctx context.Context, r *pb.AddToWorkflowRequest) (*pb.Workflow, error) {
-	id, err := wire.WorkflowIDFromProto(r.GetId())
+	id, err := pbconv.WorkflowIDFromProto(r.GetId())
 	if err != nil {
 		return nil, fmt.Errorf("add to workflow: %w", err)
 	}
-	f, err := wire.Bases(s.base(ctx)).Flow("", "", r.GetJobs())
+	f, err := pbconv.Bases(s.base(ctx)).Flow("", "", r.GetJobs())
 	if err != nil {
 		return nil, fmt.Errorf("add to workflow: %w", err)
 	}
@@ -268,7 +269,7 @@ func (s *workflowsServer) AddToWorkflow(ctx context.Context, r *pb.AddToWorkflow
 }
 
 func (s *workflowsServer) SignalWorkflow(ctx context.Context, r *pb.SignalWorkflowRequest) (*pb.State, error) {
-	id, err := wire.WorkflowIDFromProto(r.GetId())
+	id, err := pbconv.WorkflowIDFromProto(r.GetId())
 	if err != nil {
 		return nil, fmt.Errorf("signal workflow: %w", err)
 	}
@@ -276,5 +277,5 @@ func (s *workflowsServer) SignalWorkflow(ctx context.Context, r *pb.SignalWorkfl
 	if err != nil {
 		return nil, err
 	}
-	return wire.ProtoState(&state), nil
+	return pbconv.ProtoState(&state), nil
 }

@@ -1,4 +1,11 @@
-package wire
+// Package pbconv converts the types of package gq to and from the protobuf messages of the
+// gRPC interface, and errors to and from gRPC statuses. It has no rules of its own.
+//
+// ProtoX encodes a value and never fails: invalid values are sent as they are, and the
+// server rejects them. XFromProto decodes a message and reports everything that cannot be
+// represented, by field name, as [gq.ErrInvalid]. Other checks are left to the engine, so
+// that every face responds alike.
+package pbconv
 
 import (
 	"fmt"
@@ -14,11 +21,6 @@ import (
 	"github.com/gopherqueue/gq/internal/errs"
 	"github.com/gopherqueue/gq/machine"
 )
-
-// The protobuf form. ProtoX encodes a value and never fails: invalid values are sent as
-// they are, and the server rejects them. XFromProto decodes a message and reports
-// everything that cannot be represented, by field name, as [gq.ErrInvalid]. Other checks
-// are left to the engine, so that every face responds alike.
 
 // protoReader collects the faults of a message. It builds field names only when there is
 // a fault: at is the prefix of the name.

@@ -1,4 +1,4 @@
-package wire
+package pbconv
 
 import (
 	"fmt"
@@ -46,7 +46,9 @@ func RefusedSelectionFromProto(ids []string, all bool) (gq.RefusedSelection, err
 	for i, text := range ids {
 		id, err := JobIDFromProto(text)
 		if err != nil {
-			return out, fault(fmt.Sprintf("job_ids[%d]", i), "%.64q is not the id of a job", text)
+			var r protoReader
+			r.fault("", fmt.Sprintf("job_ids[%d]", i), "%.64q is not the id of a job", text)
+			return out, r.err()
 		}
 		out.Jobs = append(out.Jobs, id)
 	}
