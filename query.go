@@ -94,8 +94,11 @@ type Stats struct {
 	// Zero if the store does not measure them.
 	Commits   uint64 // batches written since the store was opened
 	Syncs     uint64 // waits for stable storage since then
-	DiskBytes uint64 // size on disk
+	DiskBytes uint64 // size on disk; in a database that of the store's tables
 	DiskFree  uint64 // bytes that are free there
+
+	// Database is nil unless the store is in a database system. It may be some seconds old.
+	Database *Database
 }
 
 // CancelReport is the result of [Driver.CancelWhere].

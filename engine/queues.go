@@ -265,5 +265,19 @@ func (e *Engine) Stats(ctx context.Context) (gq.Stats, error) {
 		metrics := m.Meter()
 		stats.Commits, stats.Syncs, stats.DiskBytes, stats.DiskFree = metrics.Commits, metrics.Syncs, metrics.DiskBytes, metrics.DiskFree
 	}
+	if x, ok := e.store.(store.Examiner); ok {
+		d, err := x.Examine(ctx)
+		switch {
+		case err != nil && ctx.Err() != nil:
+			return gq.Stats{}, err
+		case err != nil: // the counts are worth more than that
+			e.log.Warn("examine the database", "error", err)
+		default:
+			for i := range d.Tables {
+				stats.DiskBytes += uint64(d.Tables[i].Bytes)
+			}
+			stats.Database = &d
+		}
+	}
 	return stats, nil
 }

@@ -23,7 +23,9 @@ func newDoctor(p process) *cobra.Command {
 workers, paused or at their limits; jobs that no live worker can run; failed and
 dead-lettered jobs; schedules that are paused, late or will never fire; submissions
 that were refused after their transactions; clocks that disagree; a disk that is
-nearly full; servers and workers of different versions.
+nearly full; servers and workers of different versions. On PostgreSQL also: old
+snapshots, with who holds them and how to end them; dead rows that autovacuum does not
+keep up with; connections and transaction ids that run out.
 
 The exit status is 1 if there is a problem and 4 if the server is unreachable.
 Notes do not change it.`,
@@ -31,8 +33,12 @@ Notes do not change it.`,
 		Args:    cli.NoArguments,
 	}
 	r := newRemote(p, c)
+	age := c.Flags().Duration("snapshot-age", oldSnapshot, "report transactions on PostgreSQL that have been open for longer than this")
 	c.RunE = func(c *cobra.Command, _ []string) error {
-		var found findings
+		if *age <= 0 {
+			return cli.Invalid("snapshot-age", "must be positive, such as 5m")
+		}
+		found := findings{snapshotAge: *age}
 		err := r.short(c.Context(), func(ctx context.Context, q queue) error { return found.examine(ctx, q) })
 		if err != nil {
 			found.add("fail", "server", "%s", strings.TrimSpace(err.Error()))
@@ -63,6 +69,8 @@ type finding struct {
 type findings struct {
 	all    []finding
 	failed bool
+
+	snapshotAge time.Duration // of a transaction on PostgreSQL that is reported
 }
 
 func (f *findings) add(level, check, format string, args ...any) {
@@ -109,6 +117,7 @@ func (f *findings) examine(ctx context.Context, q queue) error {
 		return err
 	}
 	f.disk(&stats)
+	f.database(stats.Database, f.snapshotAge)
 	if n := stats.Total.By[gq.StatusFailed]; n > 0 {
 		f.add("note", "failed", "%d jobs failed for good; gq job list --state FAILED, gq job replay --state FAILED", n)
 	}

@@ -2,11 +2,13 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/internal/testing/pgtest"
 )
 
 // installation is an installation with made-up facts.
@@ -44,6 +46,18 @@ func TestDoctorFinds(t *testing.T) {
 		change(&j.Spec)
 		return j
 	}
+	database := func(change func(*gq.Database)) *gq.Database {
+		d := &gq.Database{
+			Bytes: 1 << 30, Autovacuum: true, Connections: 79, MaxConnections: 100, TransactionAge: wraparoundNear, OldestDatabase: "shop",
+			Tables: []gq.DatabaseTable{{Name: "ready", Bytes: 1 << 20, DeadRows: manyDeadRows, VacuumAfter: 50}},
+			Snapshots: []gq.DatabaseSnapshot{{
+				Holder: gq.HolderSession, Name: "report", PID: 77, Role: "alice", Database: "shop", State: "idle in transaction",
+				Since: now.Add(-4 * time.Minute), Age: 2 * oldInTransactions,
+			}},
+		}
+		change(d)
+		return d
+	}
 	for _, test := range []struct {
 		name   string
 		change func(p *installation)
@@ -70,6 +84,54 @@ func TestDoctorFinds(t *testing.T) {
 		{"full disk", func(p *installation) { p.stats.DiskFree = diskFull - 1 }, "fail", "disk", "submissions are refused soon"},
 		{"low disk", func(p *installation) { p.stats.DiskFree = diskLow - 1 }, "note", "disk", "are free where the store is"},
 		{"a store that fills its disk", func(p *installation) { p.stats.DiskBytes = 101 << 30 }, "note", "disk", "are free where the store is"},
+		{"healthy database", func(p *installation) { p.stats.Database = database(func(*gq.Database) {}) }, "", "", ""},
+		{"old session", func(p *installation) {
+			p.stats.Database = database(func(d *gq.Database) { d.Snapshots[0].Since = now.Add(-6 * time.Minute) })
+		}, "note", "snapshot", `session 77 (application "report", role alice, database shop, idle in transaction) has held a snapshot since 6m`},
+		{"very old session", func(p *installation) {
+			p.stats.Database = database(func(d *gq.Database) { d.Snapshots[0].Since = now.Add(-2 * time.Hour) })
+		}, "fail", "snapshot", "SELECT pg_terminate_backend(77)"},
+		{"prepared transaction", func(p *installation) {
+			p.stats.Database = database(func(d *gq.Database) {
+				d.Snapshots[0] = gq.DatabaseSnapshot{Holder: gq.HolderPrepared, Name: "it's", Since: now.Add(-6 * time.Minute)}
+			})
+		}, "note", "snapshot", "ROLLBACK PREPARED 'it''s'"},
+		{"forgotten slot", func(p *installation) {
+			p.stats.Database = database(func(d *gq.Database) {
+				d.Snapshots[0] = gq.DatabaseSnapshot{Holder: gq.HolderSlot, Name: "feed", State: "inactive", Age: oldInTransactions}
+			})
+		}, "note", "snapshot", "pg_drop_replication_slot('feed')"},
+		{"used slot", func(p *installation) {
+			p.stats.Database = database(func(d *gq.Database) {
+				d.Snapshots[0] = gq.DatabaseSnapshot{Holder: gq.HolderSlot, Name: "feed", State: "active", Age: oldInTransactions - 1}
+			})
+		}, "", "", ""},
+		{"slow standby", func(p *installation) {
+			p.stats.Database = database(func(d *gq.Database) {
+				d.Snapshots[0] = gq.DatabaseSnapshot{Holder: gq.HolderStandby, Name: "b", Age: oldInTransactions}
+			})
+		}, "note", "snapshot", "hot_standby_feedback"},
+		{"hidden sessions", func(p *installation) {
+			p.stats.Database = database(func(d *gq.Database) { d.Hidden = 3 })
+		}, "note", "snapshot", "GRANT pg_read_all_stats"},
+		{"no autovacuum", func(p *installation) {
+			p.stats.Database = database(func(d *gq.Database) { d.Autovacuum = false })
+		}, "fail", "vacuum", "autovacuum is off"},
+		{"slow autovacuum", func(p *installation) {
+			p.stats.Database = database(func(d *gq.Database) { d.Tables[0].DeadRows = manyDeadRows + 1 })
+		}, "note", "vacuum", "behind on table ready: 100001 dead rows"},
+		{"many connections", func(p *installation) {
+			p.stats.Database = database(func(d *gq.Database) { d.Connections = 80 })
+		}, "note", "connections", "80 of 100 connections"},
+		{"no connections left", func(p *installation) {
+			p.stats.Database = database(func(d *gq.Database) { d.Connections = 95 })
+		}, "fail", "connections", "95 of 100 connections"},
+		{"old transaction ids", func(p *installation) {
+			p.stats.Database = database(func(d *gq.Database) { d.TransactionAge = wraparoundNear + 1 })
+		}, "note", "wraparound", "database shop is 1000000001 transactions old"},
+		{"last transaction ids", func(p *installation) {
+			p.stats.Database = database(func(d *gq.Database) { d.TransactionAge = wraparoundClose + 1 })
+		}, "fail", "wraparound", "VACUUM (FREEZE)"},
 		{"servers of two versions", func(p *installation) {
 			p.stats.Nodes = append(p.stats.Nodes, gq.Node{Version: "v2", LastSeen: now})
 			p.workers[0].Version = "v2"
@@ -89,7 +151,7 @@ func TestDoctorFinds(t *testing.T) {
 	} {
 		p := installation{stats: ready(0), workers: []gq.LiveWorker{worker}, schedules: []gq.Schedule{{Name: "nightly", Next: now.Add(time.Hour)}}}
 		test.change(&p)
-		var found findings
+		found := findings{snapshotAge: oldSnapshot}
 		if err := found.examine(t.Context(), p); err != nil {
 			t.Fatal(err)
 		}
@@ -109,5 +171,35 @@ func TestDoctorFinds(t *testing.T) {
 		if found.failed != (test.level == "fail") {
 			t.Errorf("%s: failed is %v", test.name, found.failed)
 		}
+	}
+}
+
+// TestDoctorNamesTheHolderOfASnapshot holds a snapshot on a real database.
+func TestDoctorNamesTheHolderOfASnapshot(t *testing.T) {
+	t.Parallel()
+	url := pgtest.Database(t)
+	server := startServer(t, nil, "--store", url)
+	conn := connectTo(t, url)
+	if _, err := conn.Exec(t.Context(), "SET application_name = 'nightly report'; BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT 1"); err != nil {
+		t.Fatal(err)
+	}
+	said := func(text string) bool {
+		out := server.gq("doctor", "--snapshot-age", "1ms")
+		if !strings.Contains(out.stdout, "in tables of the queue") {
+			t.Fatalf("%+v", out)
+		}
+		return strings.Contains(out.stdout, text)
+	}
+	who := fmt.Sprintf("session %d (application \"nightly report\"", conn.PgConn().PID())
+	waitFor(t, "the finding", func() bool { return said(who) && said(fmt.Sprintf("pg_terminate_backend(%d)", conn.PgConn().PID())) })
+	if _, err := conn.Exec(t.Context(), "ROLLBACK"); err != nil {
+		t.Fatal(err)
+	}
+	waitFor(t, "the end of the finding", func() bool { return !said(who) })
+	if out := server.gq("doctor"); strings.Contains(out.stdout, "snapshot") {
+		t.Errorf("%+v", out)
+	}
+	if out := server.gq("doctor", "--snapshot-age", "0s"); out.status != 2 || !strings.Contains(out.stderr, "snapshot-age") {
+		t.Errorf("%+v", out)
 	}
 }

@@ -293,3 +293,26 @@ var drawOutcome = rapid.Custom(func(r *rapid.T) gq.Outcome {
 	}
 	return o
 })
+
+func drawDatabase(r *rapid.T) *gq.Database {
+	d := &gq.Database{
+		Bytes: maybeOf(rapid.Int64()).Draw(r, "bytes"), Autovacuum: rapid.Bool().Draw(r, "autovacuum"),
+		Connections: maybeOf(drawInt).Draw(r, "connections"), MaxConnections: maybeOf(drawInt).Draw(r, "most"),
+		TransactionAge: maybeOf(rapid.Int64()).Draw(r, "age"), OldestDatabase: maybeOf(drawText).Draw(r, "oldest"), Hidden: maybeOf(drawInt).Draw(r, "hidden"),
+	}
+	for range rapid.IntRange(0, 2).Draw(r, "tables") {
+		d.Tables = append(d.Tables, gq.DatabaseTable{
+			Name: drawText.Draw(r, "table"), Bytes: rapid.Int64().Draw(r, "bytes"), Rows: rapid.Int64().Draw(r, "rows"),
+			DeadRows: rapid.Int64().Draw(r, "dead"), VacuumAfter: rapid.Int64().Draw(r, "after"),
+		})
+	}
+	for range rapid.IntRange(0, 2).Draw(r, "snapshots") {
+		d.Snapshots = append(d.Snapshots, gq.DatabaseSnapshot{
+			Holder: rapid.SampledFrom([]gq.SnapshotHolder{gq.HolderSession, gq.HolderPrepared, gq.HolderStandby, gq.HolderSlot}).Draw(r, "holder"),
+			Name:   maybeOf(drawText).Draw(r, "name"), PID: maybeOf(drawInt).Draw(r, "pid"), Role: maybeOf(drawText).Draw(r, "role"),
+			Database: maybeOf(drawText).Draw(r, "database"), State: maybeOf(drawText).Draw(r, "state"),
+			Since: maybeOf(drawTime).Draw(r, "since"), Age: rapid.Int64().Draw(r, "age"),
+		})
+	}
+	return d
+}

@@ -157,6 +157,9 @@ func TestProtoRoundTrip(t *testing.T) {
 				s.Queues = append(s.Queues, c)
 				s.Total.Add(c)
 			}
+			if rapid.Bool().Draw(r, "database") {
+				s.Database = drawDatabase(r)
+			}
 			return s
 		}), ProtoStats, StatsFromProto)
 	})

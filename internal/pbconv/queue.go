@@ -199,7 +199,7 @@ func CountFromProto(m *pb.QueueCount) (gq.Count, error) {
 
 // ProtoStats encodes a summary of an installation. The total is not sent.
 func ProtoStats(s *gq.Stats) *pb.StatsResponse {
-	m := &pb.StatsResponse{Workers: int64(s.Workers), Commits: s.Commits, Syncs: s.Syncs, DiskBytes: s.DiskBytes, DiskFree: s.DiskFree}
+	m := &pb.StatsResponse{Workers: int64(s.Workers), Commits: s.Commits, Syncs: s.Syncs, DiskBytes: s.DiskBytes, DiskFree: s.DiskFree, Database: protoDatabase(s.Database)}
 	for i := range s.Queues {
 		m.Queues = append(m.Queues, ProtoCount(&s.Queues[i]))
 	}
@@ -217,6 +217,7 @@ func ProtoStats(s *gq.Stats) *pb.StatsResponse {
 func StatsFromProto(m *pb.StatsResponse) (gq.Stats, error) {
 	var r protoReader
 	s := gq.Stats{Workers: r.int("", "workers", m.GetWorkers()), Commits: m.GetCommits(), Syncs: m.GetSyncs(), DiskBytes: m.GetDiskBytes(), DiskFree: m.GetDiskFree()}
+	s.Database = r.database("database.", m.GetDatabase())
 	for _, q := range m.GetQueues() {
 		c, err := CountFromProto(q)
 		r.nested("queues.", err)

@@ -17,8 +17,9 @@ type Stats struct {
 	Nodes     []Node           `json:"nodes,omitempty" doc:"Engines that run on the store, by id."`
 	Commits   uint64           `json:"commits,omitzero" doc:"Batches that the store has written since it was opened."`
 	Syncs     uint64           `json:"syncs,omitzero" doc:"Times it waited for stable storage."`
-	DiskBytes uint64           `json:"disk_bytes,omitzero" doc:"Its size on disk."`
+	DiskBytes uint64           `json:"disk_bytes,omitzero" doc:"Its size on disk; in a database that of its tables."`
 	DiskFree  uint64           `json:"disk_free,omitzero" doc:"Bytes that are free there."`
+	Database  *Database        `json:"database,omitzero" doc:"Absent unless the store is in a database system. It may be some seconds old."`
 }
 
 // Node is an engine that runs on the store.
@@ -46,7 +47,7 @@ func StatsOf(s *gq.Stats) Stats {
 	out := Stats{
 		Queues: make([]QueueCounts, len(s.Queues)),
 		Total:  countsOf(&s.Total), Live: s.Total.Live(), Held: s.Total.Held(),
-		Workers: s.Workers, Commits: s.Commits, Syncs: s.Syncs, DiskBytes: s.DiskBytes, DiskFree: s.DiskFree,
+		Workers: s.Workers, Commits: s.Commits, Syncs: s.Syncs, DiskBytes: s.DiskBytes, DiskFree: s.DiskFree, Database: databaseOf(s.Database),
 	}
 	for i := range s.Nodes {
 		n := &s.Nodes[i]

@@ -64,6 +64,7 @@ type Store struct {
 	guarded   queueHints // queues whose configuration inserts must read first
 	registry  registry
 	works     sync.Pool // *workspace
+	examined  examination
 
 	unfinished atomic.Bool // an upgrade of the tables waits for the end of older programs
 

@@ -2403,6 +2403,7 @@ type StatsResponse struct {
 	DiskBytes     uint64                 `protobuf:"varint,5,opt,name=disk_bytes,json=diskBytes,proto3" json:"disk_bytes,omitempty"`
 	DiskFree      uint64                 `protobuf:"varint,132,opt,name=disk_free,json=diskFree,proto3" json:"disk_free,omitempty"` // bytes that are free where the store is
 	Nodes         []*Node                `protobuf:"bytes,85,rep,name=nodes,proto3" json:"nodes,omitempty"`                         // engines that run on the store, by id
+	Database      *Database              `protobuf:"bytes,210,opt,name=database,proto3" json:"database,omitempty"`                  // absent unless the store is in a database system
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2486,6 +2487,301 @@ func (x *StatsResponse) GetNodes() []*Node {
 	return nil
 }
 
+func (x *StatsResponse) GetDatabase() *Database {
+	if x != nil {
+		return x.Database
+	}
+	return nil
+}
+
+// Database is the state of the database system that a store is in, as far as the store's
+// database role may see it. It may be some seconds old.
+type Database struct {
+	state          protoimpl.MessageState `protogen:"open.v1"`
+	Bytes          int64                  `protobuf:"varint,1,opt,name=bytes,proto3" json:"bytes,omitempty"`                                         // size of the database, with everything else that is in it
+	Tables         []*DatabaseTable       `protobuf:"bytes,2,rep,name=tables,proto3" json:"tables,omitempty"`                                        // of the store, largest first; the partitions of a table count as one
+	Autovacuum     bool                   `protobuf:"varint,3,opt,name=autovacuum,proto3" json:"autovacuum,omitempty"`                               // the server removes dead rows by itself
+	Connections    int64                  `protobuf:"varint,4,opt,name=connections,proto3" json:"connections,omitempty"`                             // connections of clients to the server
+	MaxConnections int64                  `protobuf:"varint,5,opt,name=max_connections,json=maxConnections,proto3" json:"max_connections,omitempty"` // that it accepts from roles without special rights
+	TransactionAge int64                  `protobuf:"varint,6,opt,name=transaction_age,json=transactionAge,proto3" json:"transaction_age,omitempty"` // age of the oldest transaction id in use; the server refuses writes before 2^31
+	OldestDatabase string                 `protobuf:"bytes,7,opt,name=oldest_database,json=oldestDatabase,proto3" json:"oldest_database,omitempty"`  // that has it
+	Snapshots      []*DatabaseSnapshot    `protobuf:"bytes,8,rep,name=snapshots,proto3" json:"snapshots,omitempty"`                                  // that keep vacuum from removing rows, oldest first
+	Hidden         int64                  `protobuf:"varint,9,opt,name=hidden,proto3" json:"hidden,omitempty"`                                       // sessions of other roles whose snapshots the store's role may not see
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
+}
+
+func (x *Database) Reset() {
+	*x = Database{}
+	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[36]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Database) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Database) ProtoMessage() {}
+
+func (x *Database) ProtoReflect() protoreflect.Message {
+	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[36]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Database.ProtoReflect.Descriptor instead.
+func (*Database) Descriptor() ([]byte, []int) {
+	return file_gopherqueue_v1_jobs_service_proto_rawDescGZIP(), []int{36}
+}
+
+func (x *Database) GetBytes() int64 {
+	if x != nil {
+		return x.Bytes
+	}
+	return 0
+}
+
+func (x *Database) GetTables() []*DatabaseTable {
+	if x != nil {
+		return x.Tables
+	}
+	return nil
+}
+
+func (x *Database) GetAutovacuum() bool {
+	if x != nil {
+		return x.Autovacuum
+	}
+	return false
+}
+
+func (x *Database) GetConnections() int64 {
+	if x != nil {
+		return x.Connections
+	}
+	return 0
+}
+
+func (x *Database) GetMaxConnections() int64 {
+	if x != nil {
+		return x.MaxConnections
+	}
+	return 0
+}
+
+func (x *Database) GetTransactionAge() int64 {
+	if x != nil {
+		return x.TransactionAge
+	}
+	return 0
+}
+
+func (x *Database) GetOldestDatabase() string {
+	if x != nil {
+		return x.OldestDatabase
+	}
+	return ""
+}
+
+func (x *Database) GetSnapshots() []*DatabaseSnapshot {
+	if x != nil {
+		return x.Snapshots
+	}
+	return nil
+}
+
+func (x *Database) GetHidden() int64 {
+	if x != nil {
+		return x.Hidden
+	}
+	return 0
+}
+
+// DatabaseTable is a table of a store.
+type DatabaseTable struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Bytes         int64                  `protobuf:"varint,2,opt,name=bytes,proto3" json:"bytes,omitempty"`                                // with indexes
+	Rows          int64                  `protobuf:"varint,3,opt,name=rows,proto3" json:"rows,omitempty"`                                  // estimated
+	DeadRows      int64                  `protobuf:"varint,4,opt,name=dead_rows,json=deadRows,proto3" json:"dead_rows,omitempty"`          // estimated; vacuum removes them
+	VacuumAfter   int64                  `protobuf:"varint,5,opt,name=vacuum_after,json=vacuumAfter,proto3" json:"vacuum_after,omitempty"` // autovacuum starts at this number of dead rows
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DatabaseTable) Reset() {
+	*x = DatabaseTable{}
+	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[37]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DatabaseTable) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DatabaseTable) ProtoMessage() {}
+
+func (x *DatabaseTable) ProtoReflect() protoreflect.Message {
+	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[37]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DatabaseTable.ProtoReflect.Descriptor instead.
+func (*DatabaseTable) Descriptor() ([]byte, []int) {
+	return file_gopherqueue_v1_jobs_service_proto_rawDescGZIP(), []int{37}
+}
+
+func (x *DatabaseTable) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *DatabaseTable) GetBytes() int64 {
+	if x != nil {
+		return x.Bytes
+	}
+	return 0
+}
+
+func (x *DatabaseTable) GetRows() int64 {
+	if x != nil {
+		return x.Rows
+	}
+	return 0
+}
+
+func (x *DatabaseTable) GetDeadRows() int64 {
+	if x != nil {
+		return x.DeadRows
+	}
+	return 0
+}
+
+func (x *DatabaseTable) GetVacuumAfter() int64 {
+	if x != nil {
+		return x.VacuumAfter
+	}
+	return 0
+}
+
+// DatabaseSnapshot is a transaction or another thing that needs old versions of rows.
+type DatabaseSnapshot struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Holder        string                 `protobuf:"bytes,1,opt,name=holder,proto3" json:"holder,omitempty"` // session, prepared transaction, standby or replication slot
+	Name          string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`     // application of a session, name of the others
+	Pid           int64                  `protobuf:"varint,3,opt,name=pid,proto3" json:"pid,omitempty"`      // process of a session; 0 for the others
+	Role          string                 `protobuf:"bytes,4,opt,name=role,proto3" json:"role,omitempty"`
+	Database      string                 `protobuf:"bytes,5,opt,name=database,proto3" json:"database,omitempty"` // that it belongs to
+	State         string                 `protobuf:"bytes,6,opt,name=state,proto3" json:"state,omitempty"`       // of a session: "idle in transaction"
+	Since         *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=since,proto3" json:"since,omitempty"`       // start of the transaction; absent if unknown
+	Age           int64                  `protobuf:"varint,8,opt,name=age,proto3" json:"age,omitempty"`          // transactions that have begun since
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DatabaseSnapshot) Reset() {
+	*x = DatabaseSnapshot{}
+	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[38]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DatabaseSnapshot) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DatabaseSnapshot) ProtoMessage() {}
+
+func (x *DatabaseSnapshot) ProtoReflect() protoreflect.Message {
+	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[38]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DatabaseSnapshot.ProtoReflect.Descriptor instead.
+func (*DatabaseSnapshot) Descriptor() ([]byte, []int) {
+	return file_gopherqueue_v1_jobs_service_proto_rawDescGZIP(), []int{38}
+}
+
+func (x *DatabaseSnapshot) GetHolder() string {
+	if x != nil {
+		return x.Holder
+	}
+	return ""
+}
+
+func (x *DatabaseSnapshot) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *DatabaseSnapshot) GetPid() int64 {
+	if x != nil {
+		return x.Pid
+	}
+	return 0
+}
+
+func (x *DatabaseSnapshot) GetRole() string {
+	if x != nil {
+		return x.Role
+	}
+	return ""
+}
+
+func (x *DatabaseSnapshot) GetDatabase() string {
+	if x != nil {
+		return x.Database
+	}
+	return ""
+}
+
+func (x *DatabaseSnapshot) GetState() string {
+	if x != nil {
+		return x.State
+	}
+	return ""
+}
+
+func (x *DatabaseSnapshot) GetSince() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Since
+	}
+	return nil
+}
+
+func (x *DatabaseSnapshot) GetAge() int64 {
+	if x != nil {
+		return x.Age
+	}
+	return 0
+}
+
 // Node is an engine that runs on the store: that of a server, or of a program that embeds the queue.
 type Node struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -2503,7 +2799,7 @@ type Node struct {
 
 func (x *Node) Reset() {
 	*x = Node{}
-	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[36]
+	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2515,7 +2811,7 @@ func (x *Node) String() string {
 func (*Node) ProtoMessage() {}
 
 func (x *Node) ProtoReflect() protoreflect.Message {
-	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[36]
+	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2528,7 +2824,7 @@ func (x *Node) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Node.ProtoReflect.Descriptor instead.
 func (*Node) Descriptor() ([]byte, []int) {
-	return file_gopherqueue_v1_jobs_service_proto_rawDescGZIP(), []int{36}
+	return file_gopherqueue_v1_jobs_service_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *Node) GetId() string {
@@ -2596,7 +2892,7 @@ type PurgeRequest struct {
 
 func (x *PurgeRequest) Reset() {
 	*x = PurgeRequest{}
-	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[37]
+	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2608,7 +2904,7 @@ func (x *PurgeRequest) String() string {
 func (*PurgeRequest) ProtoMessage() {}
 
 func (x *PurgeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[37]
+	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2621,7 +2917,7 @@ func (x *PurgeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PurgeRequest.ProtoReflect.Descriptor instead.
 func (*PurgeRequest) Descriptor() ([]byte, []int) {
-	return file_gopherqueue_v1_jobs_service_proto_rawDescGZIP(), []int{37}
+	return file_gopherqueue_v1_jobs_service_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *PurgeRequest) GetId() string {
@@ -2639,7 +2935,7 @@ type PurgeResponse struct {
 
 func (x *PurgeResponse) Reset() {
 	*x = PurgeResponse{}
-	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[38]
+	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2651,7 +2947,7 @@ func (x *PurgeResponse) String() string {
 func (*PurgeResponse) ProtoMessage() {}
 
 func (x *PurgeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[38]
+	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2664,7 +2960,7 @@ func (x *PurgeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PurgeResponse.ProtoReflect.Descriptor instead.
 func (*PurgeResponse) Descriptor() ([]byte, []int) {
-	return file_gopherqueue_v1_jobs_service_proto_rawDescGZIP(), []int{38}
+	return file_gopherqueue_v1_jobs_service_proto_rawDescGZIP(), []int{41}
 }
 
 type PurgeWhereRequest struct {
@@ -2676,7 +2972,7 @@ type PurgeWhereRequest struct {
 
 func (x *PurgeWhereRequest) Reset() {
 	*x = PurgeWhereRequest{}
-	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[39]
+	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2688,7 +2984,7 @@ func (x *PurgeWhereRequest) String() string {
 func (*PurgeWhereRequest) ProtoMessage() {}
 
 func (x *PurgeWhereRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[39]
+	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2701,7 +2997,7 @@ func (x *PurgeWhereRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PurgeWhereRequest.ProtoReflect.Descriptor instead.
 func (*PurgeWhereRequest) Descriptor() ([]byte, []int) {
-	return file_gopherqueue_v1_jobs_service_proto_rawDescGZIP(), []int{39}
+	return file_gopherqueue_v1_jobs_service_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *PurgeWhereRequest) GetQuery() *Query {
@@ -2720,7 +3016,7 @@ type PurgeReport struct {
 
 func (x *PurgeReport) Reset() {
 	*x = PurgeReport{}
-	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[40]
+	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2732,7 +3028,7 @@ func (x *PurgeReport) String() string {
 func (*PurgeReport) ProtoMessage() {}
 
 func (x *PurgeReport) ProtoReflect() protoreflect.Message {
-	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[40]
+	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2745,7 +3041,7 @@ func (x *PurgeReport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PurgeReport.ProtoReflect.Descriptor instead.
 func (*PurgeReport) Descriptor() ([]byte, []int) {
-	return file_gopherqueue_v1_jobs_service_proto_rawDescGZIP(), []int{40}
+	return file_gopherqueue_v1_jobs_service_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *PurgeReport) GetPurged() int64 {
@@ -2931,7 +3227,7 @@ const file_gopherqueue_v1_jobs_service_proto_rawDesc = "" +
 	"\rByStatusEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\x03R\x05value:\x028\x01\"\x0e\n" +
-	"\fStatsRequest\"\xf6\x01\n" +
+	"\fStatsRequest\"\xad\x02\n" +
 	"\rStatsResponse\x122\n" +
 	"\x06queues\x18\x01 \x03(\v2\x1a.gopherqueue.v1.QueueCountR\x06queues\x12\x18\n" +
 	"\aworkers\x18\x02 \x01(\x03R\aworkers\x12\x18\n" +
@@ -2940,7 +3236,35 @@ const file_gopherqueue_v1_jobs_service_proto_rawDesc = "" +
 	"\n" +
 	"disk_bytes\x18\x05 \x01(\x04R\tdiskBytes\x12\x1c\n" +
 	"\tdisk_free\x18\x84\x01 \x01(\x04R\bdiskFree\x12*\n" +
-	"\x05nodes\x18U \x03(\v2\x14.gopherqueue.v1.NodeR\x05nodes\"\x82\x02\n" +
+	"\x05nodes\x18U \x03(\v2\x14.gopherqueue.v1.NodeR\x05nodes\x125\n" +
+	"\bdatabase\x18\xd2\x01 \x01(\v2\x18.gopherqueue.v1.DatabaseR\bdatabase\"\xec\x02\n" +
+	"\bDatabase\x12\x14\n" +
+	"\x05bytes\x18\x01 \x01(\x03R\x05bytes\x125\n" +
+	"\x06tables\x18\x02 \x03(\v2\x1d.gopherqueue.v1.DatabaseTableR\x06tables\x12\x1e\n" +
+	"\n" +
+	"autovacuum\x18\x03 \x01(\bR\n" +
+	"autovacuum\x12 \n" +
+	"\vconnections\x18\x04 \x01(\x03R\vconnections\x12'\n" +
+	"\x0fmax_connections\x18\x05 \x01(\x03R\x0emaxConnections\x12'\n" +
+	"\x0ftransaction_age\x18\x06 \x01(\x03R\x0etransactionAge\x12'\n" +
+	"\x0foldest_database\x18\a \x01(\tR\x0eoldestDatabase\x12>\n" +
+	"\tsnapshots\x18\b \x03(\v2 .gopherqueue.v1.DatabaseSnapshotR\tsnapshots\x12\x16\n" +
+	"\x06hidden\x18\t \x01(\x03R\x06hidden\"\x8d\x01\n" +
+	"\rDatabaseTable\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
+	"\x05bytes\x18\x02 \x01(\x03R\x05bytes\x12\x12\n" +
+	"\x04rows\x18\x03 \x01(\x03R\x04rows\x12\x1b\n" +
+	"\tdead_rows\x18\x04 \x01(\x03R\bdeadRows\x12!\n" +
+	"\fvacuum_after\x18\x05 \x01(\x03R\vvacuumAfter\"\xda\x01\n" +
+	"\x10DatabaseSnapshot\x12\x16\n" +
+	"\x06holder\x18\x01 \x01(\tR\x06holder\x12\x12\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\x12\x10\n" +
+	"\x03pid\x18\x03 \x01(\x03R\x03pid\x12\x12\n" +
+	"\x04role\x18\x04 \x01(\tR\x04role\x12\x1a\n" +
+	"\bdatabase\x18\x05 \x01(\tR\bdatabase\x12\x14\n" +
+	"\x05state\x18\x06 \x01(\tR\x05state\x120\n" +
+	"\x05since\x18\a \x01(\v2\x1a.google.protobuf.TimestampR\x05since\x12\x10\n" +
+	"\x03age\x18\b \x01(\x03R\x03age\"\x82\x02\n" +
 	"\x04Node\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
 	"\x04host\x18\x02 \x01(\tR\x04host\x12\x10\n" +
@@ -3044,7 +3368,7 @@ func file_gopherqueue_v1_jobs_service_proto_rawDescGZIP() []byte {
 }
 
 var file_gopherqueue_v1_jobs_service_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_gopherqueue_v1_jobs_service_proto_msgTypes = make([]protoimpl.MessageInfo, 44)
+var file_gopherqueue_v1_jobs_service_proto_msgTypes = make([]protoimpl.MessageInfo, 47)
 var file_gopherqueue_v1_jobs_service_proto_goTypes = []any{
 	(Cause)(0),                    // 0: gopherqueue.v1.Cause
 	(EventType)(0),                // 1: gopherqueue.v1.EventType
@@ -3084,125 +3408,132 @@ var file_gopherqueue_v1_jobs_service_proto_goTypes = []any{
 	(*QueueCount)(nil),            // 35: gopherqueue.v1.QueueCount
 	(*StatsRequest)(nil),          // 36: gopherqueue.v1.StatsRequest
 	(*StatsResponse)(nil),         // 37: gopherqueue.v1.StatsResponse
-	(*Node)(nil),                  // 38: gopherqueue.v1.Node
-	(*PurgeRequest)(nil),          // 39: gopherqueue.v1.PurgeRequest
-	(*PurgeResponse)(nil),         // 40: gopherqueue.v1.PurgeResponse
-	(*PurgeWhereRequest)(nil),     // 41: gopherqueue.v1.PurgeWhereRequest
-	(*PurgeReport)(nil),           // 42: gopherqueue.v1.PurgeReport
-	nil,                           // 43: gopherqueue.v1.Query.TagsEntry
-	nil,                           // 44: gopherqueue.v1.UpdateRequest.SetTagsEntry
-	nil,                           // 45: gopherqueue.v1.QueueCount.ByStatusEntry
-	(*Spec)(nil),                  // 46: gopherqueue.v1.Spec
-	(*State)(nil),                 // 47: gopherqueue.v1.State
-	(*Problem)(nil),               // 48: gopherqueue.v1.Problem
-	(Final)(0),                    // 49: gopherqueue.v1.Final
-	(DependencyKind)(0),           // 50: gopherqueue.v1.DependencyKind
-	(Status)(0),                   // 51: gopherqueue.v1.Status
-	(*timestamppb.Timestamp)(nil), // 52: google.protobuf.Timestamp
-	(*Job)(nil),                   // 53: gopherqueue.v1.Job
-	(Priority)(0),                 // 54: gopherqueue.v1.Priority
-	(*durationpb.Duration)(nil),   // 55: google.protobuf.Duration
-	(LeaseState)(0),               // 56: gopherqueue.v1.LeaseState
-	(Detail)(0),                   // 57: gopherqueue.v1.Detail
-	(*Failure)(nil),               // 58: gopherqueue.v1.Failure
+	(*Database)(nil),              // 38: gopherqueue.v1.Database
+	(*DatabaseTable)(nil),         // 39: gopherqueue.v1.DatabaseTable
+	(*DatabaseSnapshot)(nil),      // 40: gopherqueue.v1.DatabaseSnapshot
+	(*Node)(nil),                  // 41: gopherqueue.v1.Node
+	(*PurgeRequest)(nil),          // 42: gopherqueue.v1.PurgeRequest
+	(*PurgeResponse)(nil),         // 43: gopherqueue.v1.PurgeResponse
+	(*PurgeWhereRequest)(nil),     // 44: gopherqueue.v1.PurgeWhereRequest
+	(*PurgeReport)(nil),           // 45: gopherqueue.v1.PurgeReport
+	nil,                           // 46: gopherqueue.v1.Query.TagsEntry
+	nil,                           // 47: gopherqueue.v1.UpdateRequest.SetTagsEntry
+	nil,                           // 48: gopherqueue.v1.QueueCount.ByStatusEntry
+	(*Spec)(nil),                  // 49: gopherqueue.v1.Spec
+	(*State)(nil),                 // 50: gopherqueue.v1.State
+	(*Problem)(nil),               // 51: gopherqueue.v1.Problem
+	(Final)(0),                    // 52: gopherqueue.v1.Final
+	(DependencyKind)(0),           // 53: gopherqueue.v1.DependencyKind
+	(Status)(0),                   // 54: gopherqueue.v1.Status
+	(*timestamppb.Timestamp)(nil), // 55: google.protobuf.Timestamp
+	(*Job)(nil),                   // 56: gopherqueue.v1.Job
+	(Priority)(0),                 // 57: gopherqueue.v1.Priority
+	(*durationpb.Duration)(nil),   // 58: google.protobuf.Duration
+	(LeaseState)(0),               // 59: gopherqueue.v1.LeaseState
+	(Detail)(0),                   // 60: gopherqueue.v1.Detail
+	(*Failure)(nil),               // 61: gopherqueue.v1.Failure
 }
 var file_gopherqueue_v1_jobs_service_proto_depIdxs = []int32{
-	46, // 0: gopherqueue.v1.SubmitRequest.spec:type_name -> gopherqueue.v1.Spec
-	47, // 1: gopherqueue.v1.Submitted.state:type_name -> gopherqueue.v1.State
-	48, // 2: gopherqueue.v1.Submitted.problem:type_name -> gopherqueue.v1.Problem
-	46, // 3: gopherqueue.v1.SubmitBatchRequest.specs:type_name -> gopherqueue.v1.Spec
+	49, // 0: gopherqueue.v1.SubmitRequest.spec:type_name -> gopherqueue.v1.Spec
+	50, // 1: gopherqueue.v1.Submitted.state:type_name -> gopherqueue.v1.State
+	51, // 2: gopherqueue.v1.Submitted.problem:type_name -> gopherqueue.v1.Problem
+	49, // 3: gopherqueue.v1.SubmitBatchRequest.specs:type_name -> gopherqueue.v1.Spec
 	3,  // 4: gopherqueue.v1.SubmitBatchResponse.submitted:type_name -> gopherqueue.v1.Submitted
 	8,  // 5: gopherqueue.v1.SubmitGraphRequest.drafts:type_name -> gopherqueue.v1.Draft
 	3,  // 6: gopherqueue.v1.SubmitGraphResponse.submitted:type_name -> gopherqueue.v1.Submitted
-	46, // 7: gopherqueue.v1.Draft.spec:type_name -> gopherqueue.v1.Spec
+	49, // 7: gopherqueue.v1.Draft.spec:type_name -> gopherqueue.v1.Spec
 	9,  // 8: gopherqueue.v1.Draft.needs:type_name -> gopherqueue.v1.Need
-	49, // 9: gopherqueue.v1.Draft.final:type_name -> gopherqueue.v1.Final
-	50, // 10: gopherqueue.v1.Need.kind:type_name -> gopherqueue.v1.DependencyKind
-	51, // 11: gopherqueue.v1.Query.statuses:type_name -> gopherqueue.v1.Status
-	52, // 12: gopherqueue.v1.Query.created_after:type_name -> google.protobuf.Timestamp
-	52, // 13: gopherqueue.v1.Query.created_before:type_name -> google.protobuf.Timestamp
-	43, // 14: gopherqueue.v1.Query.tags:type_name -> gopherqueue.v1.Query.TagsEntry
+	52, // 9: gopherqueue.v1.Draft.final:type_name -> gopherqueue.v1.Final
+	53, // 10: gopherqueue.v1.Need.kind:type_name -> gopherqueue.v1.DependencyKind
+	54, // 11: gopherqueue.v1.Query.statuses:type_name -> gopherqueue.v1.Status
+	55, // 12: gopherqueue.v1.Query.created_after:type_name -> google.protobuf.Timestamp
+	55, // 13: gopherqueue.v1.Query.created_before:type_name -> google.protobuf.Timestamp
+	46, // 14: gopherqueue.v1.Query.tags:type_name -> gopherqueue.v1.Query.TagsEntry
 	11, // 15: gopherqueue.v1.ListRequest.query:type_name -> gopherqueue.v1.Query
-	53, // 16: gopherqueue.v1.ListResponse.jobs:type_name -> gopherqueue.v1.Job
-	54, // 17: gopherqueue.v1.UpdateRequest.priority:type_name -> gopherqueue.v1.Priority
-	44, // 18: gopherqueue.v1.UpdateRequest.set_tags:type_name -> gopherqueue.v1.UpdateRequest.SetTagsEntry
+	56, // 16: gopherqueue.v1.ListResponse.jobs:type_name -> gopherqueue.v1.Job
+	57, // 17: gopherqueue.v1.UpdateRequest.priority:type_name -> gopherqueue.v1.Priority
+	47, // 18: gopherqueue.v1.UpdateRequest.set_tags:type_name -> gopherqueue.v1.UpdateRequest.SetTagsEntry
 	11, // 19: gopherqueue.v1.CancelWhereRequest.query:type_name -> gopherqueue.v1.Query
-	52, // 20: gopherqueue.v1.EditRequest.run_at:type_name -> google.protobuf.Timestamp
-	52, // 21: gopherqueue.v1.RescheduleRequest.run_at:type_name -> google.protobuf.Timestamp
+	55, // 20: gopherqueue.v1.EditRequest.run_at:type_name -> google.protobuf.Timestamp
+	55, // 21: gopherqueue.v1.RescheduleRequest.run_at:type_name -> google.protobuf.Timestamp
 	11, // 22: gopherqueue.v1.ReplayWhereRequest.query:type_name -> gopherqueue.v1.Query
 	11, // 23: gopherqueue.v1.CountWhereRequest.query:type_name -> gopherqueue.v1.Query
-	55, // 24: gopherqueue.v1.WaitRequest.timeout:type_name -> google.protobuf.Duration
-	51, // 25: gopherqueue.v1.Explanation.status:type_name -> gopherqueue.v1.Status
+	58, // 24: gopherqueue.v1.WaitRequest.timeout:type_name -> google.protobuf.Duration
+	54, // 25: gopherqueue.v1.Explanation.status:type_name -> gopherqueue.v1.Status
 	28, // 26: gopherqueue.v1.Explanation.reason:type_name -> gopherqueue.v1.Reason
 	28, // 27: gopherqueue.v1.Explanation.also:type_name -> gopherqueue.v1.Reason
 	32, // 28: gopherqueue.v1.Explanation.timeline:type_name -> gopherqueue.v1.Event
 	0,  // 29: gopherqueue.v1.Reason.cause:type_name -> gopherqueue.v1.Cause
-	52, // 30: gopherqueue.v1.Reason.until:type_name -> google.protobuf.Timestamp
+	55, // 30: gopherqueue.v1.Reason.until:type_name -> google.protobuf.Timestamp
 	29, // 31: gopherqueue.v1.Reason.jobs:type_name -> gopherqueue.v1.Related
-	51, // 32: gopherqueue.v1.Related.status:type_name -> gopherqueue.v1.Status
-	50, // 33: gopherqueue.v1.Related.kind:type_name -> gopherqueue.v1.DependencyKind
-	52, // 34: gopherqueue.v1.Related.since:type_name -> google.protobuf.Timestamp
+	54, // 32: gopherqueue.v1.Related.status:type_name -> gopherqueue.v1.Status
+	53, // 33: gopherqueue.v1.Related.kind:type_name -> gopherqueue.v1.DependencyKind
+	55, // 34: gopherqueue.v1.Related.since:type_name -> google.protobuf.Timestamp
 	32, // 35: gopherqueue.v1.HistoryResponse.events:type_name -> gopherqueue.v1.Event
-	52, // 36: gopherqueue.v1.Event.time:type_name -> google.protobuf.Timestamp
+	55, // 36: gopherqueue.v1.Event.time:type_name -> google.protobuf.Timestamp
 	1,  // 37: gopherqueue.v1.Event.type:type_name -> gopherqueue.v1.EventType
-	51, // 38: gopherqueue.v1.Event.status:type_name -> gopherqueue.v1.Status
-	56, // 39: gopherqueue.v1.Event.lease_state:type_name -> gopherqueue.v1.LeaseState
-	52, // 40: gopherqueue.v1.Event.until:type_name -> google.protobuf.Timestamp
-	57, // 41: gopherqueue.v1.Event.detail:type_name -> gopherqueue.v1.Detail
-	58, // 42: gopherqueue.v1.Event.failure:type_name -> gopherqueue.v1.Failure
-	55, // 43: gopherqueue.v1.Event.elapsed:type_name -> google.protobuf.Duration
+	54, // 38: gopherqueue.v1.Event.status:type_name -> gopherqueue.v1.Status
+	59, // 39: gopherqueue.v1.Event.lease_state:type_name -> gopherqueue.v1.LeaseState
+	55, // 40: gopherqueue.v1.Event.until:type_name -> google.protobuf.Timestamp
+	60, // 41: gopherqueue.v1.Event.detail:type_name -> gopherqueue.v1.Detail
+	61, // 42: gopherqueue.v1.Event.failure:type_name -> gopherqueue.v1.Failure
+	58, // 43: gopherqueue.v1.Event.elapsed:type_name -> google.protobuf.Duration
 	35, // 44: gopherqueue.v1.CountResponse.queues:type_name -> gopherqueue.v1.QueueCount
-	45, // 45: gopherqueue.v1.QueueCount.by_status:type_name -> gopherqueue.v1.QueueCount.ByStatusEntry
+	48, // 45: gopherqueue.v1.QueueCount.by_status:type_name -> gopherqueue.v1.QueueCount.ByStatusEntry
 	35, // 46: gopherqueue.v1.StatsResponse.queues:type_name -> gopherqueue.v1.QueueCount
-	38, // 47: gopherqueue.v1.StatsResponse.nodes:type_name -> gopherqueue.v1.Node
-	52, // 48: gopherqueue.v1.Node.started_at:type_name -> google.protobuf.Timestamp
-	52, // 49: gopherqueue.v1.Node.last_seen_at:type_name -> google.protobuf.Timestamp
-	11, // 50: gopherqueue.v1.PurgeWhereRequest.query:type_name -> gopherqueue.v1.Query
-	2,  // 51: gopherqueue.v1.JobsService.Submit:input_type -> gopherqueue.v1.SubmitRequest
-	4,  // 52: gopherqueue.v1.JobsService.SubmitBatch:input_type -> gopherqueue.v1.SubmitBatchRequest
-	6,  // 53: gopherqueue.v1.JobsService.SubmitGraph:input_type -> gopherqueue.v1.SubmitGraphRequest
-	10, // 54: gopherqueue.v1.JobsService.Get:input_type -> gopherqueue.v1.GetRequest
-	12, // 55: gopherqueue.v1.JobsService.List:input_type -> gopherqueue.v1.ListRequest
-	14, // 56: gopherqueue.v1.JobsService.Update:input_type -> gopherqueue.v1.UpdateRequest
-	15, // 57: gopherqueue.v1.JobsService.Cancel:input_type -> gopherqueue.v1.CancelRequest
-	16, // 58: gopherqueue.v1.JobsService.CancelWhere:input_type -> gopherqueue.v1.CancelWhereRequest
-	18, // 59: gopherqueue.v1.JobsService.Edit:input_type -> gopherqueue.v1.EditRequest
-	19, // 60: gopherqueue.v1.JobsService.Replay:input_type -> gopherqueue.v1.ReplayRequest
-	20, // 61: gopherqueue.v1.JobsService.Reschedule:input_type -> gopherqueue.v1.RescheduleRequest
-	21, // 62: gopherqueue.v1.JobsService.ReplayWhere:input_type -> gopherqueue.v1.ReplayWhereRequest
-	23, // 63: gopherqueue.v1.JobsService.CountWhere:input_type -> gopherqueue.v1.CountWhereRequest
-	25, // 64: gopherqueue.v1.JobsService.Wait:input_type -> gopherqueue.v1.WaitRequest
-	26, // 65: gopherqueue.v1.JobsService.Explain:input_type -> gopherqueue.v1.ExplainRequest
-	30, // 66: gopherqueue.v1.JobsService.History:input_type -> gopherqueue.v1.HistoryRequest
-	33, // 67: gopherqueue.v1.JobsService.Count:input_type -> gopherqueue.v1.CountRequest
-	36, // 68: gopherqueue.v1.JobsService.Stats:input_type -> gopherqueue.v1.StatsRequest
-	39, // 69: gopherqueue.v1.JobsService.Purge:input_type -> gopherqueue.v1.PurgeRequest
-	41, // 70: gopherqueue.v1.JobsService.PurgeWhere:input_type -> gopherqueue.v1.PurgeWhereRequest
-	3,  // 71: gopherqueue.v1.JobsService.Submit:output_type -> gopherqueue.v1.Submitted
-	5,  // 72: gopherqueue.v1.JobsService.SubmitBatch:output_type -> gopherqueue.v1.SubmitBatchResponse
-	7,  // 73: gopherqueue.v1.JobsService.SubmitGraph:output_type -> gopherqueue.v1.SubmitGraphResponse
-	53, // 74: gopherqueue.v1.JobsService.Get:output_type -> gopherqueue.v1.Job
-	13, // 75: gopherqueue.v1.JobsService.List:output_type -> gopherqueue.v1.ListResponse
-	53, // 76: gopherqueue.v1.JobsService.Update:output_type -> gopherqueue.v1.Job
-	47, // 77: gopherqueue.v1.JobsService.Cancel:output_type -> gopherqueue.v1.State
-	17, // 78: gopherqueue.v1.JobsService.CancelWhere:output_type -> gopherqueue.v1.CancelReport
-	3,  // 79: gopherqueue.v1.JobsService.Edit:output_type -> gopherqueue.v1.Submitted
-	3,  // 80: gopherqueue.v1.JobsService.Replay:output_type -> gopherqueue.v1.Submitted
-	47, // 81: gopherqueue.v1.JobsService.Reschedule:output_type -> gopherqueue.v1.State
-	22, // 82: gopherqueue.v1.JobsService.ReplayWhere:output_type -> gopherqueue.v1.ReplayReport
-	24, // 83: gopherqueue.v1.JobsService.CountWhere:output_type -> gopherqueue.v1.CountReport
-	53, // 84: gopherqueue.v1.JobsService.Wait:output_type -> gopherqueue.v1.Job
-	27, // 85: gopherqueue.v1.JobsService.Explain:output_type -> gopherqueue.v1.Explanation
-	31, // 86: gopherqueue.v1.JobsService.History:output_type -> gopherqueue.v1.HistoryResponse
-	34, // 87: gopherqueue.v1.JobsService.Count:output_type -> gopherqueue.v1.CountResponse
-	37, // 88: gopherqueue.v1.JobsService.Stats:output_type -> gopherqueue.v1.StatsResponse
-	40, // 89: gopherqueue.v1.JobsService.Purge:output_type -> gopherqueue.v1.PurgeResponse
-	42, // 90: gopherqueue.v1.JobsService.PurgeWhere:output_type -> gopherqueue.v1.PurgeReport
-	71, // [71:91] is the sub-list for method output_type
-	51, // [51:71] is the sub-list for method input_type
-	51, // [51:51] is the sub-list for extension type_name
-	51, // [51:51] is the sub-list for extension extendee
-	0,  // [0:51] is the sub-list for field type_name
+	41, // 47: gopherqueue.v1.StatsResponse.nodes:type_name -> gopherqueue.v1.Node
+	38, // 48: gopherqueue.v1.StatsResponse.database:type_name -> gopherqueue.v1.Database
+	39, // 49: gopherqueue.v1.Database.tables:type_name -> gopherqueue.v1.DatabaseTable
+	40, // 50: gopherqueue.v1.Database.snapshots:type_name -> gopherqueue.v1.DatabaseSnapshot
+	55, // 51: gopherqueue.v1.DatabaseSnapshot.since:type_name -> google.protobuf.Timestamp
+	55, // 52: gopherqueue.v1.Node.started_at:type_name -> google.protobuf.Timestamp
+	55, // 53: gopherqueue.v1.Node.last_seen_at:type_name -> google.protobuf.Timestamp
+	11, // 54: gopherqueue.v1.PurgeWhereRequest.query:type_name -> gopherqueue.v1.Query
+	2,  // 55: gopherqueue.v1.JobsService.Submit:input_type -> gopherqueue.v1.SubmitRequest
+	4,  // 56: gopherqueue.v1.JobsService.SubmitBatch:input_type -> gopherqueue.v1.SubmitBatchRequest
+	6,  // 57: gopherqueue.v1.JobsService.SubmitGraph:input_type -> gopherqueue.v1.SubmitGraphRequest
+	10, // 58: gopherqueue.v1.JobsService.Get:input_type -> gopherqueue.v1.GetRequest
+	12, // 59: gopherqueue.v1.JobsService.List:input_type -> gopherqueue.v1.ListRequest
+	14, // 60: gopherqueue.v1.JobsService.Update:input_type -> gopherqueue.v1.UpdateRequest
+	15, // 61: gopherqueue.v1.JobsService.Cancel:input_type -> gopherqueue.v1.CancelRequest
+	16, // 62: gopherqueue.v1.JobsService.CancelWhere:input_type -> gopherqueue.v1.CancelWhereRequest
+	18, // 63: gopherqueue.v1.JobsService.Edit:input_type -> gopherqueue.v1.EditRequest
+	19, // 64: gopherqueue.v1.JobsService.Replay:input_type -> gopherqueue.v1.ReplayRequest
+	20, // 65: gopherqueue.v1.JobsService.Reschedule:input_type -> gopherqueue.v1.RescheduleRequest
+	21, // 66: gopherqueue.v1.JobsService.ReplayWhere:input_type -> gopherqueue.v1.ReplayWhereRequest
+	23, // 67: gopherqueue.v1.JobsService.CountWhere:input_type -> gopherqueue.v1.CountWhereRequest
+	25, // 68: gopherqueue.v1.JobsService.Wait:input_type -> gopherqueue.v1.WaitRequest
+	26, // 69: gopherqueue.v1.JobsService.Explain:input_type -> gopherqueue.v1.ExplainRequest
+	30, // 70: gopherqueue.v1.JobsService.History:input_type -> gopherqueue.v1.HistoryRequest
+	33, // 71: gopherqueue.v1.JobsService.Count:input_type -> gopherqueue.v1.CountRequest
+	36, // 72: gopherqueue.v1.JobsService.Stats:input_type -> gopherqueue.v1.StatsRequest
+	42, // 73: gopherqueue.v1.JobsService.Purge:input_type -> gopherqueue.v1.PurgeRequest
+	44, // 74: gopherqueue.v1.JobsService.PurgeWhere:input_type -> gopherqueue.v1.PurgeWhereRequest
+	3,  // 75: gopherqueue.v1.JobsService.Submit:output_type -> gopherqueue.v1.Submitted
+	5,  // 76: gopherqueue.v1.JobsService.SubmitBatch:output_type -> gopherqueue.v1.SubmitBatchResponse
+	7,  // 77: gopherqueue.v1.JobsService.SubmitGraph:output_type -> gopherqueue.v1.SubmitGraphResponse
+	56, // 78: gopherqueue.v1.JobsService.Get:output_type -> gopherqueue.v1.Job
+	13, // 79: gopherqueue.v1.JobsService.List:output_type -> gopherqueue.v1.ListResponse
+	56, // 80: gopherqueue.v1.JobsService.Update:output_type -> gopherqueue.v1.Job
+	50, // 81: gopherqueue.v1.JobsService.Cancel:output_type -> gopherqueue.v1.State
+	17, // 82: gopherqueue.v1.JobsService.CancelWhere:output_type -> gopherqueue.v1.CancelReport
+	3,  // 83: gopherqueue.v1.JobsService.Edit:output_type -> gopherqueue.v1.Submitted
+	3,  // 84: gopherqueue.v1.JobsService.Replay:output_type -> gopherqueue.v1.Submitted
+	50, // 85: gopherqueue.v1.JobsService.Reschedule:output_type -> gopherqueue.v1.State
+	22, // 86: gopherqueue.v1.JobsService.ReplayWhere:output_type -> gopherqueue.v1.ReplayReport
+	24, // 87: gopherqueue.v1.JobsService.CountWhere:output_type -> gopherqueue.v1.CountReport
+	56, // 88: gopherqueue.v1.JobsService.Wait:output_type -> gopherqueue.v1.Job
+	27, // 89: gopherqueue.v1.JobsService.Explain:output_type -> gopherqueue.v1.Explanation
+	31, // 90: gopherqueue.v1.JobsService.History:output_type -> gopherqueue.v1.HistoryResponse
+	34, // 91: gopherqueue.v1.JobsService.Count:output_type -> gopherqueue.v1.CountResponse
+	37, // 92: gopherqueue.v1.JobsService.Stats:output_type -> gopherqueue.v1.StatsResponse
+	43, // 93: gopherqueue.v1.JobsService.Purge:output_type -> gopherqueue.v1.PurgeResponse
+	45, // 94: gopherqueue.v1.JobsService.PurgeWhere:output_type -> gopherqueue.v1.PurgeReport
+	75, // [75:95] is the sub-list for method output_type
+	55, // [55:75] is the sub-list for method input_type
+	55, // [55:55] is the sub-list for extension type_name
+	55, // [55:55] is the sub-list for extension extendee
+	0,  // [0:55] is the sub-list for field type_name
 }
 
 func init() { file_gopherqueue_v1_jobs_service_proto_init() }
@@ -3219,7 +3550,7 @@ func file_gopherqueue_v1_jobs_service_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_gopherqueue_v1_jobs_service_proto_rawDesc), len(file_gopherqueue_v1_jobs_service_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   44,
+			NumMessages:   47,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
