@@ -2,7 +2,6 @@ package engine
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"time"
 
@@ -29,8 +28,8 @@ func throughStream(ctx context.Context) bool { return ctx.Value(streamKey{}) != 
 
 // Connected implements [API].
 func (e *Engine) Connected(ctx context.Context, worker, version string) (through context.Context, end func(broke bool), err error) {
-	if worker == "" || len(worker) > gq.MaxNameBytes {
-		return nil, nil, &gq.InvalidError{Faults: []gq.Fault{{Field: "worker", Problem: fmt.Sprintf("must have 1 to %d bytes", gq.MaxNameBytes)}}}
+	if err := checkWorker(worker); err != nil {
+		return nil, nil, err
 	}
 	r := &e.workers
 	r.mu.Lock()

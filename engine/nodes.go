@@ -91,6 +91,7 @@ type announced struct {
 	Waiting int          `json:"waiting,omitzero"`
 	Running int          `json:"running,omitzero"`
 	Streams int          `json:"streams,omitzero"`
+	Stopped bool         `json:"stopped,omitzero"`
 	Leases  []gq.LeaseID `json:"leases,omitempty"`
 	Seen    time.Time    `json:"seen"`
 }
@@ -161,7 +162,7 @@ func (e *Engine) announce(ctx context.Context) (workers int, err error) {
 		w := &list[i]
 		a.Workers = append(a.Workers, announced{
 			Name: w.Name, Version: w.Version, Queues: w.Queues, Types: w.Types, Offers: w.Offers, MaxCost: w.MaxCost,
-			Waiting: w.Waiting, Running: w.Running, Streams: w.streams, Leases: w.Leases, Seen: w.LastSeen,
+			Waiting: w.Waiting, Running: w.Running, Streams: w.streams, Stopped: w.stopped, Leases: w.Leases, Seen: w.LastSeen,
 		})
 	}
 	data, err := a.documents()
@@ -303,7 +304,7 @@ func (e *Engine) others(docs []nodeRecord) (nodes []gq.Node, workers []worker) {
 			workers = append(workers, worker{gq.LiveWorker{
 				Name: w.Name, Node: f.node, Version: w.Version, Queues: w.Queues, Types: w.Types, Offers: w.Offers, MaxCost: w.MaxCost,
 				Waiting: w.Waiting, Running: w.Running, Leases: w.Leases, LastSeen: w.Seen,
-			}, w.Streams})
+			}, w.Streams, w.Stopped})
 		}
 	}
 	return nodes, workers
@@ -331,7 +332,7 @@ func (e *Engine) cluster(ctx context.Context) ([]gq.Node, []gq.LiveWorker, error
 
 func (e *Engine) countListed(workers []worker) (n int) {
 	for i := range workers {
-		if e.listed(&workers[i].LiveWorker) {
+		if !workers[i].stopped && e.listed(&workers[i].LiveWorker) {
 			n++
 		}
 	}

@@ -2,6 +2,7 @@ package engine_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -256,6 +257,80 @@ func TestNodeComesBack(t *testing.T) {
 			if got := f.nodes(); len(got) != 2 {
 				t.Errorf("nodes %+v", got)
 			}
+		}
+	})
+}
+
+// TestStoppedWorkers lets workers stop at the node that knows them and at another one.
+func TestStoppedWorkers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		nodes, _ := nodesOf(t, 2)
+		a, b := nodes[0], nodes[1]
+		a.run()
+		b.run()
+		time.Sleep(time.Second)
+		want := func(when string, names ...string) {
+			t.Helper()
+			time.Sleep(500 * time.Millisecond) // the others hear of a change within this time
+			for i, f := range nodes {
+				var got []string
+				for _, w := range f.workers() {
+					got = append(got, w.Name)
+				}
+				if !slices.Equal(got, names) {
+					t.Errorf("%s: node %d lists %q, want %q", when, i, got, names)
+				}
+				if n := must[gq.Stats](t)(f.Stats(t.Context())).Workers; n != len(names) {
+					t.Errorf("%s: node %d counts %d workers, want %d", when, i, n, len(names))
+				}
+			}
+		}
+		ask := func(f *fixture, worker string) {
+			t.Helper()
+			must[[]gq.Job](t)(f.Claim(t.Context(), gq.ClaimRequest{Worker: worker, Queues: []string{"q"}, N: 1}))
+		}
+		ask(a, "here")
+		ask(a, "there")
+		ctx, leave := context.WithCancel(t.Context())
+		gone := make(chan struct{})
+		go func() {
+			defer close(gone)
+			_, _ = a.Claim(ctx, gq.ClaimRequest{Worker: "waiting", Queues: []string{"q"}, N: 1, Wait: time.Hour})
+		}()
+		want("all claim", "here", "there", "waiting")
+		for f, worker := range map[*fixture]string{a: "here", b: "there"} {
+			if err := f.Stopped(t.Context(), worker); err != nil {
+				t.Fatal(err)
+			}
+		}
+		want("two have stopped", "waiting")
+		if err := b.Stopped(t.Context(), "waiting"); err != nil {
+			t.Fatal(err)
+		}
+		leave() // its server notices afterwards
+		<-gone
+		want("all have stopped")
+		time.Sleep(2 * time.Second) // longer than clocks differ
+		ask(b, "here")
+		ask(a, "there")
+		time.Sleep(6 * time.Second) // a node tells this often what it has heard of workers that it knows
+		want("they are back", "here", "there")
+
+		a.submit(gq.Spec{Queue: "q"})
+		_, lease := a.take(as("here"), on("q"))
+		time.Sleep(6 * time.Second)
+		for _, f := range nodes {
+			if err := f.Stopped(t.Context(), "here"); !errors.Is(err, gq.ErrConflict) {
+				t.Errorf("a worker that holds a job: %v", err)
+			}
+		}
+		must[gq.State](t)(b.Complete(t.Context(), lease, nil)) // not where it was claimed
+		if err := a.Stopped(t.Context(), "here"); err != nil {
+			t.Error(err)
+		}
+		want("its job is done", "there")
+		if err := a.Stopped(t.Context(), ""); !errors.Is(err, gq.ErrInvalid) {
+			t.Errorf("no name: %v", err)
 		}
 	})
 }

@@ -31,7 +31,8 @@ type seen struct {
 	filter  store.Filter
 	version string // of its client library; "" if it did not say
 	waiting int
-	streams int // open ones
+	streams int  // open ones
+	stopped bool // it said so, and has not called since
 	last    time.Time
 	broke   time.Time // when its last stream broke; zero if that needs no check
 	leases  map[gq.LeaseID]heldLease
@@ -69,8 +70,19 @@ func (r *registry) atLocked(name string) *seen {
 		r.known[name] = w
 		wake.Up(r.news)
 	}
-	w.last, w.broke = now, time.Time{}
+	if w.stopped {
+		wake.Up(r.news) // it is back
+	}
+	w.last, w.broke, w.stopped = now, time.Time{}, false
 	return w
+}
+
+// stops records that a worker has stopped.
+func (r *registry) stops(name string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.atLocked(name).stopped = true
+	wake.Up(r.news)
 }
 
 // forgotten reports whether a worker is no longer listed.
@@ -144,6 +156,7 @@ func (r *registry) settled(ref gq.LeaseRef, s *gq.State) {
 type worker struct {
 	gq.LiveWorker
 	streams int
+	stopped bool // LastSeen is when it said so
 }
 
 // list returns the workers that this engine has seen or is connected to, sorted by name. Their
@@ -163,14 +176,14 @@ func (r *registry) list(node string, c *clock) []worker {
 			Queues: slices.Clone(w.filter.Queues), Types: slices.Clone(w.filter.Types), Offers: slices.Clone(w.filter.Offers),
 			MaxCost: w.filter.MaxCost, Waiting: w.waiting, Running: len(w.leases), LastSeen: c.at(w.last),
 		}
-		if w.waiting > 0 {
+		if w.waiting > 0 && !w.stopped {
 			live.LastSeen = c.at(now)
 		}
 		if len(w.leases) > 0 {
 			live.Leases = slices.Sorted(maps.Keys(w.leases))
 			live.Leases = slices.Clip(live.Leases[:min(len(live.Leases), gq.MaxListedLeases)])
 		}
-		out = append(out, worker{live, w.streams})
+		out = append(out, worker{live, w.streams, w.stopped})
 	}
 	slices.SortFunc(out, func(a, b worker) int { return strings.Compare(a.Name, b.Name) })
 	return out
@@ -186,14 +199,69 @@ func (e *Engine) Workers(ctx context.Context) ([]gq.LiveWorker, error) {
 	return workers, nil
 }
 
+// Stopped implements [API].
+func (e *Engine) Stopped(ctx context.Context, worker string) error {
+	if err := checkWorker(worker); err != nil {
+		return fmt.Errorf("stop worker %.80q: %w", worker, err)
+	}
+	_, workers, err := e.cluster(ctx)
+	if err != nil {
+		return fmt.Errorf("stop worker %.80q: %w", worker, err)
+	}
+	for i := range workers {
+		if workers[i].Name != worker {
+			continue
+		}
+		switch held, err := e.countHeld(ctx, workers[i].Leases); {
+		case err != nil:
+			return fmt.Errorf("stop worker %.80q: %w", worker, err)
+		case held > 0:
+			return fmt.Errorf("stop worker %.80q: %w", worker, gq.ErrConflict.Errorf("it holds %d jobs; complete, fail or release them first", held))
+		}
+	}
+	e.workers.stops(worker)
+	return nil
+}
+
+// countHeld returns how many leases still hold their jobs. A server does not know which of its
+// workers' leases were ended through another one.
+func (e *Engine) countHeld(ctx context.Context, leases []gq.LeaseID) (n int, err error) {
+	if len(leases) == 0 {
+		return 0, nil
+	}
+	refs := make([]store.Ref, len(leases))
+	for i, id := range leases {
+		refs[i] = store.Ref{Lease: id}
+	}
+	found, err := e.store.Get(ctx, refs, 0)
+	for i := range found {
+		if l := found[i].State.Lease; found[i].Err == nil && l != nil && l.ID == leases[i] && l.State == gq.LeaseActive {
+			n++
+		}
+	}
+	return n, err
+}
+
+// checkWorker checks the name of a worker.
+func checkWorker(name string) error {
+	if name == "" || len(name) > gq.MaxNameBytes {
+		return &gq.InvalidError{Faults: []gq.Fault{{Field: "worker", Problem: fmt.Sprintf("must have 1 to %d bytes", gq.MaxNameBytes)}}}
+	}
+	return nil
+}
+
 // listed reports whether a worker is shown: it has called lately, and not only connected.
 func (e *Engine) listed(w *gq.LiveWorker) bool {
 	return e.clock.now().Sub(w.LastSeen) <= e.options.Memory && (len(w.Queues) > 0 || w.Running > 0)
 }
 
+// stoppedSlack is how much later than a worker's stop another node may have heard of it. Clocks
+// differ, and a server notices some time later that the caller of a waiting claim has left.
+const stoppedSlack = time.Second
+
 // mergeWorkers combines what several nodes know about the same workers and sorts them by name. A
 // worker that has changed to another server is known to both for a while: the newer view tells
-// what it does now.
+// what it does now. A worker that has stopped is left out.
 func mergeWorkers(seen []worker) []gq.LiveWorker {
 	by := make(map[string][]worker, len(seen))
 	for _, w := range seen {
@@ -207,6 +275,16 @@ func mergeWorkers(seen []worker) []gq.LiveWorker {
 			}
 			return strings.Compare(a.Node, b.Node)
 		})
+		if i := slices.IndexFunc(views, func(v worker) bool { return v.stopped }); i >= 0 {
+			at := views[i].LastSeen
+			views = slices.DeleteFunc(views, func(v worker) bool {
+				since := v.LastSeen.Sub(at)
+				return v.stopped || since <= 0 || since <= stoppedSlack && v.Running == 0
+			})
+		}
+		if len(views) == 0 {
+			continue
+		}
 		w := views[0].LiveWorker
 		for _, older := range views[1:] {
 			if w.LastSeen.Sub(older.LastSeen) > nodeFresh {

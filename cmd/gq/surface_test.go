@@ -187,10 +187,11 @@ var routeRows = map[string]routeRow{
 	"POST /v1/schedules/{name}/pause":    {shape: scheduleShape, bad: "/v1/schedules/none/pause", fails: 404},
 	"POST /v1/schedules/{name}/resume":   {shape: scheduleShape, bad: "/v1/schedules/none/resume", fails: 404},
 
-	"GET /v1/workers":   {shape: "workers:a"},
-	"GET /v1/stats":     {shape: statsShape},
-	"GET /v1/events":    {body: "?after=x", status: 400, shape: problemShape}, // correct call: TestSubscribe
-	"GET /v1/events/ws": {body: "?after=x", status: 400, shape: problemShape},
+	"GET /v1/workers":           {shape: "workers:a"},
+	"DELETE /v1/workers/{name}": {status: 204}, // of a worker that holds jobs: TestWorkersAndStats
+	"GET /v1/stats":             {shape: statsShape},
+	"GET /v1/events":            {body: "?after=x", status: 400, shape: problemShape}, // correct call: TestSubscribe
+	"GET /v1/events/ws":         {body: "?after=x", status: 400, shape: problemShape},
 
 	"POST /v1/tokens":                         {body: `{"name":"$QUEUE","grants":[{"scopes":["read"],"queues":["*"]}]}`, status: 201, shape: tokenShape + " token:s", bad: `{"name":"x"}`},
 	"GET /v1/tokens":                          {shape: "tokens:a"},

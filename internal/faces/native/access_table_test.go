@@ -157,9 +157,9 @@ var routeAccess = map[string]callNeeds{
 	"POST /v1/workflows/{id}/jobs":           {needs: access.Submit, body: `{"jobs":[{"ref":"a","queue":"$QUEUE","type":"t"}]}`},
 	"POST /v1/workflows/{id}/signals/{name}": {needs: access.Submit, body: `{"value":1}`},
 
-	"GET /v1/workers": {needs: access.Read, lists: true},
-	"GET /v1/stats":   {needs: access.Read, lists: true},
-	"GET /v1/events":  {needs: access.Read, body: `?queue=$QUEUE`}, "GET /v1/events/ws": {needs: access.Read, body: `?queue=$QUEUE`},
+	"GET /v1/workers": {needs: access.Read, lists: true}, "DELETE /v1/workers/{name}": {needs: access.Work, lists: true},
+	"GET /v1/stats":  {needs: access.Read, lists: true},
+	"GET /v1/events": {needs: access.Read, body: `?queue=$QUEUE`}, "GET /v1/events/ws": {needs: access.Read, body: `?queue=$QUEUE`},
 	"GET /metrics": {needs: access.Read, whole: true},
 
 	"POST /v1/tokens":                         {needs: access.Admin, whole: true, body: `{"name":"$NEW","grants":[{"scopes":["read"],"queues":["*"]}]}`},

@@ -50,7 +50,7 @@ func TestEveryRouteOfTheContractIsDescribed(t *testing.T) {
 		"get /v1/pools", "put /v1/pools/{name}",
 		"get /v1/schedules", "get /v1/schedules/{name}", "put /v1/schedules/{name}", "delete /v1/schedules/{name}",
 		"post /v1/schedules/{name}/declare", "post /v1/schedules/{name}/pause", "post /v1/schedules/{name}/resume",
-		"get /v1/workers", "get /v1/stats", "get /healthz", "get /readyz",
+		"get /v1/workers", "delete /v1/workers/{name}", "get /v1/stats", "get /healthz", "get /readyz",
 	} {
 		method, path, _ := strings.Cut(route, " ")
 		if got.at("paths", path, method, "operationId") == nil {

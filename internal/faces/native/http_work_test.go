@@ -278,4 +278,23 @@ func TestWorkersAndStats(t *testing.T) {
 	if got.at("total", "RUNNING") != jsonNumber("1") || got.at("held") != jsonNumber("1") || got.str("queues", 0, "queue") != "default" || got.at("workers") != jsonNumber("1") {
 		t.Errorf("%s", got.text)
 	}
+	if got := s.want(409, "DELETE", "/v1/workers/w1"); !strings.Contains(got.str("detail"), "it holds 1 jobs; complete, fail or release them first") {
+		t.Errorf("%s", got.text)
+	}
+	s.want(400, "DELETE", "/v1/workers/"+strings.Repeat("w", 10_000))
+}
+
+// A worker that says that it has stopped is not listed, whether or not the server has noticed
+// that its last claim has ended.
+func TestStoppedWorker(t *testing.T) {
+	s := newSite(t, HTTPOptions{})
+	s.want(200, "POST", "/v1/claim", `{"worker":"rack 7/w1","queues":["default"]}`)
+	if got := s.want(200, "GET", "/v1/workers"); got.str("workers", 0, "name") != "rack 7/w1" {
+		t.Errorf("%s", got.text)
+	}
+	s.want(204, "DELETE", "/v1/workers/rack%207%2Fw1")
+	if got := s.want(200, "GET", "/v1/workers"); got.str("workers", 0, "name") != "" {
+		t.Errorf("%s", got.text)
+	}
+	s.want(204, "DELETE", "/v1/workers/rack%207%2Fw1")
 }

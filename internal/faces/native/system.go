@@ -20,6 +20,9 @@ type (
 		Status string `json:"status" doc:"ok, or not_ready."`
 		Reason string `json:"reason,omitzero" doc:"Why it is not ready."`
 	}
+	workerInput struct {
+		Name string `path:"name" doc:"The worker's name; a slash in it is %2F."`
+	}
 )
 
 func (h *HTTP) systemRoutes() []httpx.Route {
@@ -28,6 +31,10 @@ func (h *HTTP) systemRoutes() []httpx.Route {
 			Method: http.MethodGet, Path: "/v1/workers", ID: "list-workers", Tag: "system", Summary: "List workers",
 			Description: "Those that claimed jobs or sent heartbeats within the last minute, to any server on the database.",
 		}, h.workers),
+		httpx.Handle(httpx.Route{
+			Method: http.MethodDelete, Path: "/v1/workers/{name}", ID: "stop-worker", Tag: "system", Status: http.StatusNoContent, Summary: "Say that a worker has stopped",
+			Description: "The last call of a worker that stops: it is no longer listed. Without it a worker is listed for a minute after its last call. It is refused while the worker holds jobs: complete, fail or release them first. A worker that claims again is listed again.",
+		}, h.stopWorker),
 		httpx.Handle(httpx.Route{
 			Method: http.MethodGet, Path: "/v1/stats", ID: "stats", Tag: "system", Summary: "Count jobs by queue and state",
 		}, h.stats),
@@ -50,6 +57,10 @@ func (h *HTTP) workers(ctx context.Context, _ *httpx.None, _ *httpx.None) (*http
 		return nil, err
 	}
 	return httpx.OK(wire.WorkersOf(workers)), nil
+}
+
+func (h *HTTP) stopWorker(ctx context.Context, in *workerInput, _ *httpx.None) (*httpx.Answer[httpx.None], error) {
+	return nil, h.engine.Stopped(ctx, in.Name)
 }
 
 func (h *HTTP) stats(ctx context.Context, _ *httpx.None, _ *httpx.None) (*httpx.Answer[wire.Stats], error) {
