@@ -53,8 +53,25 @@ them (gq step --help, gq input --help).
 TRACEPARENT and TRACESTATE are the W3C trace context of the submission, if it
 has one, and of nothing else: those of this process are removed.
 
+With --batch N the program gets up to N jobs of one type at once: when there are
+N, or when the first has waited for --batch-wait. It reads one JSON object a line:
+  {"id":"…","type":"t","queue":"q","attempt":1,"lease_version":7,"payload":…}
+with payload_base64 if the payload is not JSON, and correlation_id, content_type,
+slot, traceparent and tracestate where they are known. It may write a line for
+each job, in any order:
+  {"id":"…","result":…}                          or result_base64: completed
+  {"id":"…","exit_status":75,"error":"busy"}     failed, as by that exit status
+The exit status of the program decides about the jobs without a line: 0 completes
+them without a result. Other output is a permanent failure of these jobs. GQ_BATCH
+is the number of jobs, and GQ_JOB_TYPE their type; there are no other variables of
+single jobs, and gq step and gq input do not work. Each of the --slots runs one
+program.
+
 When the job is cancelled, times out or loses its lease, the program and its
-children get SIGTERM, and SIGKILL after --grace. On SIGINT or SIGTERM this command
+children get SIGTERM, and SIGKILL after --grace; a batch when this is so for all of
+its jobs. If this command itself is killed with SIGKILL, on Linux the program gets
+SIGKILL too, but not the children that it has started; on other systems it goes on.
+On SIGINT or SIGTERM this command
 claims no more jobs and lets running ones finish for --drain; then it gives the
 rest back.
 
@@ -64,6 +81,7 @@ trusted network.`,
 		Example: `  gq work --type thumbnail --exec ./thumbnail.sh
   gq work --type shout --exec 'tr a-z A-Z'
   gq work --type report,invoice --queue reports --slots 4 --exec 'python3 render.py'
+  gq work --type click --exec ./insert-clicks.sh --batch 500 --batch-wait 2s
   gq work --type thumbnail --exec ./thumbnail.sh --metrics :9464`,
 		Args: cli.NoArguments,
 	}
@@ -75,6 +93,8 @@ trusted network.`,
 	flags.StringVar(&f.command, "exec", "", "shell command to run; required")
 	flags.StringSliceVar(&f.queues, "queue", nil, "queues to claim from, tried in this order; mail.* is all whose names begin with mail. (default \""+gq.DefaultQueue+"\")")
 	flags.IntVar(&f.slots, "slots", 1, "programs to run at once")
+	flags.IntVar(&f.batch, "batch", 0, "jobs to give to one program as JSON lines; 0 runs a program for each job")
+	flags.DurationVar(&f.batchWait, "batch-wait", time.Second, "with --batch: how long the first job of a batch waits for others")
 	flags.StringVar(&f.name, "name", "", "name of this worker (default host name and process id)")
 	flags.StringSliceVar(&f.offers, "offers", nil, "capabilities of this worker")
 	flags.DurationVar(&f.grace, "grace", 5*time.Second, "time between SIGTERM and SIGKILL")
@@ -84,22 +104,36 @@ trusted network.`,
 	_ = c.MarkFlagRequired("type")
 	_ = c.MarkFlagRequired("exec")
 	c.RunE = func(c *cobra.Command, _ []string) error {
+		if f.batch == 0 && c.Flags().Changed("batch-wait") {
+			return cli.Invalid("batch-wait", "needs --batch")
+		}
 		return r.long(c.Context(), func(ctx context.Context, q queue) error { return f.run(ctx, q, r) })
 	}
 	return c
 }
+
+// maxBatchSize is the largest [worker.Gather.Size].
+const maxBatchSize = 10_000
 
 type workFlags struct {
 	types, queues, offers []string
 	command, name         string
 	metrics               string // address
 	slots                 int
+	batch                 int // jobs of one program; 0 is one by one
+	batchWait             time.Duration
 	grace, drain          time.Duration
 }
 
 func (f *workFlags) run(ctx context.Context, q queue, r *remote) error {
 	if f.slots < 1 {
 		return cli.Invalid("slots", fmt.Sprintf("%d is less than 1", f.slots))
+	}
+	switch {
+	case f.batch < 0 || f.batch > maxBatchSize:
+		return cli.Invalid("batch", fmt.Sprintf("%d is not between 1 and %d", f.batch, maxBatchSize))
+	case f.batchWait <= 0 || f.batchWait > gq.MaxDuration:
+		return cli.Invalid("batch-wait", fmt.Sprintf("%v is not between 1ns and %v", f.batchWait, gq.MaxDuration))
 	}
 	for i, name := range f.queues {
 		for _, fault := range errs.FaultsOf(machine.CheckQueuePattern("queue", name)) {
@@ -138,6 +172,12 @@ func (f *workFlags) run(ctx context.Context, q queue, r *remote) error {
 	defer stop(nil)
 	w := worker.New(refusable{q, stop}, config)
 	for _, typ := range f.types {
+		if f.batch > 0 {
+			worker.HandleMany(w, gq.NewKind[[]byte, []byte](typ), worker.Gather{Size: f.batch, Wait: f.batchWait}, func(ctx context.Context, jobs []*oneOfMany) []error {
+				return f.executeMany(ctx, typ, jobs, stderr)
+			})
+			continue
+		}
 		w.HandleFunc(typ, func(ctx context.Context, run *worker.Run) error {
 			return f.execute(ctx, run, calls, stderr)
 		})
@@ -189,13 +229,8 @@ func (f *workFlags) execute(ctx context.Context, run *worker.Run, calls *callDir
 		return gq.Temporary(err)
 	}
 	defer stop()
-	command := exec.CommandContext(ctx, "/bin/sh", "-c", f.command) //nolint:gosec // that is what the user asked for
-	payload := run.Payload()
-	command.Stdin = bytes.NewReader(payload.Data)
-	result, tail := &limited{most: gq.MaxPayloadBytes}, &lastBytes{most: 1000}
-	command.Stdout = result
-	command.Stderr = io.MultiWriter(stderr, tail)
-	command.Env = append(plainEnviron(os.Environ()),
+	payload, result := run.Payload(), &limited{most: gq.MaxPayloadBytes}
+	environ = append(environ,
 		"GQ_JOB_ID="+run.ID().String(),
 		"GQ_JOB_TYPE="+run.Type(),
 		"GQ_QUEUE="+run.Queue(),
@@ -204,46 +239,84 @@ func (f *workFlags) execute(ctx context.Context, run *worker.Run, calls *callDir
 		"GQ_CORRELATION_ID="+strings.ReplaceAll(run.CorrelationID(), "\x00", ""), // environment variables cannot contain NUL
 		"GQ_CONTENT_TYPE="+payload.ContentType,
 	)
-	command.Env = append(command.Env, environ...)
 	if slot := run.Slot(); !slot.IsZero() {
-		command.Env = append(command.Env, "GQ_SLOT="+slot.Format(time.RFC3339))
+		environ = append(environ, "GQ_SLOT="+slot.Format(time.RFC3339))
 	}
 	for name, value := range tracing.Fields(ctx) {
-		command.Env = append(command.Env, strings.ToUpper(name)+"="+value)
+		environ = append(environ, strings.ToUpper(name)+"="+value)
 	}
-	endTogether(command)
-	command.WaitDelay = f.grace
-	err = command.Run()
-	if ctx.Err() != nil {
-		sweepUp(command)
-	}
-	exit, exited := errors.AsType[*exec.ExitError](err)
-	text := func(what string) string {
-		if said := strings.TrimSpace(tail.String()); said != "" {
-			what += ": " + said
-		}
-		return what
-	}
+	ended := f.runProgram(ctx, program{stdin: bytes.NewReader(payload.Data), stdout: result, stderr: stderr, environ: environ})
 	switch {
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
 	case result.over:
 		return &gq.PermanentError{Message: fmt.Sprintf("the program wrote more than %d bytes", result.most), Code: "result_too_large"}
-	case err == nil:
-		return run.SetResult(result.data.Bytes())
-	case !exited && errors.Is(err, exec.ErrWaitDelay):
-		return run.SetResult(result.data.Bytes()) // the program is done; a child process kept its output open
-	case !exited:
-		return gq.Temporary(fmt.Errorf("run the program: %w", err))
-	case exit.ExitCode() == 1 && run.Policy().Preset == gq.PresetResilient:
-		return &gq.TemporaryError{Message: text("exit status 1")}
-	case exit.ExitCode() == exitTemporary:
-		return &gq.TemporaryError{Message: text("exit status 75")}
-	case exit.ExitCode() < 0:
-		return &crashError{text(exit.Error())}
-	default:
-		return &gq.PermanentError{Message: text(exit.Error()), Code: "exit_" + strconv.Itoa(exit.ExitCode())}
 	}
+	if err := ended.verdict(run); err != nil {
+		return err
+	}
+	return run.SetResult(result.data.Bytes())
+}
+
+// program is one run of the command.
+type program struct {
+	stdin          io.Reader
+	stdout, stderr io.Writer
+	environ        []string // besides that of this process
+}
+
+// runProgram runs the command until it ends or the context does.
+func (f *workFlags) runProgram(ctx context.Context, p program) ending {
+	command := exec.CommandContext(ctx, "/bin/sh", "-c", f.command) //nolint:gosec // that is what the user asked for
+	tail := &lastBytes{most: 1000}
+	command.Stdin, command.Stdout, command.Stderr = p.stdin, p.stdout, io.MultiWriter(p.stderr, tail)
+	command.Env = append(plainEnviron(os.Environ()), p.environ...)
+	endTogether(command)
+	command.WaitDelay = f.grace
+	err := command.Run()
+	if ctx.Err() != nil {
+		sweepUp(command)
+	}
+	return ending{err, strings.TrimSpace(tail.String())}
+}
+
+// ending is how a program ended.
+type ending struct {
+	err  error
+	said string // the end of its standard error
+}
+
+// verdict decides about a job by the exit status; nil is success.
+func (e ending) verdict(run *worker.Run) error {
+	exit, exited := errors.AsType[*exec.ExitError](e.err)
+	switch {
+	case e.err == nil:
+		return nil
+	case !exited && errors.Is(e.err, exec.ErrWaitDelay):
+		return nil // the program is done; a child process kept its output open
+	case !exited:
+		return gq.Temporary(fmt.Errorf("run the program: %w", e.err))
+	case exit.ExitCode() < 0:
+		return &crashError{saying(exit.Error(), e.said)}
+	default:
+		return exitError(exit.ExitCode(), e.said, run)
+	}
+}
+
+// exitError is the verdict for an exit status other than 0.
+func exitError(status int, said string, run *worker.Run) error {
+	text := saying("exit status "+strconv.Itoa(status), said)
+	if status == exitTemporary || status == 1 && run.Policy().Preset == gq.PresetResilient {
+		return &gq.TemporaryError{Message: text}
+	}
+	return &gq.PermanentError{Message: text, Code: "exit_" + strconv.Itoa(status)}
+}
+
+func saying(what, said string) string {
+	if said != "" {
+		what += ": " + said
+	}
+	return what
 }
 
 // plainEnviron removes variables from an environment that only some jobs have: the worker may itself
@@ -251,7 +324,7 @@ func (f *workFlags) execute(ctx context.Context, run *worker.Run, calls *callDir
 func plainEnviron(environ []string) []string {
 	return slices.DeleteFunc(environ, func(variable string) bool {
 		name, _, _ := strings.Cut(variable, "=")
-		return slices.Contains([]string{"TRACEPARENT", "TRACESTATE", "GQ_SLOT", inputsVariable}, name)
+		return slices.Contains([]string{"TRACEPARENT", "TRACESTATE", "GQ_SLOT", inputsVariable, socketVariable, manyVariable}, name)
 	})
 }
 
