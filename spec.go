@@ -44,7 +44,7 @@ type Spec struct {
 	Key       IdempotencyKey
 	Unique    UniqueRule    // zero is not unique beyond the idempotency key
 	RunAt     time.Time     // earliest first attempt; zero is immediately
-	Delay     time.Duration // minimum time between submission and first attempt, in addition to RunAt
+	Delay     time.Duration // minimum time between submission and first attempt; cannot be combined with RunAt
 	DependsOn []Dependency
 
 	CostUnits int64    // pool capacity that a lease of this job occupies

@@ -409,3 +409,24 @@ func TestDeepGraph(t *testing.T) {
 		wantErr(t, "one link more", err, gq.ErrInvalid)
 	})
 }
+
+// A delay and a start time contradict each other.
+func TestSubmitDelayAndRunAt(t *testing.T) {
+	bubble(t, func(t *testing.T, f *fixture) {
+		spec := gq.Spec{Type: "t", Delay: time.Minute, RunAt: time.Now().Add(time.Hour)}
+		_, err := f.Submit(t.Context(), spec)
+		if faults := errs.FaultsOf(err); len(faults) != 1 || faults[0].Field != "delay" || !strings.Contains(faults[0].Problem, "run_at") {
+			t.Errorf("%v", err)
+		}
+		spec.Type, spec.Metadata.Priority = "", 9
+		_, err = f.Submit(t.Context(), spec)
+		if faults := errs.FaultsOf(err); len(faults) == 0 || !errors.Is(err, gq.ErrInvalid) {
+			t.Errorf("%v", err)
+		}
+		for _, one := range []gq.Spec{{Type: "t", Delay: time.Minute}, {Type: "t", RunAt: time.Now().Add(time.Hour)}} {
+			if _, err := f.Submit(t.Context(), one); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+}

@@ -97,6 +97,9 @@ func (f *specFlags) spec(p process, typ string) (s gq.Spec, err error) {
 		if s.RunAt, err = time.Parse(time.RFC3339, f.at); err != nil {
 			fault("at", "%q is not an instant such as 2030-01-31T12:00:00Z", f.at)
 		}
+		if f.delay != 0 {
+			fault("delay", "cannot be given together with --at; give one of them")
+		}
 	}
 	for _, text := range f.after {
 		id, err := machine.ParseJobID(text)

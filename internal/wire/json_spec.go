@@ -27,7 +27,7 @@ type Spec struct {
 	IdempotencyScope string            `json:"idempotency_scope,omitzero" doc:"What the key is unique within; the type."`
 	Unique           *Unique           `json:"unique,omitempty" doc:"Makes it the only job with its key, or with the values of some fields."`
 	RunAt            time.Time         `json:"run_at,omitzero" doc:"Not before this instant."`
-	Delay            *Duration         `json:"delay,omitempty" doc:"Not before this long after submission."`
+	Delay            *Duration         `json:"delay,omitempty" doc:"Not before this long after submission. Not together with run_at."`
 	DependsOn        []Dependency      `json:"depends_on,omitempty" doc:"Jobs that must end first."`
 	CostUnits        int64             `json:"cost_units,omitzero" doc:"Capacity that it occupies while it is held."`
 	Requires         []string          `json:"requires,omitempty" doc:"Capabilities that a worker must offer."`

@@ -1401,7 +1401,7 @@ type Spec struct {
 	IdempotencyScope       string                 `protobuf:"bytes,8,opt,name=idempotency_scope,json=idempotencyScope,proto3" json:"idempotency_scope,omitempty"`                    // empty is the type
 	IdempotencyFingerprint uint64                 `protobuf:"varint,9,opt,name=idempotency_fingerprint,json=idempotencyFingerprint,proto3" json:"idempotency_fingerprint,omitempty"` // 0 is taken of the content
 	RunAt                  *timestamppb.Timestamp `protobuf:"bytes,10,opt,name=run_at,json=runAt,proto3" json:"run_at,omitempty"`                                                    // not before
-	Delay                  *durationpb.Duration   `protobuf:"bytes,11,opt,name=delay,proto3" json:"delay,omitempty"`                                                                 // not before this long after submission
+	Delay                  *durationpb.Duration   `protobuf:"bytes,11,opt,name=delay,proto3" json:"delay,omitempty"`                                                                 // not before this long after submission; not together with run_at
 	DependsOn              []*Dependency          `protobuf:"bytes,12,rep,name=depends_on,json=dependsOn,proto3" json:"depends_on,omitempty"`
 	CostUnits              int64                  `protobuf:"varint,13,opt,name=cost_units,json=costUnits,proto3" json:"cost_units,omitempty"` // capacity a lease of this job occupies
 	Requires               []string               `protobuf:"bytes,14,rep,name=requires,proto3" json:"requires,omitempty"`                     // capabilities a worker must offer
