@@ -1,6 +1,7 @@
 package engine_test
 
 import (
+	"errors"
 	"fmt"
 	"sync"
 	"testing"
@@ -52,4 +53,60 @@ func TestWorkflowAddedToAtOnce(t *testing.T) {
 			t.Errorf("%d jobs, of which the final one waits for %d; want %d", len(w.Jobs), len(end.Job.Spec.DependsOn), want)
 		}
 	})
+}
+
+// A workflow in which a job has failed still runs, and jobs can be added to it. Its final job for
+// success has ended and stays as it is; the one for either end waits for the new jobs too.
+func TestWorkflowAddedToAfterAFailure(t *testing.T) {
+	for _, end := range []struct {
+		how    gq.Failure
+		status gq.Status
+	}{
+		{gq.Failure{Category: gq.CategoryPermanent}, gq.StatusFailed},
+		{gq.Failure{Category: gq.CategoryTemporary}, gq.StatusDeadLetter},
+	} {
+		bubble(t, func(t *testing.T, f *fixture) {
+			job := func(queue string) gq.Draft {
+				policy := gq.PresetSemantics.Policy()
+				policy.MaxAttempts = 1
+				return gq.Draft{Spec: gq.Spec{Type: "t", Queue: queue, Policy: policy}}
+			}
+			flow := gq.NewWorkflow("order")
+			flow.Add("fails", job("first"))
+			flow.Add("later", job("second"))
+			flow.Finally("thank", job("thank"), gq.OnSuccess)
+			flow.Finally("clean", job("clean"))
+			id := must[gq.WorkflowID](t)(f.SubmitWorkflow(t.Context(), flow))
+			_, lease := f.take(on("first"))
+			must[gq.State](t)(f.Fail(t.Context(), lease, end.how))
+			f.sweep()
+			more := gq.NewWorkflow("")
+			more.Add("more", job("more"))
+			w, err := f.AddToWorkflow(t.Context(), id, more)
+			if err != nil {
+				t.Fatal(err)
+			}
+			thank, _ := w.Job("thank")
+			if thank.Job.State.Status != end.status || thank.Job.State.Reason != "dependency" {
+				t.Errorf("the final job for success is %+v", thank.Job.State)
+			}
+			for _, queue := range []string{"second", "more"} {
+				w := must[gq.Workflow](t)(f.Workflow(t.Context(), id))
+				if clean, _ := w.Job("clean"); clean.Job.State.Status != gq.StatusPending {
+					t.Errorf("before %s the last job is %s", queue, clean.Job.State.Status)
+				}
+				_, lease := f.take(on(queue))
+				must[gq.State](t)(f.Complete(t.Context(), lease, nil))
+				f.sweep()
+			}
+			_, lease = f.take(on("clean"))
+			must[gq.State](t)(f.Complete(t.Context(), lease, nil))
+			if w := must[gq.Workflow](t)(f.Workflow(t.Context(), id)); w.Status != gq.WorkflowFailed {
+				t.Errorf("the workflow is %s", w.Status)
+			}
+			if _, err := f.AddToWorkflow(t.Context(), id, more); !errors.Is(err, gq.ErrIllegalMove) {
+				t.Errorf("after the end: %v", err)
+			}
+		})
+	}
 }

@@ -288,6 +288,9 @@ func (e *Engine) replaceFinals(ctx context.Context, r *flowRecord, w *gq.Workflo
 		if j.Final == 0 {
 			continue
 		}
+		if s := &j.Job.State; s.Status.Terminal() && s.Reason == machine.ReasonDependency {
+			continue // a job has not succeeded, and more jobs cannot change that
+		}
 		if !machine.Waiting(&j.Job.State) {
 			return gq.ErrIllegalMove.Errorf("the final job %q of workflow %s is %s; jobs can be added only before", j.Ref, w.ID, j.Job.State.Status)
 		}

@@ -514,6 +514,10 @@ type EndedDependency struct {
 	Priority gq.Priority // effective
 }
 
+// ReasonDependency is the reason of a job that ended because a job that it depends on did not
+// succeed.
+const ReasonDependency = "dependency"
+
 // DependencyEnded updates a waiting job after one of its dependencies has ended. It does not
 // change a job that no longer waits.
 func DependencyEnded(s gq.State, dep EndedDependency, now time.Time) (gq.State, []gq.Event, error) {
@@ -528,7 +532,7 @@ func DependencyEnded(s gq.State, dep EndedDependency, now time.Time) (gq.State, 
 		}
 	}
 	end := func(to gq.Status) {
-		t.Reason = "dependency"
+		t.Reason = ReasonDependency
 		t.move(to, now).Reason = t.Reason
 	}
 	switch Propagate(dep.Kind, dep.Status) {
@@ -545,7 +549,7 @@ func DependencyEnded(s gq.State, dep EndedDependency, now time.Time) (gq.State, 
 		t.Failure = &gq.Failure{Category: gq.CategoryPermanent, Code: "dependency_dead_lettered", Message: "a job it depends on was dead-lettered"}
 		end(gq.StatusDeadLetter)
 	case EffectCancel:
-		t.Cancellation = gq.Cancellation{RequestedAt: now, Reason: "dependency"}
+		t.Cancellation = gq.Cancellation{RequestedAt: now, Reason: ReasonDependency}
 		end(gq.StatusCancelled)
 	case EffectNone:
 	}
