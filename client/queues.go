@@ -126,6 +126,12 @@ func (c *Client) DeclareQueue(ctx context.Context, q gq.Queue) (gq.Queue, error)
 	return readQueue(invoke(ctx, c, repeat, c.queues.SetQueue, m))
 }
 
+// DeclareQueueSettings is DeclareQueue for the settings that change sets. The others are the
+// server's defaults, also those of the policy.
+func (c *Client) DeclareQueueSettings(ctx context.Context, name string, change func(*gq.Queue)) (gq.Queue, error) {
+	return readQueue(invoke(ctx, c, repeat, c.queues.SetQueue, pbconv.ProtoDeclareQueue(name, change)))
+}
+
 // ChangeQueue applies change to the queue's configuration. It sends only the changed settings, so
 // concurrent changes of other settings stay. A queue that does not exist yet starts with the
 // defaults.

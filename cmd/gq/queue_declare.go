@@ -6,6 +6,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/internal/wire"
 	"github.com/gopherqueue/gq/machine"
 )
 
@@ -14,7 +15,7 @@ func newQueueDeclare(p process) *cobra.Command {
 		Use:   "declare NAME",
 		Short: "Configure a queue and keep what an operator has changed",
 		Long: `Configure a queue, for scripts that run at every deployment. Settings that are not
-given are the defaults. A setting changes only if it still has the value of the
+given are the defaults of the server (gq serve --default-preset). A setting changes only if it still has the value of the
 last declaration: what somebody has changed since then, with gq queue set, pause
 or otherwise, stays.
 
@@ -35,13 +36,8 @@ and so is one that has alternated with a different one within an hour.`,
 		if err := machine.CheckQueueName(args[0]); err != nil {
 			return err
 		}
-		declared := gq.Queue{Name: args[0]}
-		if change.Policy != nil {
-			declared = machine.NewQueue(args[0])
-		}
-		change.Apply(&declared)
 		return r.short(c.Context(), func(ctx context.Context, q queue) error {
-			out, err := q.DeclareQueue(ctx, declared)
+			out, err := declareQueue(ctx, q, args[0], change)
 			if err != nil {
 				return err
 			}
@@ -49,4 +45,20 @@ and so is one that has alternated with a different one within an hour.`,
 		})
 	}
 	return c
+}
+
+// declareQueue declares what change names. A server completes the policy itself: it has a default
+// of its own.
+func declareQueue(ctx context.Context, q queue, name string, change *wire.QueueChange) (gq.Queue, error) {
+	if remote, ok := q.(interface {
+		DeclareQueueSettings(ctx context.Context, name string, change func(*gq.Queue)) (gq.Queue, error)
+	}); ok {
+		return remote.DeclareQueueSettings(ctx, name, change.Apply)
+	}
+	declared := gq.Queue{Name: name}
+	if change.Policy != nil {
+		declared = machine.NewQueue(name)
+	}
+	change.Apply(&declared)
+	return q.DeclareQueue(ctx, declared)
 }

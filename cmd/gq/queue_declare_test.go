@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"strings"
 	"testing"
+
+	"github.com/gopherqueue/gq"
 )
 
 // Declaring queues and schedules from scripts and over HTTP keeps what an operator has changed,
@@ -16,7 +18,12 @@ func TestDeclare(t *testing.T) {
 		MaxDepth   int `json:"max_depth"`
 		Every      string
 		Overlap    string
-		Policy     struct{ Preset string }
+		Policy     struct {
+			Preset         string
+			MaxAttempts    int `json:"max_attempts"`
+			MaxLeaseLosses int `json:"max_lease_losses"`
+			Backoff        struct{ Max string }
+		}
 	}) {
 		t.Helper()
 		if err := json.Unmarshal([]byte(s.gq(append(args, "--json")...).stdout), &got); err != nil {
@@ -26,6 +33,25 @@ func TestDeclare(t *testing.T) {
 	}
 	if got := read("queue", "declare", "mail", "--max-running", "20"); got.MaxRunning != 20 || got.Policy.Preset != "resilient" {
 		t.Errorf("declared as %+v", got)
+	}
+	// A part of a policy changes that part of the server's default. Three attempts are also those
+	// of the preset that a server has without a setting.
+	full := gq.PresetResilient.Policy()
+	check := func(how, name string) {
+		t.Helper()
+		got := read("queue", "show", name).Policy
+		if got.Preset != "resilient" || got.MaxAttempts != 3 || got.MaxLeaseLosses != full.MaxLeaseLosses || got.Backoff.Max != full.Backoff.Max.String() {
+			t.Errorf("%s: %+v", how, got)
+		}
+	}
+	read("queue", "declare", "by-command", "--max-attempts", "3")
+	check("gq queue declare", "by-command")
+	if status, text := s.ask(s.http, "", "POST", "/v1/queues/by-http/declare", `{"policy":{"max_attempts":3}}`); status != 200 {
+		t.Fatal(text)
+	}
+	check("HTTP", "by-http")
+	if got := read("queue", "declare", "other", "--preset", "semantics", "--max-attempts", "7").Policy; got.Preset != "semantics" || got.MaxAttempts != 7 {
+		t.Errorf("with a preset: %+v", got)
 	}
 	s.gq("queue", "set", "mail", "--max-running", "3")
 	s.gq("queue", "pause", "mail")

@@ -1,6 +1,9 @@
 package pbconv
 
 import (
+	"reflect"
+	"strconv"
+
 	"github.com/gopherqueue/gq"
 	pb "github.com/gopherqueue/gq/api/gopherqueue/v1"
 	"github.com/gopherqueue/gq/internal/enum"
@@ -65,6 +68,70 @@ func ProtoSetQueue(q *gq.Queue) *pb.SetQueueRequest {
 		m.KeyRate = &pb.Rate{}
 	}
 	return m
+}
+
+// ProtoDeclareQueue encodes a declaration of the settings that change sets. The server fills in
+// the others.
+func ProtoDeclareQueue(name string, change func(*gq.Queue)) *pb.SetQueueRequest {
+	// A setting that is equal afterwards, although it was not before, has been set.
+	before := [2]gq.Policy{distinctPolicy(1), distinctPolicy(2)}
+	one, two := gq.Queue{Name: name, Policy: before[0]}, gq.Queue{Name: name, Policy: before[1]}
+	change(&one)
+	change(&two)
+	m := ProtoSetQueue(&one)
+	m.Declare, m.Policy = true, nil
+	if one.Policy == before[0] {
+		return m
+	}
+	if one.Policy == two.Policy {
+		m.Policy = ProtoPolicy(&one.Policy)
+		return m
+	}
+	unset := one.Policy
+	differIn(reflect.ValueOf(&unset).Elem(), reflect.ValueOf(two.Policy), reflect.ValueOf(before[0]), reflect.ValueOf(before[1]))
+	m.Policy = protoPolicyOver(&one.Policy, &unset)
+	return m
+}
+
+// distinctPolicy returns a policy that differs in every setting from that for another n, 1 or 2.
+func distinctPolicy(n int) (p gq.Policy) {
+	fillDistinct(reflect.ValueOf(&p).Elem(), n)
+	return p
+}
+
+func fillDistinct(v reflect.Value, n int) {
+	switch v.Kind() {
+	case reflect.Struct:
+		for i := range v.NumField() {
+			fillDistinct(v.Field(i), n)
+		}
+	case reflect.Bool:
+		v.SetBool(n == 1)
+	case reflect.String:
+		v.SetString(strconv.Itoa(n))
+	case reflect.Float64:
+		v.SetFloat(float64(n))
+	case reflect.Uint8:
+		v.SetUint(uint64(n))
+	default:
+		v.SetInt(int64(n))
+	}
+}
+
+// differIn changes the settings of v that are the same in other, to a value that they had in one
+// of two policies before.
+func differIn(v, other, first, second reflect.Value) {
+	for i := range v.NumField() {
+		switch field := v.Field(i); {
+		case field.Kind() == reflect.Struct:
+			differIn(field, other.Field(i), first.Field(i), second.Field(i))
+		case !field.Equal(other.Field(i)):
+		case field.Equal(first.Field(i)):
+			field.Set(second.Field(i))
+		default:
+			field.Set(first.Field(i))
+		}
+	}
 }
 
 // ProtoChangeQueue encodes the difference between two versions of a queue's settings.

@@ -164,9 +164,9 @@ func (s *queuesServer) DeleteQueue(ctx context.Context, r *pb.DeleteQueueRequest
 }
 
 func (h *HTTP) declareQueue(ctx context.Context, in *queueInput, body *wire.QueueChange) (*httpx.Answer[wire.Queue], error) {
-	q := gq.Queue{Name: in.Name} // without a policy it gets the server's
-	if body.Policy != nil {
-		q = machine.NewQueue(in.Name)
+	q := gq.Queue{Name: in.Name}
+	if body.Policy != nil { // without one it gets the server's
+		q.Policy = h.options.DefaultPreset.Policy()
 	}
 	body.Apply(&q)
 	out, err := h.engine.DeclareQueue(ctx, q)
@@ -281,9 +281,9 @@ func (s *queuesServer) SetQueue(ctx context.Context, r *pb.SetQueueRequest) (*pb
 		return nil, fmt.Errorf("configure queue %.80q: %w", r.GetName(), err)
 	}
 	if r.GetDeclare() {
-		q := gq.Queue{Name: r.GetName()} // without a policy it gets the server's
-		if r.GetPolicy() != nil {
-			q = machine.NewQueue(r.GetName())
+		q := gq.Queue{Name: r.GetName()}
+		if r.GetPolicy() != nil { // without one it gets the server's
+			q.Policy = s.options.DefaultPreset.Policy()
 		}
 		change(&q)
 		return answerQueue(s.engine.DeclareQueue(ctx, q))
