@@ -102,6 +102,29 @@ func TestReadmeQuickStart(t *testing.T) {
 	}
 }
 
+// The example of steps over HTTP in the guide works as written, except for the port.
+func TestGuideWorkersOverHTTP(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile("../../docs/guide.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	blocks := fences(string(text), "Workers over HTTP")
+	if len(blocks) != 1 || blocks[0].language != "sh" {
+		t.Fatalf("the section has %d blocks of code", len(blocks))
+	}
+	s := startServer(t, nil, "--store", "memory:")
+	c := exec.CommandContext(t.Context(), "/bin/sh", "-euc", strings.ReplaceAll(blocks[0].text, "127.0.0.1:8780", s.http))
+	c.Dir = t.TempDir()
+	out, err := c.CombinedOutput()
+	if err != nil || !strings.Contains(string(out), "\n"+`"checkpoint":{"charge":"receipt-17"}`+"\n") || !strings.Contains(string(out), `"state":"COMPLETED"`) {
+		t.Errorf("%v\n%s", err, out)
+	}
+	if got := s.gq("workers", "--json"); got.status != 0 || strings.Contains(got.stdout, "shop-1") {
+		t.Errorf("the worker has stopped: %+v", got)
+	}
+}
+
 // The program at the top of the README prints what it says.
 func TestReadmeProgram(t *testing.T) {
 	text, err := os.ReadFile("../../README.md")
