@@ -120,7 +120,7 @@ func TestGuideWorkersOverHTTP(t *testing.T) {
 	if err != nil || !strings.Contains(string(out), "\n"+`"checkpoint":{"charge":"receipt-17"}`+"\n") || !strings.Contains(string(out), `"state":"COMPLETED"`) {
 		t.Errorf("%v\n%s", err, out)
 	}
-	if got := s.gq("workers", "--json"); got.status != 0 || strings.Contains(got.stdout, "shop-1") {
+	if got := s.gq("worker", "list", "--json"); got.status != 0 || strings.Contains(got.stdout, "shop-1") {
 		t.Errorf("the worker has stopped: %+v", got)
 	}
 }

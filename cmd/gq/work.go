@@ -64,8 +64,8 @@ each job, in any order:
 The exit status of the program decides about the jobs without a line: 0 completes
 them without a result. Other output is a permanent failure of these jobs. GQ_BATCH
 is the number of jobs, and GQ_JOB_TYPE their type; there are no other variables of
-single jobs, and gq step and gq input do not work. Each of the --slots runs one
-program.
+single jobs, and gq step and gq input do not work. At most --slots programs run at
+once; one more batch is claimed meanwhile.
 
 When the job is cancelled, times out or loses its lease, the program and its
 children get SIGTERM, and SIGKILL after --grace; a batch when this is so for all of
@@ -122,6 +122,7 @@ type workFlags struct {
 	slots                 int
 	batch                 int // jobs of one program; 0 is one by one
 	batchWait             time.Duration
+	programs              chan struct{} // a token for each program of a batch that runs
 	grace, drain          time.Duration
 }
 
@@ -156,6 +157,10 @@ func (f *workFlags) run(ctx context.Context, q queue, r *remote) error {
 	config := worker.Config{
 		Name: f.name, Slots: f.slots, Offers: f.offers, DrainTimeout: f.drain, Grace: f.grace + time.Second,
 		Classify: classifyExit, Logger: log,
+	}
+	if f.batch > 0 {
+		config.Slots++ // the first job of a batch keeps a slot while others join it
+		f.programs = make(chan struct{}, f.slots)
 	}
 	if f.metrics != "" {
 		m, stop, err := serveMetrics(ctx, f.metrics, log)
