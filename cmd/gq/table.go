@@ -4,10 +4,12 @@ import (
 	"fmt"
 	"strings"
 	"time"
-	"unicode"
 	"unicode/utf8"
 
+	"github.com/charmbracelet/x/ansi"
+
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/internal/cli"
 )
 
 // cell is a colored text of a table.
@@ -31,8 +33,9 @@ func (s screen) table(head []string, rows [][]cell) {
 		widths[i] = len(h)
 	}
 	for _, row := range rows {
-		for i, c := range row {
-			widths[i] = max(widths[i], utf8.RuneCountInString(c.text))
+		for i := range row {
+			row[i].text = flat(row[i].text)
+			widths[i] = max(widths[i], ansi.StringWidth(row[i].text))
 		}
 	}
 	titles := make([]cell, len(head))
@@ -42,7 +45,7 @@ func (s screen) table(head []string, rows [][]cell) {
 	for _, row := range append([][]cell{titles}, rows...) {
 		var line strings.Builder
 		for i, c := range row {
-			padding := widths[i] - utf8.RuneCountInString(c.text)
+			padding := widths[i] - ansi.StringWidth(c.text)
 			if i == len(row)-1 {
 				padding = 0
 			}
@@ -62,7 +65,7 @@ func (s screen) pairs(pairs ...[2]string) {
 	}
 	for _, p := range pairs {
 		if p[1] != "" {
-			s.line("%s  %s", s.paint(faint, fmt.Sprintf("%-*s", width, p[0])), p[1])
+			s.line("%s  %s", s.paint(faint, fmt.Sprintf("%-*s", width, p[0])), flat(p[1]))
 		}
 	}
 }
@@ -104,19 +107,14 @@ func instant(t time.Time) string {
 	return fmt.Sprintf("%s (%s)", t.UTC().Format(time.RFC3339), ago(t))
 }
 
-// clean replaces control characters in untrusted text, and the marks that change the direction
-// of what follows, to protect the terminal.
-func clean(s string) string {
-	return strings.Map(func(r rune) rune {
-		if unicode.IsControl(r) && r != '\n' && r != '\t' || unicode.Is(unicode.Bidi_Control, r) {
-			return '�'
-		}
-		return r
-	}, strings.ToValidUTF8(s, "�"))
-}
+// clean protects the terminal from untrusted text.
+func clean(s string) string { return cli.Printable(s) }
+
+// flat makes one line of a text: another line of it would look like the next row.
+func flat(s string) string { return strings.NewReplacer("\n", " ", "\t", " ").Replace(s) }
 
 func oneLine(s string, most int) string {
-	s = clean(strings.ReplaceAll(s, "\n", " "))
+	s = clean(flat(s))
 	if utf8.RuneCountInString(s) <= most {
 		return s
 	}

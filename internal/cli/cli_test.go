@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/spf13/cobra"
+
 	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/internal/enum"
 )
@@ -46,5 +48,19 @@ func TestEveryKindHasAnExitStatus(t *testing.T) {
 		if got := ExitOf(fmt.Errorf("verb: %w", err)); got != want {
 			t.Errorf("%v ends with %d, want %d", err, got, want)
 		}
+	}
+}
+
+// What a server says about a failure may repeat what others wrote.
+func TestErrorsDoNotControlTheTerminal(t *testing.T) {
+	root := &cobra.Command{Use: "gq", RunE: func(*cobra.Command, []string) error {
+		return errors.New("type \x1b[2J\u009b2J\u202eevil\xff\nsecond line")
+	}}
+	var stderr strings.Builder
+	if status := Run(t.Context(), root, []string{}, &stderr); status != ExitFailure {
+		t.Errorf("exit status %d", status)
+	}
+	if want := "gq: type �[2J�2J�evil�\nsecond line\n"; stderr.String() != want {
+		t.Errorf("the error is %q, want %q", stderr.String(), want)
 	}
 }

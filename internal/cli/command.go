@@ -31,7 +31,7 @@ func Run(ctx context.Context, root *cobra.Command, args []string, stderr io.Writ
 	case wantsJSON(command, args, started):
 		_ = wire.EncodeJSON(stderr, failed{f}) // there is nowhere else to tell of it
 	default:
-		fmt.Fprintf(stderr, "%s: %s\n", root.Name(), f.text())
+		fmt.Fprintf(stderr, "%s: %s\n", root.Name(), Printable(f.text()))
 		if f.Code == codeUsage {
 			fmt.Fprintf(stderr, "Run '%s --help' for usage.\n", command.CommandPath())
 		}
