@@ -212,10 +212,10 @@ func eventNote(e *gq.Event) string {
 
 // explanation prints why a job is not running.
 func (s screen) explanation(x *gq.Explanation) {
-	s.line("%s  %s", s.status(x.Status, 0), s.paint(bold, clean(x.Summary)))
+	s.line("%s  %s", s.status(x.Status, 0), s.paint(bold, flat(clean(x.Summary))))
 	s.reason(&x.Reason, x.Cause == gq.CauseNext, x.Ahead)
 	for i := range x.Also {
-		s.line("then: %s", clean(x.Also[i].Summary))
+		s.line("then: %s", flat(clean(x.Also[i].Summary)))
 		s.reason(&x.Also[i], false, 0)
 	}
 	if len(x.Timeline) > 0 {
@@ -232,7 +232,7 @@ func (s screen) reason(r *gq.Reason, inLine bool, ahead int) {
 		s.line("  %d in line before it", ahead)
 	}
 	if r.Remedy != "" {
-		s.line("  %s", clean(r.Remedy))
+		s.line("  %s", flat(clean(r.Remedy)))
 	}
 	if !r.Until.IsZero() {
 		s.line("  until %s", instant(r.Until))

@@ -79,9 +79,17 @@ ends.`,
 
 // follow counts events until the program ends.
 func (m *topModel) follow() {
+	looked := false // at the events before the first that counts
 	for m.ctx.Err() == nil {
 		last, err := m.queue.LastEvent(m.ctx)
 		if err == nil {
+			if !looked {
+				// Without them, because they are no longer kept or because the token may not read
+				// them, the page begins empty.
+				events, _ := m.queue.Events(m.ctx, last-min(last, pastEvents), pastEvents)
+				m.rates.past(events)
+				looked = true
+			}
 			m.rates.begin(nil)
 			err = m.queue.Follow(m.ctx, last, func(events []gq.Event) error {
 				m.rates.note(events)

@@ -25,6 +25,9 @@ const (
 	pageHelp
 )
 
+// filtered reports whether the filter applies to a page.
+func (p page) filtered() bool { return p <= pageFailures }
+
 // topModel is the state of gq top. Only the program's loop changes it.
 type topModel struct {
 	ctx      context.Context
@@ -212,16 +215,25 @@ func (m *topModel) press(k tea.KeyPressMsg) tea.Cmd {
 		return m.leave()
 	case "enter", "right", "l":
 		return m.enter()
-	case "s":
-		m.order = (m.order + 1) % len(queueColumns)
-	case "r":
-		m.reverse = !m.reverse
+	case "s", "r":
+		m.sort(key)
 	case "/":
-		m.typing = true
+		m.typing = m.page.filtered()
 	case "p":
 		m.askPause()
 	}
 	return nil
+}
+
+// sort changes the order of the queues.
+func (m *topModel) sort(key string) {
+	switch {
+	case m.page != pageQueues:
+	case key == "s":
+		m.order = (m.order + 1) % len(queueColumns)
+	default:
+		m.reverse = !m.reverse
+	}
 }
 
 // typeFilter changes the filter by a key.
@@ -309,7 +321,7 @@ func (m *topModel) askPause() {
 		if _, err := do(ctx, name); err != nil {
 			return topDone{err.Error()}
 		}
-		return topDone{fmt.Sprintf("%sd queue %s", verb, name)}
+		return topDone{fmt.Sprintf("%sd queue %s", verb, oneLine(name, 60))}
 	}
 }
 
@@ -337,18 +349,31 @@ func (m *topModel) failures() []gq.Event {
 	return slices.DeleteFunc(m.rates.recent(), func(e gq.Event) bool { return !strings.Contains(e.Queue, m.filter) })
 }
 
+// workers returns the workers to show.
+func (m *topModel) workers() []gq.LiveWorker {
+	var out []gq.LiveWorker
+	for i := range m.data.workers {
+		w := &m.data.workers[i]
+		has := func(name string) bool { return strings.Contains(name, m.filter) }
+		if has(w.Name) || slices.ContainsFunc(w.Queues, has) {
+			out = append(out, *w)
+		}
+	}
+	return out
+}
+
 // rows returns the number of rows that can be selected or scrolled to.
 func (m *topModel) rows() int {
 	switch m.page {
 	case pageQueues:
 		return len(m.queues())
 	case pageWorkers:
-		return len(m.data.workers)
+		return len(m.workers())
 	case pageFailures:
 		return len(m.failures())
 	case pageJobs:
 		return len(m.data.jobs)
-	default:
-		return len(m.body(0))
+	default: // each row begins at another line of the text
+		return max(len(m.body(0))-m.room(), 1)
 	}
 }

@@ -10,6 +10,9 @@ import (
 // rateWindow is the number of seconds over which gq top measures rates.
 const rateWindow = 10
 
+// pastEvents is the number of events from before its start in which gq top looks for failures.
+const pastEvents = 1000
+
 // maxFailures is the number of failures that gq top remembers.
 const maxFailures = 200
 
@@ -73,6 +76,18 @@ func (r *rates) note(events []gq.Event) {
 		case gq.EventFailed, gq.EventDeadLettered:
 			c.failed++
 			r.remember(e)
+		}
+	}
+}
+
+// past remembers failures from before it began to count.
+func (r *rates) past(events []gq.Event) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for i := range events {
+		switch events[i].Type {
+		case gq.EventRetrying, gq.EventFailed, gq.EventDeadLettered:
+			r.remember(&events[i])
 		}
 	}
 }

@@ -150,7 +150,7 @@ func TestTop(t *testing.T) {
 		t.Errorf("the queue is %+v, %v", q, err)
 	}
 	x.press("\r")
-	x.sees("its jobs", "queue mail: live jobs", first.String(), "mail.send")
+	x.sees("its jobs", "queue mail: live jobs", first.String()[:8], "mail.send", "WORKER")
 	x.press("\r")
 	x.sees("a job", "job "+first.String(), "queue mail is paused", "gq queue resume mail", "job.submitted")
 	x.press("\x1b")
@@ -211,8 +211,27 @@ func TestTopWithoutServer(t *testing.T) {
 	if _, err := c.Submit(t.Context(), gq.Spec{Type: "t", Queue: "kept"}); err != nil {
 		t.Fatal(err)
 	}
+	job, err := c.Submit(t.Context(), gq.Spec{Type: "t", Queue: "kept"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	claimed, err := c.Claim(t.Context(), gq.ClaimRequest{Worker: "w", Queues: []string{"kept"}, N: 2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range claimed {
+		if claimed[i].State.ID != job.ID() {
+			continue
+		}
+		if _, err := c.Fail(t.Context(), claimed[i].State.Lease.Ref(), gq.Failure{Category: gq.CategoryPermanent, Message: "broken before"}); err != nil {
+			t.Fatal(err)
+		}
+	}
 	x := startTerminal(t, 100, 24, "top", "--addr", site.grpc, "--interval", "500ms")
 	x.sees("the first frame", "kept", "!no answer")
+	x.press("3")
+	x.sees("failures before the start", "FAILED", "broken before")
+	x.press("1")
 	site.kill()
 	x.sees("without a server", "no answer", "kept")
 	site.start()

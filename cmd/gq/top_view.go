@@ -29,15 +29,17 @@ var queueColumns = []queueColumn{
 		}
 		return text(oneLine(c.Queue, 200))
 	}},
-	counted("WAITING", 8, gq.StatusScheduled, gq.StatusPending),
-	counted("DELAYED", 8, gq.StatusDelayed),
+	counted("WAITING", 8, gq.StatusScheduled),
+	counted("BLOCKED", 8, blocked...),
 	counted("RUNNING", 8, gq.StatusClaimed, gq.StatusRunning),
-	counted("RETRY", 6, gq.StatusRetrying),
 	counted("FAILED", 7, gq.StatusFailed, gq.StatusDeadLetter),
 	rated("IN/S", 5, func(r perSecond) float64 { return r.submitted }),
 	rated("DONE/S", 7, func(r perSecond) float64 { return r.completed }),
 	rated("FAIL/S", 7, func(r perSecond) float64 { return r.failed + r.retried }),
 }
+
+// blocked are the states of jobs that wait for a time, a retry or other jobs.
+var blocked = []gq.Status{gq.StatusPending, gq.StatusDelayed, gq.StatusRetrying}
 
 // counted is a column with the number of jobs in some states.
 func counted(name string, width int, of ...gq.Status) queueColumn {
@@ -107,6 +109,14 @@ func short(n float64) string {
 	}
 }
 
+// several writes a number of things.
+func several(n int, thing string) string {
+	if n != 1 {
+		thing += "s"
+	}
+	return fmt.Sprintf("%d %s", n, thing)
+}
+
 // View draws the screen.
 func (m *topModel) View() tea.View {
 	v := tea.NewView(strings.Join(m.frame(m.height), "\n"))
@@ -158,21 +168,57 @@ func (m *topModel) summary() []string {
 	if known || len(m.data.stats.Queues) == 0 && m.rates.problem() == nil {
 		third = fmt.Sprintf("submitted %s/s  done %s/s  failed attempts %s/s", short(all.submitted), short(all.completed), short(all.failed))
 	}
-	if m.filter != "" {
+	if m.filter != "" && m.page.filtered() {
 		third += "  filter: " + s.paint(bold, oneLine(m.filter, 60))
 	}
-	first := fmt.Sprintf("%s  %s  %s", s.paint(bold, "gq top"), oneLine(m.addr, 60), m.data.when.UTC().Format("15:04:05 UTC"))
+	first := fmt.Sprintf("%s  %s  %s", s.paint(bold, "gq top"), oneLine(m.addr, 30), m.data.when.UTC().Format("15:04:05 UTC"))
 	if m.data.when.IsZero() {
 		first = fmt.Sprintf("%s  %s  connecting …", s.paint(bold, "gq top"), oneLine(m.addr, 60))
 	}
 	if m.data.err != nil {
 		first += "  " + s.paint(red, "no answer: "+oneLine(m.data.err.Error(), 120))
+	} else if !m.data.when.IsZero() {
+		tabs := m.tabs()
+		first += strings.Repeat(" ", max(m.width-ansi.StringWidth(first)-ansi.StringWidth(tabs), 2)) + tabs
 	}
-	waiting := t.By[gq.StatusScheduled] + t.By[gq.StatusPending] + t.By[gq.StatusDelayed] + t.By[gq.StatusRetrying]
-	second := fmt.Sprintf("%d queues  %s waiting  %s running  %s failed  %d workers  %d servers",
-		len(m.data.stats.Queues), short(float64(waiting)), short(float64(t.Held())), short(float64(t.By[gq.StatusFailed]+t.By[gq.StatusDeadLetter])),
-		m.data.stats.Workers, max(len(m.data.stats.Nodes), 1))
+	var stopped int64
+	for _, s := range blocked {
+		stopped += t.By[s]
+	}
+	second := fmt.Sprintf("%s  %s waiting  %s blocked  %s running  %s failed  %s  %s",
+		several(len(m.data.stats.Queues), "queue"), short(float64(t.By[gq.StatusScheduled])), short(float64(stopped)), short(float64(t.Held())), short(float64(t.By[gq.StatusFailed]+t.By[gq.StatusDeadLetter])),
+		several(m.data.stats.Workers, "worker"), several(max(len(m.data.stats.Nodes), 1), "server"))
 	return []string{first, second, third}
+}
+
+// tabs names the pages that keys open, and marks the current one.
+func (m *topModel) tabs() string {
+	at := m.page
+	if len(m.back) > 0 {
+		at = m.back[0].page
+	}
+	names := []string{"1 queues", "2 workers", "3 failures"}
+	for i := range names {
+		switch {
+		case page(i) != at:
+			names[i] = m.screen.paint(faint, names[i])
+		case m.screen.colour:
+			names[i] = m.screen.paint(bold, names[i])
+		default:
+			names[i] = "[" + names[i] + "]"
+		}
+	}
+	return strings.Join(names, "  ")
+}
+
+// topKeys says what can be done on each page.
+var topKeys = [...]string{
+	pageQueues:   "Enter open  s sort  r reverse  / filter  p pause  1-3 pages  ? help  q quit",
+	pageWorkers:  "/ filter  1-3 pages  ? help  q quit",
+	pageFailures: "Enter explain  / filter  1-3 pages  ? help  q quit",
+	pageJobs:     "Enter explain  Esc back  p pause  1-3 pages  ? help  q quit",
+	pageJob:      "↑ ↓ scroll  Esc back  1-3 pages  ? help  q quit",
+	pageHelp:     "Esc back  q quit",
 }
 
 // footer returns the last line: a question, the result of an action, or the keys.
@@ -186,7 +232,7 @@ func (m *topModel) footer() string {
 	case m.note != "":
 		return oneLine(m.note, 200)
 	}
-	return s.paint(faint, "1-3 pages  Enter open  Esc back  s sort  / filter  p pause  ? help  q quit")
+	return s.paint(faint, topKeys[m.page])
 }
 
 // body returns the lines of the current page, those that fit if there is a height.
@@ -207,12 +253,16 @@ func (m *topModel) body(height int) []string {
 	}
 }
 
-const topHelp = `1  2  3      queues, workers, failures since gq top began
-↑ ↓  j k     select            PgUp PgDn  Home End
+const topHelp = `WAITING      jobs that a worker could claim now
+BLOCKED      jobs that wait for a time, a retry or other jobs
+
+1  2  3      queues, workers, failures among the last events
+↑ ↓  j k     select or scroll, also PgUp PgDn Home End
 Enter        open: a queue's live jobs, then why a job is not running
 Esc          back
-s  r         sort by the next column, reverse
-/            show only queues whose names contain a text
+s  r         sort queues by the next column, reverse
+/            show only queues whose names contain a text, their failures, and
+             workers that contain it in their name or in a queue's
 p            pause or resume the selected queue
 q            quit`
 
@@ -221,21 +271,61 @@ func (m *topModel) scrolled(height int, lines []string) []string {
 	if height == 0 {
 		return lines
 	}
-	from := min(m.row, max(len(lines)-m.room()-1, 0))
-	return lines[from:]
+	return lines[min(m.row, max(len(lines)-m.room()-1, 0)):]
 }
 
-// explained returns the explanation of a job as gq job explain prints it.
+// explained returns the explanation of a job, in lines that fit.
 func (m *topModel) explained() []string {
 	if m.data.explain.Job.IsZero() {
 		return []string{"job " + m.job.String() + " …"}
 	}
 	var b bytes.Buffer
 	s := screen{&b, m.screen.colour}
-	x := &m.data.explain
-	s.title("job %s  %s of queue %s", x.Job, oneLine(x.Type, 60), oneLine(x.Queue, 60))
-	s.explanation(x)
-	return strings.Split(strings.TrimRight(b.String(), "\n"), "\n")
+	x := m.data.explain
+	events := x.Timeline
+	x.Timeline = nil // has columns of its own here
+	s.title("job %s", x.Job)
+	s.line("type %s, queue %s", oneLine(x.Type, 200), oneLine(x.Queue, 200))
+	s.explanation(&x)
+	var lines []string
+	for line := range strings.SplitSeq(strings.TrimRight(b.String(), "\n"), "\n") {
+		lines = append(lines, wrapped("", line, m.width)...)
+	}
+	layout := time.TimeOnly
+	if len(events) > 0 {
+		lines = append(lines, "")
+		if m.data.when.Sub(events[0].Time) > 12*time.Hour {
+			layout = "Jan _2 15:04:05"
+		}
+	}
+	for i := range events {
+		e := &events[i]
+		note := eventNote(e)
+		if e.Attempt > 0 {
+			note = strings.TrimSuffix(fmt.Sprintf("attempt %d; %s", e.Attempt, note), "; ")
+		}
+		lines = append(lines, wrapped(fmt.Sprintf("%s  %-20s  %s  ", e.Time.UTC().Format(layout), e.Type, m.screen.status(e.Status, 11)), oneLine(note, 400), m.width)...)
+	}
+	return lines
+}
+
+// wrapped breaks a text after a prefix into lines of a width. The further lines begin below the
+// first, or below what a line without a prefix is indented by.
+func wrapped(prefix, text string, width int) []string {
+	indent := ansi.StringWidth(prefix)
+	if prefix == "" {
+		indent = len(text) - len(strings.TrimLeft(text, " ")) + 2
+	}
+	const hyphen = "\ue000" // keeps names and commands with hyphens in one piece
+	text = ansi.Wrap(strings.ReplaceAll(text, "-", hyphen), max(width-indent, 20), "")
+	lines := strings.Split(strings.ReplaceAll(text, hyphen, "-"), "\n")
+	for i := range lines {
+		if i > 0 {
+			lines[i] = strings.Repeat(" ", indent) + strings.TrimLeft(lines[i], " ")
+		}
+	}
+	lines[0] = prefix + lines[0]
+	return lines
 }
 
 // visible returns which rows of a table fit, so that the selected one is among them.
@@ -259,7 +349,10 @@ type topColumn struct {
 
 // table returns a heading and the rows that fit.
 func (m *topModel) table(height int, columns []topColumn, rows int, row func(i int) []cell, empty string) []string {
-	rest := m.width
+	rest, marked := m.width, height > 0 && !m.screen.colour
+	if marked {
+		rest -= 2 // for a mark in front of the selected row
+	}
 	for _, c := range columns {
 		rest -= c.width + 1
 	}
@@ -290,6 +383,9 @@ func (m *topModel) table(height int, columns []topColumn, rows int, row func(i i
 		heads[i] = cell{c.name, bold}
 	}
 	lines := []string{line(heads, false)}
+	if marked {
+		lines[0] = "  " + lines[0]
+	}
 	if rows == 0 {
 		return append(lines, m.screen.paint(faint, empty))
 	}
@@ -297,8 +393,11 @@ func (m *topModel) table(height int, columns []topColumn, rows int, row func(i i
 	for i := from; i < to; i++ {
 		selected := height > 0 && i == m.row
 		text := line(row(i), selected)
-		if selected && !m.screen.colour {
-			text = ">" + text[1:]
+		switch {
+		case selected && marked:
+			text = "> " + text
+		case marked:
+			text = "  " + text
 		}
 		lines = append(lines, text)
 	}
@@ -342,19 +441,24 @@ func (m *topModel) queueTable(height int) []string {
 
 func (m *topModel) workerTable(height int) []string {
 	columns := []topColumn{{"WORKER", 24, false}, {"QUEUES", 0, false}, {"RUNNING", 7, true}, {"WAITING", 7, true}, {"SEEN", 9, true}, {"VERSION", 14, false}}
-	return m.table(height, columns, len(m.data.workers), func(i int) []cell {
-		w := &m.data.workers[i]
+	all := m.workers()
+	empty := "no worker has called in the last minute: gq work starts one"
+	if m.filter != "" && len(m.data.workers) > 0 {
+		empty = "no worker has " + oneLine(m.filter, 40) + " in its name or in a queue's"
+	}
+	return m.table(height, columns, len(all), func(i int) []cell {
+		w := &all[i]
 		return []cell{
 			text(oneLine(w.Name, 80)), text(oneLine(strings.Join(w.Queues, ","), 200)), number(w.Running), number(w.Waiting),
 			text(roundly(max(m.data.when.Sub(w.LastSeen), 0))), text(oneLine(w.Version, 40)),
 		}
-	}, "no worker has called in the last minute: gq work starts one")
+	}, empty)
 }
 
 func (m *topModel) failureTable(height int) []string {
 	columns := []topColumn{{"TIME", 8, false}, {"QUEUE", 16, false}, {"STATE", 11, false}, {"JOB", 8, false}, {"WHY", 0, false}}
 	all := m.failures()
-	empty := "no failure since gq top began"
+	empty := fmt.Sprintf("no failure among the last %d events, nor since gq top began", pastEvents)
 	if err := m.rates.problem(); err != nil {
 		empty = "events cannot be followed: " + oneLine(err.Error(), 120)
 	}
@@ -365,13 +469,24 @@ func (m *topModel) failureTable(height int) []string {
 			why = e.Reason
 		}
 		return []cell{
-			{e.Time.UTC().Format(time.TimeOnly), faint}, text(oneLine(e.Queue, 80)), statusCell(e.Status), text(e.Job.String()[:8]), text(oneLine(why, 300)),
+			{m.clock(e.Time), faint}, text(oneLine(e.Queue, 80)), statusCell(e.Status), text(e.Job.String()[:8]), text(oneLine(why, 300)),
 		}
 	}, empty)
 }
 
+// clock writes a time of today, or a day, in eight characters.
+func (m *topModel) clock(t time.Time) string {
+	if m.data.when.Sub(t) > 12*time.Hour {
+		return t.UTC().Format("Jan _2")
+	}
+	return t.UTC().Format(time.TimeOnly)
+}
+
 func (m *topModel) jobTable(height int) []string {
 	columns := []topColumn{{"JOB", 36, false}, {"STATE", 9, false}, {"TYPE", 0, false}, {"ATTEMPT", 7, true}, {"AGE", 7, true}, {"WORKER", 16, false}}
+	if m.width < 110 {
+		columns[0].width = 8 // the page of a job has its whole id
+	}
 	title := fmt.Sprintf("queue %s: live jobs, oldest first", oneLine(m.at, 60))
 	if len(m.data.jobs) == 200 {
 		title += ", the first 200"
@@ -384,7 +499,7 @@ func (m *topModel) jobTable(height int) []string {
 			holder = l.Worker
 		}
 		return []cell{
-			text(j.State.ID.String()), statusCell(j.State.Status), text(oneLine(j.Spec.Type, 80)), text(fmt.Sprintf("%d/%d", j.State.Attempt, j.State.Bound)),
+			text(j.State.ID.String()[:columns[0].width]), statusCell(j.State.Status), text(oneLine(j.Spec.Type, 80)), text(fmt.Sprintf("%d/%d", j.State.Attempt, j.State.Bound)),
 			text(roundly(max(m.data.when.Sub(j.State.CreatedAt), 0))), text(oneLine(holder, 80)),
 		}
 	}, "no live jobs")...)
