@@ -229,17 +229,23 @@ func oneLine(text string) string {
 		text, cut = text[:i], true
 	}
 	if len(text) > maxLine {
-		end := maxLine
-		for end > 0 && !utf8.RuneStart(text[end]) {
-			end--
-		}
-		text, cut = text[:end], true
+		text, cut = text[:whole(text, maxLine)], true
 	}
 	text = printable(strings.ReplaceAll(text, "\t", " "))
 	if cut {
 		text += " …"
 	}
 	return text
+}
+
+// whole returns where to cut a text that is longer than most bytes, so that no character is cut in two.
+func whole[T string | []byte](text T, most int) int {
+	for end := most; end > most-utf8.UTFMax && end > 0; end-- {
+		if utf8.RuneStart(text[end]) {
+			return end
+		}
+	}
+	return most // it is not UTF-8 there
 }
 
 // long reports whether oneLine cuts a text.

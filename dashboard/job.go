@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/gopherqueue/gq"
 )
@@ -17,6 +16,7 @@ import (
 const (
 	maxTimeline = 500 // events
 	maxNodes    = 60  // boxes of a graph; larger ones are collapsed by type
+	maxIndent   = 50  // levels of a JSON text that is indented
 	maxUpstream = 200 // jobs that are read for the graph of a job outside a workflow
 )
 
@@ -127,16 +127,35 @@ func (view *jobView) readPart() {
 		data, isJSON = view.Checkpoint, json.Valid(view.Checkpoint)
 	}
 	var pretty bytes.Buffer
-	if isJSON && len(data) <= maxText && json.Indent(&pretty, data, "", "  ") == nil {
+	if isJSON && len(data) <= maxText && depth(data) <= maxIndent && json.Indent(&pretty, data, "", "  ") == nil {
 		data = pretty.Bytes()
 	}
 	if len(data) > maxText {
-		data, view.Cut = data[:maxText], true
-		for len(data) > 0 && !utf8.RuneStart(data[len(data)-1]) {
-			data = data[:len(data)-1]
-		}
+		data, view.Cut = data[:whole(data, maxText)], true
 	}
 	view.Text = printable(string(data))
+}
+
+// depth returns how deeply the arrays and objects of a JSON text are nested. Indentation makes a deeply
+// nested text very much longer.
+func depth(data []byte) (deepest int) {
+	now, quoted, escaped := 0, false, false
+	for _, c := range data {
+		switch {
+		case escaped:
+			escaped = false
+		case quoted:
+			escaped, quoted = c == '\\', c != '"'
+		case c == '"':
+			quoted = true
+		case c == '[' || c == '{':
+			now++
+			deepest = max(deepest, now)
+		case c == ']' || c == '}':
+			now--
+		}
+	}
+	return deepest
 }
 
 // attempts finds the leases of a job in its events, newest first.

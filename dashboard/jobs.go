@@ -34,7 +34,7 @@ type jobFilter struct {
 func clean(text string, most int) string {
 	text = strings.TrimSpace(text)
 	if len(text) > most {
-		text = text[:most]
+		text = text[:whole(text, most)]
 	}
 	return text
 }
@@ -74,6 +74,7 @@ func (f jobFilter) Scans() bool { return f.Find != "" || f.Correlation != "" }
 // groups of states, in the words of the page.
 var groups = map[string][]gq.Status{
 	"waiting":  {gq.StatusPending, gq.StatusDelayed, gq.StatusScheduled, gq.StatusRetrying},
+	"blocked":  {gq.StatusPending, gq.StatusDelayed, gq.StatusRetrying}, // not claimable yet
 	"active":   {gq.StatusClaimed, gq.StatusRunning},
 	"finished": {gq.StatusCompleted, gq.StatusFailed, gq.StatusDeadLetter, gq.StatusCancelled},
 }
