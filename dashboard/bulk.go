@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/internal/errs"
@@ -19,6 +20,9 @@ func faultsOf(err error) []gq.Fault { return errs.FaultsOf(err) }
 
 // bulkAction is an action on all jobs of a filter.
 type bulkAction struct{ Name, Label string }
+
+// Verb is the label without a number.
+func (a bulkAction) Verb() string { return strings.TrimSuffix(a.Label, " all") }
 
 // bulkActions lists what can be done with the jobs that a filter selects.
 func (v *visit) bulkActions(f jobFilter, q gq.Query) (list []bulkAction) {

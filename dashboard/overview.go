@@ -42,10 +42,17 @@ func (r queueRow) Failures() float64 {
 func (r queueRow) Name() string { return r.Queue.Name }
 
 // Waiting is the number of claimable jobs.
-func (r queueRow) Waiting() int64 { return r.By[gq.StatusScheduled] + r.By[gq.StatusRetrying] }
+func (r queueRow) Waiting() int64 { return r.By[gq.StatusScheduled] }
 
 // Blocked is the number of jobs that wait for a time or for other jobs.
-func (r queueRow) Blocked() int64 { return r.By[gq.StatusPending] + r.By[gq.StatusDelayed] }
+func (r queueRow) Blocked() int64 { return blocked(r.Count) }
+
+func blocked(c gq.Count) (n int64) {
+	for _, s := range groups["blocked"] {
+		n += c.By[s]
+	}
+	return n
+}
 
 // Bad is the number of kept jobs that did not succeed.
 func (r queueRow) Bad() int64 { return r.By[gq.StatusFailed] + r.By[gq.StatusDeadLetter] }
@@ -60,12 +67,8 @@ type overviewView struct {
 }
 
 // Waiting and its siblings summarise all queues.
-func (o overviewView) Waiting() int64 {
-	return o.Stats.Total.By[gq.StatusScheduled] + o.Stats.Total.By[gq.StatusRetrying]
-}
-func (o overviewView) Blocked() int64 {
-	return o.Stats.Total.By[gq.StatusPending] + o.Stats.Total.By[gq.StatusDelayed]
-}
+func (o overviewView) Waiting() int64   { return o.Stats.Total.By[gq.StatusScheduled] }
+func (o overviewView) Blocked() int64   { return blocked(o.Stats.Total) }
 func (o overviewView) Completed() int64 { return o.Stats.Total.By[gq.StatusCompleted] }
 func (o overviewView) Failed() int64    { return o.Stats.Total.By[gq.StatusFailed] }
 func (o overviewView) DeadLetters() int64 {

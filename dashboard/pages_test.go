@@ -1,8 +1,11 @@
 package dashboard_test
 
 import (
+	"context"
 	"fmt"
 	"net/http"
+	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -44,6 +47,41 @@ func TestOverview(t *testing.T) {
 	s.has(page, `href="./queue?name=mail"`, "no worker", "dead letter", "no paper", "email.send")
 	s.has(s.get("queues", http.StatusOK), "mail", "reports")
 	s.lacks(s.get("queues?find=MAI", http.StatusOK), ">reports<")
+}
+
+// A number leads to a list of as many jobs.
+func TestNumbersOfTheOverviewAreThoseOfTheirLists(t *testing.T) {
+	s := newSite(t, dashboard.Options{})
+	s.submit(gq.Spec{Queue: "mail", Type: "retried"})
+	job := s.claim("mail")
+	if _, err := s.queue.Fail(t.Context(), job.State.Lease.Ref(), gq.Failure{Category: gq.CategoryTemporary, Message: "down"}); err != nil {
+		t.Fatal(err)
+	}
+	s.submit(gq.Spec{Queue: "mail", Type: "now"})
+	s.submit(gq.Spec{Queue: "mail", Type: "later", Delay: soon()})
+	s.kill("reports", "dead", "no paper")
+	tile := regexp.MustCompile(`<dt>(\w[\w ]*)</dt><dd><a href="\./(jobs\?state=\w+)"[^>]*>(\d+)</a>`)
+	found := tile.FindAllStringSubmatch(s.get("", http.StatusOK), -1)
+	numbers := make(map[string]string)
+	for _, f := range found {
+		numbers[f[1]] = f[3]
+		if rows := strings.Count(s.get(f[2], http.StatusOK), "<tr data-row>"); strconv.Itoa(rows) != f[3] {
+			t.Errorf("%s is %s, and its list has %d", f[1], f[3], rows)
+		}
+	}
+	if numbers["Waiting"] != "1" || numbers["Blocked"] != "2" || numbers["Running"] != "0" {
+		t.Errorf("the numbers are %v", numbers)
+	}
+}
+
+func TestHelpListsThePages(t *testing.T) {
+	s := newSite(t, dashboard.Options{Sources: dashboard.Sources{Trail: func(context.Context, string, string, string, int) ([]dashboard.TrailEntry, string, error) {
+		return nil, "", nil
+	}}})
+	page := s.get("", http.StatusOK)
+	for _, key := range regexp.MustCompile(`data-key="(\w)"[^>]*>([^<]+)<`).FindAllStringSubmatch(page, -1) {
+		s.has(page, "<kbd>g</kbd> <kbd>"+key[1]+"</kbd></dt><dd>"+key[2]+"</dd>")
+	}
 }
 
 func TestQueuesHavePages(t *testing.T) {
@@ -228,7 +266,8 @@ func TestBulkActions(t *testing.T) {
 	page := s.get("jobs?queue=mail&state=scheduled", http.StatusOK)
 	form := map[string][]string{"csrf": {s.token(page)}, "queue": {"mail"}, "state": {"scheduled"}, "action": {"cancel"}}
 	confirm := s.do(http.MethodPost, "jobs/bulk", form).body
-	s.has(confirm, "7 jobs will be cancelled")
+	s.has(confirm, "7 jobs will be cancelled", ">Cancel 7 jobs</button>")
+	s.lacks(s.get("jobs?queue=mail&state=failed", http.StatusOK), "With all jobs of this filter") // there are none
 	s.has(s.get(s.post(confirm, "jobs/bulk", "queue", "mail", "state", "scheduled", "action", "cancel", "confirm", "1"), http.StatusOK), "7 jobs were cancelled")
 	next := s.post(confirm, "jobs/bulk", "queue", "mail", "state", "cancelled", "action", "replay", "confirm", "1")
 	s.has(s.get(next, http.StatusOK), "7 jobs were submitted again.")
