@@ -93,7 +93,7 @@ func loadPages(assets map[string]asset) (pages, error) {
 		},
 		"dict": dict, "query": query, "add": func(a, b int) int { return a + b },
 		"number": number, "bytes": byteSize, "duration": duration, "instant": instant, "machine": machineTime, "ago": ago,
-		"icon": icon, "tone": tone, "word": word, "short": short, "printable": printable, "oneline": oneLine, "long": long, "minute": minute, "minutely": perMinute, "percent": percent, "plural": plural,
+		"icon": icon, "tone": tone, "word": word, "short": short, "printable": printable, "oneline": oneLine, "long": long, "remedy": remedy, "minute": minute, "minutely": perMinute, "percent": percent, "plural": plural,
 	}
 	layout, err := template.New("layout").Funcs(functions).ParseFS(templates, "templates/layout.html", "templates/parts.html")
 	if err != nil {

@@ -36,6 +36,16 @@ func timeElement(t time.Time, text, form string) template.HTML {
 	return template.HTML(fmt.Sprintf(`<time datetime="%s" title="%s"%s>%s</time>`, machineTime(t), instant(t), form, template.HTMLEscapeString(text))) //nolint:gosec // escaped
 }
 
+// remedy writes what to do about something, with the command in it as such.
+func remedy(text string) template.HTML {
+	text = oneLine(text)
+	advice, command, ok := strings.Cut(text, ": gq ")
+	if !ok {
+		return template.HTML(template.HTMLEscapeString(text)) //nolint:gosec // escaped
+	}
+	return template.HTML(template.HTMLEscapeString(advice) + ": <code>gq " + template.HTMLEscapeString(command) + "</code>") //nolint:gosec // escaped
+}
+
 // On reports whether this is one of the named pages.
 func (w view) On(names string) bool { return slices.Contains(strings.Fields(names), w.Page) }
 

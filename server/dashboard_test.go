@@ -368,7 +368,7 @@ func TestDashboardRounds(t *testing.T) {
 		found = refused.FindStringSubmatch(page)
 	}
 	status, page := v.get("/rounds/" + found[1])
-	if status != http.StatusOK || !strings.Contains(page, "provider-1") || !strings.Contains(page, "Providers could not take it because of") {
+	if status != http.StatusOK || !strings.Contains(page, "provider-1") || !strings.Contains(page, "Why no provider took it") {
 		t.Errorf("the round: %d\n%s", status, page)
 	}
 	for path, want := range map[string]int{"/rounds/0": 404, "/rounds/x": 404, "/rounds/999999": 404, "/rounds?before=x": 400, "/providers": 200} {

@@ -1,15 +1,18 @@
 package browsertest
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"math"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"os"
 	"regexp"
 	"slices"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -98,7 +101,7 @@ func scene(s *server) map[string]string {
 		"jobs": "jobs", "jobs-filtered": "jobs?state=dead_letter&queue=billing", "jobs-none": "jobs?type=none", "jobs-wrong": "jobs?state=sleepy",
 		"job-running": "jobs/" + running, "job-dead": "jobs/" + dead, "job-delayed": "jobs/" + delayed, "job-payload": "jobs/" + running + "?show=payload",
 		"dead": "dead", "workflows": "workflows", "workflow": "workflows/" + flowID, "workflow-large": "workflows/" + largeID,
-		"webhooks": "webhooks", "pools": "pools", "providers": "providers", "rounds": "rounds", "round": fmt.Sprintf("rounds/%v", round), "tokens": "tokens", "about": "about",
+		"webhooks": "webhooks", "pools": "pools", "providers": "providers", "rounds": "rounds", "round": fmt.Sprintf("rounds/%v", round), "tokens": "tokens", "audit": "audit", "about": "about",
 		"schedules": "schedules", "workers": "workers", "events": "events", "not-found": "nothing", "signin": "signin",
 	}
 }
@@ -168,7 +171,6 @@ func TestPages(t *testing.T) {
 	if err != nil {
 		t.Fatalf("%v; scripts/install-chromium installs it", err)
 	}
-	looks := []look{{"light", "light", 1280, 900, "null"}, {"dark", "dark", 1280, 900, `["color-contrast"]`}, {"phone", "light", 390, 844, `["scrollable-region-focusable", "target-size"]`}}
 	onEachStore(t, func(t *testing.T, s *server) {
 		work(s, *busy)
 		checkPages(s, scene(s), looks, string(source), func(*tab) {})
@@ -185,6 +187,80 @@ func TestPages(t *testing.T) {
 		checkPages(s, map[string]string{"tokens-listed": "tokens"}, looks, string(source), func(b *tab) { signIn(b, s.token) })
 		checkPages(s, map[string]string{"overview-reader": "", "queue-reader": "queue?name=mail", "queue-foreign": "queue?name=payroll"}, looks, string(source), func(b *tab) { signIn(b, reader) })
 	})
+}
+
+// TestStatesOfPages looks at pages with nothing to show, with one job, and with names as long as they may be, and at
+// what opens on a click.
+func TestStatesOfPages(t *testing.T) {
+	if testing.Short() {
+		t.Skip("TestPages looks at the main pages")
+	}
+	source, err := os.ReadFile("node_modules/axe-core/axe.min.js")
+	if err != nil {
+		t.Fatalf("%v; scripts/install-chromium installs it", err)
+	}
+	s := start(t, "memory:")
+	empty := make(map[string]string)
+	for _, name := range []string{"", "queues", "jobs", "dead", "workflows", "schedules", "workers", "events", "webhooks", "pools", "providers", "rounds", "audit"} {
+		empty["empty-"+cmp.Or(name, "overview")] = name
+	}
+	checkPages(s, empty, looks, string(source), func(*tab) {})
+	s.submit(`{"type":"hello","queue":"default"}`)
+	checkPages(s, map[string]string{"one-overview": "", "one-queue": "queue?name=default"}, looks, string(source), func(*tab) {})
+	checkPages(s, longNames(s), looks, string(source), func(*tab) {})
+	open := func(name, path string, act func(b *tab)) {
+		if !regexp.MustCompile(*only).MatchString(name) {
+			return
+		}
+		b := s.open()
+		defer b.close()
+		for _, l := range looks {
+			b.scheme(l.scheme)
+			b.do(chromedp.EmulateViewport(l.width, l.height))
+			b.visit(path)
+			act(b)
+			b.shoot(name+"-"+l.name, false)
+			for _, finding := range axe(b, string(source), l.rules) {
+				t.Errorf("%s, %s: %s", name, l.name, finding)
+			}
+		}
+	}
+	open("open-help", "", func(b *tab) {
+		b.do(chromedp.KeyEvent("?"))
+		b.until(`document.getElementById("help").open`)
+	})
+	open("open-more", "", func(b *tab) { b.do(chromedp.Click(`.more summary`)) })
+	open("open-cancel", "jobs/"+s.submit(`{"type":"hello","queue":"default"}`), func(b *tab) { b.do(chromedp.Click(`//summary[contains(., "Cancel")]`)) })
+	open("open-bulk", "jobs?queue=default", func(b *tab) { b.follow(`form.bulk button`) })
+	open("open-limits", "queue/limits?name=default", func(b *tab) {
+		b.do(chromedp.SetValue(`input[name=max_running]`, "2"))
+		b.follow(`button[name=preview]`)
+	})
+}
+
+// longNames makes jobs with names as long as they may be, and returns pages that show them.
+func longNames(s *server) map[string]string {
+	s.Helper()
+	long := func(seed string) string { return strings.Repeat(seed, 256/len(seed)) }
+	queue := long("customer-emails.")
+	submit := func() string {
+		return s.submit(fmt.Sprintf(`{"type":%q,"queue":%q,"correlation_id":%q,"idempotency_key":"%.230s%d","limit_key":%q,"tags":{"tenant":%q},"policy":{"max_attempts":1}}`,
+			long("SendAnEmail"), queue, long("c0ffee"), long("k"), time.Now().UnixNano(), long("limit"), strings.Repeat("a long value ", 60)))
+	}
+	claim := func() string {
+		jobs := s.call("POST", "/v1/claim", fmt.Sprintf(`{"worker":%q,"queues":[%q]}`, long("worker-of-mail-"), queue))["jobs"].([]any)
+		return jobs[0].(map[string]any)["lease"].(map[string]any)["id"].(string)
+	}
+	dead := submit()
+	s.call("POST", "/v1/leases/"+claim()+"/fail", fmt.Sprintf(`{"message":%q,"code":%q}`, strings.Repeat("goroutine 1 [running]: main.main() /src/main.go:12 ", 60), long("code")))
+	running := submit()
+	s.call("POST", "/v1/leases/"+claim()+"/heartbeat", fmt.Sprintf(`{"progress":0.5,"note":%q}`, strings.Repeat("a note ", 100)))
+	submit()
+	at := url.QueryEscape(queue)
+	return map[string]string{
+		"long-overview": "", "long-queues": "queues", "long-queue": "queue?name=" + at, "long-jobs": "jobs", "long-jobs-filtered": "jobs?queue=" + at + "&state=dead_letter",
+		"long-job": "jobs/" + running, "long-job-dead": "jobs/" + dead, "long-dead": "dead", "long-events": "events", "long-workers": "workers", "long-limits": "queue/limits?name=" + at,
+	}
 }
 
 func signIn(b *tab, token string) {
@@ -240,6 +316,8 @@ type look struct {
 	width, height int64
 	rules         string
 }
+
+var looks = []look{{"light", "light", 1280, 900, "null"}, {"dark", "dark", 1280, 900, `["color-contrast"]`}, {"phone", "light", 390, 844, `["scrollable-region-focusable", "target-size"]`}}
 
 const serious = `axe.run(document, {resultTypes: ["violations"], ...(rules ? {runOnly: {type: "rule", values: rules}} : {})}).then(r => r.violations
 	.filter(v => v.impact === "serious" || v.impact === "critical")
