@@ -10,6 +10,7 @@ const watch = html.dataset.watch || "";
 const link = document.getElementById("link");
 const shortest = 1000; // milliseconds between two reloads of the page's parts
 let due = false, loading = false, last = 0, took = 0, timer = 0;
+let skipped = false; // a part was not replaced because somebody works in it
 
 function say(state, text) {
   if (!link) return;
@@ -18,6 +19,29 @@ function say(state, text) {
     link.dataset.state = state;
     link.textContent = text;
   }
+  if (state === "lost") warn();
+  else if (state === "live") calm();
+}
+
+// The page says how old it is when the server has not answered for a while. A server that only
+// restarts is back before that.
+const lost = document.getElementById("lost");
+let warning = 0;
+
+function warn() {
+  if (!lost || warning) return;
+  warning = setTimeout(() => {
+    const known = lost.querySelector("time");
+    known.dateTime = document.querySelector(".foot time").dateTime;
+    tick(known);
+    lost.hidden = false;
+  }, 2000);
+}
+
+function calm() {
+  clearTimeout(warning);
+  warning = 0;
+  if (lost) lost.hidden = true;
 }
 
 // concerns reports whether a change is about what the page shows.
@@ -46,7 +70,7 @@ async function load() {
   try {
     const response = await fetch(location.href, { headers: { Accept: "text/html", "Gq-Reload": "1" }, credentials: "same-origin" });
     const text = await response.text();
-    if (response.status === 401 || response.status === 404) {
+    if (response.status === 401 || response.status === 403 || response.status === 404) {
       location.reload(); // the page says what has happened
       return;
     }
@@ -70,46 +94,53 @@ async function load() {
 
 // replace puts the new parts of the page in place of the old ones, except where somebody works.
 function replace(page) {
+  skipped = false;
   for (const part of document.querySelectorAll("[data-live]")) {
     const fresh = page.getElementById(part.id);
     if (!fresh || fresh.innerHTML === part.innerHTML) continue;
-    if (part.querySelector("details[open] input, details[open] select") || busy(part)) continue;
+    if (busy(part)) {
+      skipped = true;
+      continue;
+    }
     const opened = [...part.querySelectorAll("details")].map((d) => d.open);
     const scrolls = [...part.querySelectorAll(".scroll")].map((s) => [s.scrollLeft, s.scrollTop]);
-    const focus = part.contains(document.activeElement) ? pathTo(part, document.activeElement) : null;
+    const focus = part.contains(document.activeElement) ? identity(document.activeElement) : null;
     const row = part.querySelector("[data-row].at");
-    const rowLink = row && opens(row);
+    const rowLink = row && opens(row)?.getAttribute("href");
     part.replaceChildren(...[...fresh.childNodes].map((n) => document.importNode(n, true)));
     part.querySelectorAll("details").forEach((d, i) => { d.open = opened[i] || false; });
     part.querySelectorAll(".scroll").forEach((s, i) => { if (scrolls[i]) [s.scrollLeft, s.scrollTop] = scrolls[i]; });
-    if (rowLink) {
-      const same = rows().find((r) => opens(r)?.getAttribute("href") === rowLink.getAttribute("href"));
-      if (same) same.classList.add("at");
-    }
-    if (focus) at(part, focus)?.focus({ preventScroll: true });
+    if (rowLink) rows().find((r) => opens(r)?.getAttribute("href") === rowLink)?.classList.add("at");
+    if (focus) [...part.querySelectorAll("a, button, summary, [tabindex]")].find((e) => identity(e) === focus)?.focus({ preventScroll: true });
   }
   for (const part of page.querySelectorAll("[data-live]")) {
-    if (!document.getElementById(part.id)) { location.reload(); return; } // the page has a new part
+    if (!document.getElementById(part.id) && !skipped) { location.reload(); return; } // the page has a new part
   }
   const now = page.querySelector(".foot time"), old = document.querySelector(".foot time");
   if (now && old) old.replaceWith(document.importNode(now, true));
 }
 
+// busy reports whether somebody works in a part: fills in a form, has opened one, has ticked a box, or points at
+// a button, which must not become another one under the pointer.
 function busy(part) {
   const e = document.activeElement;
-  return e && part.contains(e) && /^(INPUT|SELECT|TEXTAREA)$/.test(e.tagName) && e.type !== "hidden";
+  return e && part.contains(e) && /^(INPUT|SELECT|TEXTAREA)$/.test(e.tagName) && e.type !== "hidden" ||
+    part.querySelector("details[open] input, details[open] select, button:hover") ||
+    [...part.querySelectorAll("[type=checkbox]")].some((box) => box.checked !== box.defaultChecked);
 }
 
-function pathTo(part, e) {
-  const path = [];
-  for (; e && e !== part; e = e.parentElement) path.unshift([...e.parentElement.children].indexOf(e));
-  return path;
+for (const kind of ["focusout", "toggle", "change", "pointerout"]) {
+  document.addEventListener(kind, () => { if (skipped) refresh(); }, true);
 }
 
-function at(part, path) {
-  let e = part;
-  for (const i of path) e = e?.children[i];
-  return e;
+// identity says what a link or a button does. Its place in a list says nothing: rows come and go.
+function identity(e) {
+  const form = e.closest("form");
+  const names = [e.tagName, e.getAttribute("href"), e.getAttribute("aria-label"), e.getAttribute("name"), e.getAttribute("value")];
+  if (form) names.push(form.getAttribute("action"), ...[...form.elements].filter((f) => f.type === "hidden").map((f) => f.name + "=" + f.value));
+  else if (e.closest("[data-row]")) names.push(opens(e.closest("[data-row]"))?.getAttribute("href"));
+  if (e.tagName === "SUMMARY") names.push(e.textContent);
+  return names.join("\n");
 }
 
 function listen() {
@@ -137,6 +168,18 @@ if (watch) {
   if (document.querySelector("[data-clock]")) setInterval(refresh, 15000);
   document.addEventListener("visibilitychange", () => { if (!document.hidden && due) refresh(); });
 }
+
+// ---- what does not fit ----------------------------------------------------
+
+// On a phone the navigation is wider than the window: the current page is in view.
+const here = document.querySelector(".bar > nav [aria-current]");
+if (here) here.parentElement.scrollLeft = here.offsetLeft - here.parentElement.offsetLeft - (here.parentElement.clientWidth - here.offsetWidth) / 2;
+
+// A cell that is cut off shows its whole text while somebody points at it.
+document.addEventListener("pointerover", (e) => {
+  const cell = e.target.closest?.("td");
+  if (cell && !cell.title && cell.scrollWidth > cell.clientWidth) cell.title = cell.innerText;
+});
 
 // ---- loading -------------------------------------------------------------
 
@@ -174,18 +217,19 @@ function duration(ms) {
 const footTime = document.querySelector(".foot time");
 const skew = footTime ? Date.parse(footTime.dateTime) - Date.now() : 0;
 
+// tick writes how far the time of an element is from now.
+function tick(t) {
+  if (t.dataset.form === "exact") return;
+  const d = Date.now() + skew - Date.parse(t.dateTime);
+  let text = duration(Math.abs(d));
+  if (t.dataset.form === "age") text = duration(Math.max(0, d));
+  else if (Math.abs(d) < 1000) text = "now";
+  else text = d < 0 ? "in " + text : text + " ago";
+  if (t.textContent !== text) t.textContent = text;
+}
+
 setInterval(() => {
-  if (document.hidden) return;
-  const now = Date.now() + skew;
-  for (const t of document.querySelectorAll("main time")) {
-    if (t.dataset.form === "exact") continue;
-    const d = now - Date.parse(t.dateTime);
-    let text = duration(Math.abs(d));
-    if (t.dataset.form === "age") text = duration(Math.max(0, d));
-    else if (Math.abs(d) < 1000) text = "now";
-    else text = d < 0 ? "in " + text : text + " ago";
-    if (t.textContent !== text) t.textContent = text;
-  }
+  if (!document.hidden) document.querySelectorAll("main time, #lost time").forEach(tick);
 }, 1000);
 
 // ---- keyboard ------------------------------------------------------------

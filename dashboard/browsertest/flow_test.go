@@ -3,8 +3,11 @@ package browsertest
 import (
 	"fmt"
 	"io"
+	"log"
 	"net/http"
 	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
 	"strings"
 	"testing"
 
@@ -228,11 +231,96 @@ func TestTheServerGoesAndComesBack(t *testing.T) {
 		s.stop()
 		b.until(`document.getElementById("link").dataset.state === "lost"`)
 		b.sees("disconnected")
+		b.sees("The server does not answer. This page shows what was known")
+		for _, scheme := range []string{"dark", "light"} {
+			b.scheme(scheme)
+			b.shoot("disconnected-"+scheme, false)
+		}
 		s.run(s.address)
 		b.live()
+		b.until(`document.getElementById("lost").hidden`)
 		s.submit(`{"type":"after.restart","queue":"mail"}`)
 		b.sees("after.restart")
 	})
+}
+
+// Rows come and go while somebody walks through them: the focus stays on what it was on.
+func TestFocusStaysOnItsRow(t *testing.T) {
+	onEachStore(t, func(t *testing.T, s *server) {
+		die := func(kind string) {
+			s.submit(fmt.Sprintf(`{"type":%q,"queue":"mail","policy":{"max_attempts":1}}`, kind))
+			s.call("POST", "/v1/leases/"+s.claim("mail")+"/fail", `{"message":"smtp does not answer"}`)
+		}
+		die("first")
+		die("second")
+		b := s.open()
+		b.visit("dead")
+		b.live()
+		group := `document.activeElement.closest("section")?.innerText`
+		b.do(chromedp.Evaluate[chromedp.Void](`[...document.querySelectorAll("main section")].find(s => s.innerText.includes("first")).querySelector("button").focus()`))
+		for range 3 {
+			die("second")
+			die("third")
+		}
+		b.sees("Replay 3")
+		b.until(group + `?.includes("first")`)
+
+		id := s.submit(`{"type":"chosen","queue":"slow","delay":"1h"}`)
+		b.visit("jobs?queue=slow")
+		b.live()
+		b.do(chromedp.KeyEvent("j"))
+		b.until(`document.activeElement.closest("[data-row]")?.innerText.includes("chosen")`)
+		s.submit(`{"type":"newer","queue":"slow","delay":"1h"}`)
+		b.sees("newer")
+		if at, _ := b.value(`document.querySelector("[data-row].at")?.innerText`).(string); !strings.Contains(at, "chosen") {
+			t.Errorf("the selected row is %q", at)
+		}
+		if _, err := chromedp.RunResponse(b.ctx, chromedp.KeyEvent(kb.Enter)); err != nil {
+			t.Fatal(err)
+		}
+		b.until(fmt.Sprintf(`location.pathname.endsWith(%q)`, id))
+	})
+}
+
+// A proxy gives the dashboard a path of its own. Everything works there: signing in, live updates, links and
+// actions.
+func TestBehindAProxy(t *testing.T) {
+	s := start(t, "memory:", "the-token-of-an-administrator")
+	s.submit(`{"type":"email.send","queue":"mail"}`)
+	target, err := url.Parse("http://" + s.address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	proxy := &httputil.ReverseProxy{FlushInterval: -1, ErrorLog: log.New(io.Discard, "", 0), Rewrite: func(r *httputil.ProxyRequest) {
+		r.SetURL(target)
+		r.Out.Host = r.In.Host
+	}}
+	front := httptest.NewServer(http.StripPrefix("/tools/queue", proxy))
+	defer front.Close()
+	outside := *s
+	outside.address = strings.TrimPrefix(front.URL, "http://") + "/tools/queue"
+	b := outside.open()
+	b.expect("Failed to load resource") // before the visitor has signed in
+	b.visit("queue?name=mail")
+	b.do(chromedp.SendKeys(`input[name=token]`, s.token))
+	b.follow(`main button`)
+	b.live()
+	b.follow(`//button[text()="Pause"]`)
+	b.sees("The queue is paused.")
+	b.follow(`//a[text()="All jobs"]`)
+	b.live()
+	s.submit(`{"type":"through.proxy","queue":"mail"}`)
+	b.sees("through.proxy")
+	b.follow(`main [data-open]`)
+	b.sees("Why is it not running?")
+	b.follow(`//nav//a[text()="Overview"]`)
+	b.sees("The last hour")
+	if at, _ := b.value(`location.pathname`).(string); at != "/tools/queue/" {
+		t.Errorf("the overview is at %s", at)
+	}
+	b.follow(`//button[contains(., "Sign out")]`)
+	b.sees("The token decides")
+	b.close()
 }
 
 func TestOtherSites(t *testing.T) {
