@@ -44,8 +44,17 @@ func formOf(q *gq.Queue) limitsForm {
 	return limitsForm{text(q.MaxRunning), text(q.MaxDepth), text(q.KeyLimit), rate(q.Rate), rate(q.KeyRate)}
 }
 
+// changeable returns a queue whose limits the visitor may change.
+func (v *visit) changeable(name string) (queueView, error) {
+	found, err := v.queueView(name)
+	if err == nil && !v.who.may(Admin, name) {
+		err = gq.ErrDenied.Errorf("you may not change the limits of queue %.80q", name)
+	}
+	return found, err
+}
+
 func (d *Dashboard) editLimits(v *visit) error {
-	found, err := v.queueView(v.r.URL.Query().Get("name"))
+	found, err := v.changeable(v.r.URL.Query().Get("name"))
 	if err != nil {
 		return err
 	}
@@ -55,7 +64,7 @@ func (d *Dashboard) editLimits(v *visit) error {
 // saveLimits shows the effect of new limits first, and then applies them.
 func (d *Dashboard) saveLimits(v *visit) error {
 	name := v.r.PostForm.Get("name")
-	found, err := v.queueView(name)
+	found, err := v.changeable(name)
 	if err != nil {
 		return err
 	}

@@ -236,6 +236,7 @@ func TestReadersSeeNoActions(t *testing.T) {
 		}
 	}
 	s.has(s.get("jobs/"+id.String()+"?show=payload", http.StatusOK), "Redacted: your token may not read the payload")
+	s.lacks(s.get("queue/limits?name=mail", http.StatusForbidden), `name="max_running"`)
 	s.signIn("all")
 	for _, path := range paths[:4] {
 		if page := s.get(path, http.StatusOK); strings.Count(page, `method="post"`) < 2 {
