@@ -43,7 +43,7 @@ func (f *findings) database(d *gq.Database, snapshotAge time.Duration) {
 		}
 	}
 	if d.Hidden > 0 {
-		f.add("note", "snapshot", "%d sessions of other database roles cannot be examined; GRANT pg_read_all_stats to the role of the server", d.Hidden)
+		f.add("note", "snapshot", "%d sessions of other database roles cannot be read; GRANT pg_read_all_stats to the role of the server", d.Hidden)
 	}
 	if !d.Autovacuum {
 		f.add("fail", "vacuum", "autovacuum is off, so the tables grow without end; ALTER SYSTEM SET autovacuum = on, then SELECT pg_reload_conf()")

@@ -12,8 +12,8 @@ import (
 )
 
 const (
-	// examinedFor is how long the result of an examination is used.
-	examinedFor = 5 * time.Second
+	// examinationAge is how long the result of an examination is used.
+	examinationAge = 5 * time.Second
 
 	// examineTimeout limits an examination. The size of a table that somebody has locked
 	// cannot be read.
@@ -34,10 +34,10 @@ type examination struct {
 
 // Examine implements [store.Examiner]. The result is up to five seconds old.
 func (s *Store) Examine(ctx context.Context) (gq.Database, error) {
-	x := &s.examined
+	x := &s.examination
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	if x.at.IsZero() || time.Since(x.at) > examinedFor {
+	if x.at.IsZero() || time.Since(x.at) > examinationAge {
 		found, err := s.examine(ctx)
 		if ctx.Err() != nil {
 			return gq.Database{}, err

@@ -33,7 +33,7 @@ func holdOpen(t *testing.T, address, application, sql string) *pgx.Conn {
 	return conn
 }
 
-func examined(t *testing.T, s *Store) gq.Database {
+func mustExamine(t *testing.T, s *Store) gq.Database {
 	t.Helper()
 	d, err := s.examine(t.Context())
 	if err != nil {
@@ -69,7 +69,7 @@ func TestExamineFindsSnapshots(t *testing.T) {
 	holdOpen(t, other, "import elsewhere", "CREATE TABLE t (n integer); BEGIN; INSERT INTO t VALUES (1)")
 	holdOpen(t, address, "idle", "SELECT 1")
 	two := holdOpen(t, address, "two phases", "CREATE TABLE t (n integer); BEGIN; INSERT INTO t VALUES (1); PREPARE TRANSACTION 'payment 7'")
-	d := examined(t, s)
+	d := mustExamine(t, s)
 	for _, want := range []gq.DatabaseSnapshot{
 		{Holder: gq.HolderSession, Name: "report", PID: int(reader.PgConn().PID()), Database: reader.Config().Database, State: "idle in transaction"},
 		{Holder: gq.HolderSession, Name: "import elsewhere", State: "idle in transaction"},
@@ -96,7 +96,7 @@ func TestExamineFindsSnapshots(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	d = examined(t, s)
+	d = mustExamine(t, s)
 	for _, name := range []string{"report", "payment 7", "feed"} {
 		if got := snapshotOf(d, name); got != nil {
 			t.Errorf("%+v has ended", *got)
@@ -118,7 +118,7 @@ func TestExamineMeasures(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer s.Close()
-	d := examined(t, s)
+	d := mustExamine(t, s)
 	if d.Bytes < 1<<20 || !d.Autovacuum || d.Connections < 1 || d.MaxConnections < d.Connections || d.TransactionAge < 1 || d.OldestDatabase == "" || d.Hidden != 0 {
 		t.Errorf("%+v", d)
 	}
@@ -143,7 +143,7 @@ func TestExamineMeasures(t *testing.T) {
 	}
 	deadline := time.Now().Add(time.Minute) // sessions report their statistics about once a second
 	for {
-		d = examined(t, s)
+		d = mustExamine(t, s)
 		i := slices.IndexFunc(d.Tables, func(t gq.DatabaseTable) bool { return t.Name == "ledger" })
 		if i >= 0 && d.Tables[i].DeadRows == 3000 && d.Tables[i].VacuumAfter == 7 && d.Tables[i].Bytes > 5000*28 {
 			break
@@ -188,13 +188,13 @@ func TestExamineAsOrdinaryRole(t *testing.T) {
 	}
 	defer s.Close()
 	holdOpen(t, address, "report", "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT 1")
-	if d := examined(t, s); d.Hidden != 2 || snapshotOf(d, "report") != nil {
+	if d := mustExamine(t, s); d.Hidden != 2 || snapshotOf(d, "report") != nil {
 		t.Errorf("%d sessions are hidden: %+v", d.Hidden, d.Snapshots)
 	}
 	if _, err := admin.Exec(t.Context(), "GRANT pg_read_all_stats TO clerk"); err != nil {
 		t.Fatal(err)
 	}
-	if d := examined(t, s); d.Hidden != 0 || snapshotOf(d, "report") == nil {
+	if d := mustExamine(t, s); d.Hidden != 0 || snapshotOf(d, "report") == nil {
 		t.Errorf("%d sessions are hidden: %+v", d.Hidden, d.Snapshots)
 	}
 }
@@ -210,14 +210,14 @@ func TestExamineKeepsItsResult(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	at := s.examined.at
+	at := s.examination.at
 	first.Tables[0].Name = "changed by the caller"
 	second, err := s.Examine(t.Context())
-	if err != nil || second.Tables[0].Name == first.Tables[0].Name || !s.examined.at.Equal(at) {
+	if err != nil || second.Tables[0].Name == first.Tables[0].Name || !s.examination.at.Equal(at) {
 		t.Errorf("%+v, %v", second.Tables[0], err)
 	}
-	s.examined.at = at.Add(-examinedFor)
-	if _, err := s.Examine(t.Context()); err != nil || s.examined.at.Before(at) {
-		t.Errorf("a result of %v is used again: %v", examinedFor, err)
+	s.examination.at = at.Add(-examinationAge)
+	if _, err := s.Examine(t.Context()); err != nil || s.examination.at.Before(at) {
+		t.Errorf("a result of %v is used again: %v", examinationAge, err)
 	}
 }

@@ -46,25 +46,25 @@ type Store struct {
 	pool   database
 	begins begins
 
-	inserts   batcher[store.Group, store.Inserted]
-	updates   batcher[store.Update, store.Updated]
-	claims    batcher[store.Claim, store.Claimed]
-	gets      batcher[getting, store.Found]
-	oldests   batcher[string, oldestPage]
-	configs   batcher[gq.Policy, []gq.Queue]
-	notifier  notifier
-	appended  atomic.Int64 // counts appended to gq.delta since notifier.fold
-	floors    floors
-	keyWrites keyWrites
-	limited   queueHints // queues whose configuration claims must read first
-	lined     queueHints // queues with jobs that were set aside, see keys_aside.go
-	asides    asides
-	rated     queueHints // of these, queues that only the rates of limit keys limit
-	uncounted queueHints // those of them that limit only jobs that run: see txn.uncounted
-	guarded   queueHints // queues whose configuration inserts must read first
-	registry  registry
-	works     sync.Pool // *workspace
-	examined  examination
+	inserts     batcher[store.Group, store.Inserted]
+	updates     batcher[store.Update, store.Updated]
+	claims      batcher[store.Claim, store.Claimed]
+	gets        batcher[getting, store.Found]
+	oldests     batcher[string, oldestPage]
+	configs     batcher[gq.Policy, []gq.Queue]
+	notifier    notifier
+	appended    atomic.Int64 // counts appended to gq.delta since notifier.fold
+	floors      floors
+	keyWrites   keyWrites
+	limited     queueHints // queues whose configuration claims must read first
+	lined       queueHints // queues with jobs that were set aside, see keys_aside.go
+	asides      asides
+	rated       queueHints // of these, queues that only the rates of limit keys limit
+	uncounted   queueHints // those of them that limit only jobs that run: see txn.uncounted
+	guarded     queueHints // queues whose configuration inserts must read first
+	registry    registry
+	works       sync.Pool // *workspace
+	examination examination
 
 	unfinished atomic.Bool // an upgrade of the tables waits for the end of older programs
 
