@@ -47,6 +47,9 @@ func (tx *txn) send(ctx context.Context, last bool) error {
 		tx.mark = events.mark
 	}
 	last = last && tx.ours && tx.mark.id != 0
+	if err := tx.copy(ctx, rows); err != nil {
+		return err
+	}
 	tx.write(rows, events, tx.encodeMoves())
 	tx.report.write(&tx.more, events.mark.id)
 	batch := tx.more
@@ -68,6 +71,18 @@ func (tx *txn) send(ctx context.Context, last bool) error {
 	}
 	tx.committed, tx.unheard = true, failed != nil
 	return nil
+}
+
+// copy writes new jobs, if they are many, and removes them from rows.
+func (tx *txn) copy(ctx context.Context, rows map[move]*rowArrays) error {
+	created := move{nowhere, inReady}
+	a := rows[created]
+	conn, ok := tx.Tx.(*connTx)
+	if !ok || a == nil || !a.canCopy() {
+		return nil
+	}
+	delete(rows, created)
+	return conn.copyReady(ctx, a)
 }
 
 // write queues all statements. One group of new, claimed or ended jobs, usually the only
