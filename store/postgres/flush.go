@@ -82,7 +82,10 @@ func (tx *txn) copy(ctx context.Context, rows map[move]*rowArrays) error {
 		return nil
 	}
 	delete(rows, created)
-	return conn.copyReady(ctx, a)
+	return conn.copyReady(ctx, func() (rows *rowArrays, err error) {
+		rows, a = a, nil
+		return rows, nil
+	})
 }
 
 // write queues all statements. One group of new, claimed or ended jobs, usually the only

@@ -126,6 +126,9 @@ func (tx *txn) insert(ctx context.Context, groups []store.Group, jobs []*gq.Spec
 		return nil, err
 	}
 	tx.relies = len(p.keys) > 0
+	if conn, ok := tx.Tx.(*connTx); ok && p.canPlaceCopied(jobs) {
+		return tx.placeCopied(ctx, conn, p, groups)
+	}
 	out := make([]store.Inserted, len(groups))
 	for i := range groups {
 		out[i] = p.place(groups[i])
@@ -460,15 +463,27 @@ func (tx *txn) add(ctx context.Context, p *plan) error {
 	if len(p.insertions) == 0 {
 		return tx.finish(ctx)
 	}
-	parent := func(id gq.JobID) int64 { return int64(p.stateOf(p.heirOf(id)).Sequence) }
-	var (
-		keys, newKeys     keyArrays
-		payloads          blobs
-		ids               [][16]byte // chosen by callers; gq.foreign_id maps them to numbers
-		numbers           []int64
-		parents, children []int64
-		kinds             []int16
-	)
+	added := tx.newAdditions(p)
+	if err := added.record(0); err != nil {
+		return err
+	}
+	added.write()
+	return tx.finish(ctx)
+}
+
+// additions are what the jobs of a plan need besides their rows and events.
+type additions struct {
+	tx                *txn
+	p                 *plan
+	keys, newKeys     keyArrays
+	payloads          blobs
+	ids               [][16]byte // chosen by callers; gq.foreign_id maps them to numbers
+	numbers           []int64
+	parents, children []int64
+	kinds             []int16
+}
+
+func (tx *txn) newAdditions(p *plan) *additions {
 	tx.work.bodies = tx.work.bodies[:0]
 	if tx.rows == nil {
 		tx.rows = tx.work.written
@@ -476,7 +491,13 @@ func (tx *txn) add(ctx context.Context, p *plan) error {
 	if tx.events.n == 0 {
 		tx.events.data = tx.work.log
 	}
-	for i := range p.insertions {
+	return &additions{tx: tx, p: p}
+}
+
+// record records the insertions of the plan from the first on.
+func (n *additions) record(first int) error {
+	tx, p := n.tx, n.p
+	for i := first; i < len(p.insertions); i++ {
 		b := &p.insertions[i]
 		seq := int64(b.row.state.Sequence)
 		var err error
@@ -484,33 +505,38 @@ func (tx *txn) add(ctx context.Context, p *plan) error {
 			return err
 		}
 		if isApart(b.spec) {
-			payloads.add(seq, partPayload, b.spec.Payload.Data)
+			n.payloads.add(seq, partPayload, b.spec.Payload.Data)
 		}
 		if !b.row.native {
-			ids, numbers = append(ids, b.row.state.ID), append(numbers, seq)
+			n.ids, n.numbers = append(n.ids, b.row.state.ID), append(n.numbers, seq)
 		}
 		if b.spec.Key.Name != "" {
-			kept := &newKeys
+			kept := &n.newKeys
 			if p.recorded[store.KeyOf(b.spec)] {
-				kept = &keys
+				kept = &n.keys
 			}
 			kept.add(store.KeyOf(b.spec), holder{b.row.state.ID, seq, b.spec.Key.Fingerprint, b.until, b.spec.Unique.While})
 		}
 		if b.spec.OrderKey != "" {
-			keys.add(store.OrderKeyOf(b.spec), holder{job: b.row.state.ID, seq: seq, expires: machine.Forever})
+			n.keys.add(store.OrderKeyOf(b.spec), holder{job: b.row.state.ID, seq: seq, expires: machine.Forever})
 		}
 		for _, d := range b.awaits {
-			parents, children, kinds = append(parents, parent(d.Job)), append(children, seq), append(kinds, int16(d.Kind))
+			parent := int64(p.stateOf(p.heirOf(d.Job)).Sequence)
+			n.parents, n.children, n.kinds = append(n.parents, parent), append(n.children, seq), append(n.kinds, int16(d.Kind))
 		}
 		tx.recordInsert(b.row, b.events)
 	}
-	writeForeignIDs(&tx.more, ids, numbers)
-	payloads.write(&tx.more)
-	keys.write(&tx.more)
-	newKeys.writeNew(&tx.more)
-	p.moveEdges(&tx.more)
-	queueEdges(&tx.more, parents, children, kinds)
-	return tx.finish(ctx)
+	return nil
+}
+
+func (n *additions) write() {
+	batch := &n.tx.more
+	writeForeignIDs(batch, n.ids, n.numbers)
+	n.payloads.write(batch)
+	n.keys.write(batch)
+	n.newKeys.writeNew(batch)
+	n.p.moveEdges(batch)
+	queueEdges(batch, n.parents, n.children, n.kinds)
 }
 
 // writeForeignIDs maps ids to the sequence numbers of their jobs. It inserts them in order

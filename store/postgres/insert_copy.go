@@ -4,6 +4,11 @@ import (
 	"context"
 	"encoding/binary"
 	"io"
+	"slices"
+	"sync"
+
+	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/store"
 )
 
 // copyLeast is how many new jobs are worth COPY, which takes a round trip of its own.
@@ -25,46 +30,118 @@ const (
 // canCopy reports whether copyReady may write the rows, which are in no table.
 func (a *rowArrays) canCopy() bool { return len(a.seqs) >= copyLeast && !a.demanding }
 
-// copyReady writes rows to gq.ready.
-func (t *connTx) copyReady(ctx context.Context, a *rowArrays) error {
+// copyReady writes rows to gq.ready. Each call of more returns some of them, nil after the
+// last.
+func (t *connTx) copyReady(ctx context.Context, more func() (*rowArrays, error)) error {
 	if err := t.start(ctx); err != nil {
 		return err
 	}
-	_, err := t.conn.PgConn().CopyFrom(ctx, &copyReader{rows: a, ready: []byte(copyHeader)}, t.dialect.of(copied))
+	r := copyReader{more: more, ready: []byte(copyHeader)}
+	_, err := t.conn.PgConn().CopyFrom(ctx, &r, t.dialect.of(copied))
+	if failed := r.close(); failed != nil { // the server says less of it
+		return failed
+	}
 	return err
 }
 
-// copyReader reads rows in the format of binary COPY.
+// copyReader reads rows in the format of binary COPY. If a connection breaks, CopyFrom may
+// return while its goroutine still reads.
 type copyReader struct {
-	rows         *rowArrays
-	next         int    // the first row that is not encoded
-	ready, space []byte // what is encoded and not read; space is its memory
+	mu           sync.Mutex
+	more         func() (*rowArrays, error)
+	ready, space []byte // what is encoded and not read, and memory for it
+	err          error  // after ready
+}
+
+// close waits for the present call of Read and makes others fail. It returns why more failed.
+func (r *copyReader) close() (err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.err != io.EOF {
+		err = r.err
+	}
+	r.ready, r.err = nil, io.ErrClosedPipe
+	return err
 }
 
 // Read implements [io.Reader].
 func (r *copyReader) Read(p []byte) (n int, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	for len(r.ready) == 0 {
-		if r.next > len(r.rows.seqs) {
-			return 0, io.EOF
+		if r.err != nil {
+			return 0, r.err
 		}
-		r.encode(len(p))
+		r.encode()
 	}
 	n = copy(p, r.ready)
 	r.ready = r.ready[n:]
 	return n, nil
 }
 
-// encode encodes rows up to about a size, or the end.
-func (r *copyReader) encode(size int) {
+func (r *copyReader) encode() {
+	a, err := r.more()
 	b := r.space[:0]
-	for ; r.next < len(r.rows.seqs) && len(b) < size; r.next++ {
-		b = r.rows.appendCopied(b, r.next)
-	}
-	if r.next == len(r.rows.seqs) {
-		b = append(b, copyEnd...)
-		r.next++
+	switch {
+	case err != nil:
+		r.err = err
+	case a == nil:
+		b, r.err = append(b, copyEnd...), io.EOF
+	default:
+		for i := range a.seqs {
+			b = a.appendCopied(b, i)
+		}
 	}
 	r.ready, r.space = b, b
+}
+
+// copyChunk is about how many jobs are placed and encoded at a time, while PostgreSQL writes
+// those before.
+const copyChunk = 500
+
+// canPlaceCopied reports whether placeCopied may be used.
+func (p *plan) canPlaceCopied(jobs []*gq.Spec) bool {
+	return p.states == nil && len(jobs) >= copyLeast && !slices.ContainsFunc(jobs, func(spec *gq.Spec) bool { return len(spec.Requires) > 0 })
+}
+
+// placeCopied places groups that refer to nothing in the database and writes the jobs at the same time.
+func (tx *txn) placeCopied(ctx context.Context, conn *connTx, p *plan, groups []store.Group) ([]store.Inserted, error) {
+	out := make([]store.Inserted, 0, len(groups))
+	added := tx.newAdditions(p)
+	var ended []*row // at once; they do not belong in gq.ready
+	err := conn.copyReady(ctx, func() (*rowArrays, error) {
+		for first := len(p.insertions); len(out) < len(groups); {
+			out = append(out, p.place(groups[len(out)]))
+			if n := len(p.insertions) - first; n < copyChunk && (n == 0 || len(out) < len(groups)) {
+				continue
+			}
+			if err := added.record(first); err != nil {
+				return nil, err
+			}
+			waiting := tx.rows[:0]
+			for _, r := range tx.rows {
+				if homeOf(r.state.Status) == inReady {
+					waiting = append(waiting, r)
+				} else {
+					ended = append(ended, r)
+				}
+			}
+			tx.rows = waiting
+			rows, err := tx.encodeRows()
+			tx.rows = tx.rows[:0]
+			if a := rows[move{nowhere, inReady}]; a != nil || err != nil {
+				return a, err
+			}
+			first = len(p.insertions)
+		}
+		return nil, nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	tx.rows = append(tx.rows, ended...)
+	added.write()
+	return out, tx.finish(ctx)
 }
 
 func (a *rowArrays) appendCopied(b []byte, i int) []byte {

@@ -1,6 +1,7 @@
 package postgres
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"testing"
@@ -73,4 +74,60 @@ func TestCopiedRows(t *testing.T) {
 		}
 		t.Fatalf("%d rows with COPY and %d with INSERT, want %d", len(got), len(want), jobs)
 	}
+}
+
+// TestCopyAfterItsConnectionBroke reads on after CopyFrom has returned, which it does when a
+// connection breaks. The rows may then belong to another transaction.
+func TestCopyAfterItsConnectionBroke(t *testing.T) {
+	calls := 0
+	r := copyReader{ready: []byte(copyHeader), more: func() (*rowArrays, error) {
+		calls++
+		return nil, nil
+	}}
+	p := make([]byte, 100)
+	if n, err := r.Read(p); n != len(copyHeader) || err != nil {
+		t.Fatal(n, err)
+	}
+	if err := r.close(); err != nil {
+		t.Fatal(err)
+	}
+	if n, err := r.Read(p); n != 0 || err == nil || calls != 0 {
+		t.Errorf("read %d bytes, %v, with %d calls for rows", n, err, calls)
+	}
+}
+
+// TestCopyFails lets a COPY fail after its first rows: no more can be encoded, or the
+// connection breaks. Nothing may be stored, and the store must go on.
+func TestCopyFails(t *testing.T) {
+	s, lose := openDeaf(t, store.Config{})
+	s.notifier.stop() // or its connection might break instead
+	defer s.notifier.start(s)
+	failure := errors.New("no second chunk")
+	for _, breaks := range []bool{false, true} {
+		var calls int
+		err := s.transact(t.Context(), "write", s.begins.of(true), func(tx *txn) error {
+			return tx.Tx.(*connTx).copyReady(t.Context(), func() (*rowArrays, error) {
+				if calls++; calls == 2 && !breaks {
+					return nil, failure
+				} else if calls == 2 {
+					lose.Store(true)
+				} else if calls > 2 {
+					return nil, nil
+				}
+				n, body := int64(calls), []byte("b")
+				return &rowArrays{
+					seqs: []int64{n}, his: []int64{n}, los: []int64{n}, runs: []int64{n}, dues: []*int64{nil}, created: []int64{n}, costs: []int64{n}, statuses: []int16{3},
+					queues: []string{"q"}, limited: []string{""}, fairs: []string{""}, types: []string{"t"}, bodies: [][]byte{body}, datas: [][]byte{body},
+				}, nil
+			})
+		})
+		if err == nil || lose.Load() || !breaks && !errors.Is(err, failure) {
+			t.Errorf("the connection breaks: %t; the error is %v", breaks, err)
+		}
+		var n int
+		if err := s.pool.QueryRow(t.Context(), "SELECT count(*) FROM gq.ready").Scan(&n); err != nil || n != 0 {
+			t.Errorf("the connection breaks: %t; %d jobs, %v", breaks, n, err)
+		}
+	}
+	compare(t, s, fastInserts(t, s, 3*copyChunk))
 }
