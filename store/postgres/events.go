@@ -6,6 +6,7 @@ import (
 	"math"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/gopherqueue/gq"
 )
@@ -190,47 +191,79 @@ func (s *Store) Events(ctx context.Context, after uint64, limit int) ([]gq.Event
 const segmentStep = 64
 
 // eventsAfter returns up to limit events after a number. It starts with the segment that
-// may contain the first of them. Both queries use the index segment_seq.
+// may contain the first of them.
 func (tx *txn) eventsAfter(ctx context.Context, after int64, limit int) (out []gq.Event, err error) {
-	var from int64
-	err = tx.QueryRow(ctx, "SELECT coalesce(max(seq), 0) FROM gq.segment WHERE seq <= $1", after+1).Scan(&from)
-	for more := true; more && err == nil && len(out) < limit; {
-		var segments int
-		var events []gq.Event
-		segments, events, err = tx.readLog(tx.Query(ctx, `
-			SELECT s.seq, s.time, l.data, l.jobs
-			FROM gq.segment AS s
-			JOIN gq.log AS l USING (id)
-			WHERE s.seq >= $1
-			ORDER BY s.seq
-			LIMIT $2`,
-			from, segmentStep))
+	var jobs []int64
+	err = tx.segmentsAfter(ctx, after, limit, ", l.jobs", []any{&jobs}, func(seq, at int64, data []byte) (int64, error) {
+		events, err := tx.s.ids.decodeLog(data, jobs, seq, instant(at))
 		for _, e := range events {
 			if e.Seq > uint64(after) && len(out) < limit {
 				out = append(out, e)
 			}
-			from = int64(e.Seq) + 1
+			seq = int64(e.Seq)
 		}
-		more = segments == segmentStep
-	}
+		return seq, err
+	}, func() bool { return len(out) < limit })
 	return out, err
 }
 
+// logAfter reads up to $2 segments from a number on, and no more of them than have $3 events.
+const logAfter = `
+	SELECT s.seq, s.time, s.before + s.events >= $3, l.data%s
+	FROM (
+		SELECT id, seq, time, events, sum(events) OVER (ORDER BY seq ROWS UNBOUNDED PRECEDING) - events AS before
+		FROM (SELECT id, seq, time, events FROM gq.segment WHERE seq >= $1 ORDER BY seq LIMIT $2) AS n
+	) AS s
+	CROSS JOIN LATERAL (SELECT * FROM gq.log WHERE id = s.id LIMIT 1) AS l
+	WHERE s.before < $3
+	ORDER BY s.seq`
+
+// segmentsAfter calls f for the segments with events after a number, as long as wanted reports
+// that some of limit events are missing. It reads no more segments than can have that many. f
+// gets the number of the first event and returns that of the last one that it found; data is
+// valid during the call. columns are further ones, into which more points. Both queries use the
+// index segment_seq.
+func (tx *txn) segmentsAfter(ctx context.Context, after int64, limit int, columns string, more []any, f func(seq, at int64, data []byte) (int64, error), wanted func() bool) error {
+	var from int64
+	if err := tx.QueryRow(ctx, "SELECT coalesce(max(seq), 0) FROM gq.segment WHERE seq <= $1", after+1).Scan(&from); err != nil {
+		return err
+	}
+	for full := true; full && wanted(); {
+		rows, err := tx.Query(ctx, fmt.Sprintf(logAfter, columns), from, segmentStep, limit)
+		if err != nil {
+			return err
+		}
+		var seq, at int64
+		var data []byte
+		segments := 0
+		_, err = pgx.ForEachRow(rows, append([]any{&seq, &at, &full, (*pgtype.DriverBytes)(&data)}, more...), func() error {
+			segments++
+			last, err := f(seq, at, data)
+			from = max(from, last+1)
+			return err
+		})
+		if err != nil {
+			return err
+		}
+		full = segments > 0 && full || segments == segmentStep
+	}
+	return nil
+}
+
 // readLog decodes segments from rows of number, time, data, and the numbers of new jobs.
-func (tx *txn) readLog(rows pgx.Rows, err error) (segments int, out []gq.Event, _ error) {
+func (tx *txn) readLog(rows pgx.Rows, err error) (out []gq.Event, _ error) {
 	if err != nil {
-		return 0, nil, err
+		return nil, err
 	}
 	var seq, at int64
 	var data []byte
 	var jobs []int64
 	_, err = pgx.ForEachRow(rows, []any{&seq, &at, &data, &jobs}, func() error {
-		segments++
 		events, err := tx.s.ids.decodeLog(data, jobs, seq, instant(at))
 		out = append(out, events...)
 		return err
 	})
-	return segments, out, err
+	return out, err
 }
 
 // sequenced numbers all events committed before the call and returns the last number.
@@ -270,7 +303,7 @@ func (s *Store) History(ctx context.Context, id gq.JobID) ([]gq.Event, error) {
 			return fmt.Errorf("job %s: %w", id, gq.ErrNotFound)
 		}
 		// A segment without a number was committed after sequenced: it is left out.
-		_, events, err := tx.readLog(tx.Query(ctx, `
+		events, err := tx.readLog(tx.Query(ctx, `
 			SELECT s.seq, s.time, l.data, l.jobs
 			FROM unnest($1::bigint[]) AS n (id)
 			CROSS JOIN LATERAL (SELECT seq, time FROM gq.segment WHERE id = n.id OFFSET 0) AS s

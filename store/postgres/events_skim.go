@@ -7,9 +7,6 @@ import (
 	"math"
 	"time"
 
-	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgtype"
-
 	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/store/codec"
 )
@@ -60,41 +57,18 @@ type skimmed struct {
 	lease   gq.LeaseState
 }
 
-// skimSegments is how many segments are read at a time.
-const skimSegments = 256
-
 // skim appends up to limit events after a number, as eventsAfter reads them.
-func (tx *txn) skim(ctx context.Context, after int64, limit int, out []skimmed) (_ []skimmed, err error) {
-	var from int64
-	err = tx.QueryRow(ctx, "SELECT coalesce(max(seq), 0) FROM gq.segment WHERE seq <= $1", after+1).Scan(&from)
-	for more := true; more && err == nil && len(out) < limit; {
-		rows, failed := tx.Query(ctx, `
-			SELECT s.seq, s.time, l.data
-			FROM gq.segment AS s
-			JOIN gq.log AS l USING (id)
-			WHERE s.seq >= $1
-			ORDER BY s.seq
-			LIMIT $2`,
-			from, skimSegments)
-		if failed != nil {
-			return out, failed
-		}
-		var seq, at int64
-		var data []byte
-		segments := 0
-		_, err = pgx.ForEachRow(rows, []any{&seq, &at, (*pgtype.DriverBytes)(&data)}, func() error {
-			segments++
-			from = seq + 1
-			return skimLog(data, func(place int, e *gq.Event) {
-				number := seq + int64(place)
-				if number > after && len(out) < limit {
-					out = append(out, skimmed{uint64(number), at, e.Queue, e.Elapsed, e.Failure, e.Type, e.Status, e.LeaseState})
-				}
-				from = number + 1
-			})
+func (tx *txn) skim(ctx context.Context, after int64, limit int, out []skimmed) ([]skimmed, error) {
+	err := tx.segmentsAfter(ctx, after, limit, "", nil, func(seq, at int64, data []byte) (int64, error) {
+		last := seq
+		err := skimLog(data, func(place int, e *gq.Event) {
+			last = seq + int64(place)
+			if last > after && len(out) < limit {
+				out = append(out, skimmed{uint64(last), at, e.Queue, e.Elapsed, e.Failure, e.Type, e.Status, e.LeaseState})
+			}
 		})
-		more = segments == skimSegments
-	}
+		return last, err
+	}, func() bool { return len(out) < limit })
 	return out, err
 }
 

@@ -244,7 +244,7 @@ func (x *export) events(ctx context.Context, after string, limit int, items *sto
 	if err != nil || until == 0 {
 		return "", err
 	}
-	_, items.Events, err = x.tx.readLog(x.tx.Query(ctx, `
+	items.Events, err = x.tx.readLog(x.tx.Query(ctx, `
 		SELECT s.seq, s.time, l.data, l.jobs
 		FROM gq.segment AS s
 		JOIN gq.log AS l USING (id)

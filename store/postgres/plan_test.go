@@ -94,13 +94,7 @@ var hot = []struct {
 	},
 	{"foreign id", strings.Replace(foreignIDs, "$1", "$1::uuid[]", 1), "'{}'", []string{"foreign_id_pkey"}},
 	{
-		"events", `
-			SELECT s.seq, s.time, l.data, l.jobs
-			FROM gq.segment AS s
-			JOIN gq.log AS l USING (id)
-			WHERE s.seq >= $1
-			ORDER BY s.seq
-			LIMIT $2`, "1, 64",
+		"events", fmt.Sprintf(logAfter, ", l.jobs"), "1, 64, 1000",
 		[]string{"segment_0_seq", "log_0_pkey"},
 	},
 }

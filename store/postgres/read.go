@@ -177,7 +177,7 @@ func (tx *txn) had(ctx context.Context, s *gq.State, rows []*row, lease gq.Lease
 		return s.Lease != nil, nil
 	}
 	at := slices.IndexFunc(rows, func(r *row) bool { return r.state.ID == s.ID })
-	_, events, err := tx.readLog(tx.Query(ctx, `
+	events, err := tx.readLog(tx.Query(ctx, `
 		SELECT coalesce(s.seq, 0), s.time, l.data, l.jobs
 		FROM unnest($1::bigint[]) AS n (id)
 		CROSS JOIN LATERAL (SELECT seq, time FROM gq.segment WHERE id = n.id OFFSET 0) AS s
