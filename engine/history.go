@@ -286,13 +286,35 @@ func (h *histories) beforeCollect(ctx context.Context) error {
 	return nil
 }
 
+// storedAt returns a time before which everything is stored.
 func (h *histories) storedAt(ctx context.Context) time.Time {
 	leave, err := h.enter(ctx)
 	if err != nil {
 		return time.Time{}
 	}
 	defer leave()
+	if h.stored.IsZero() {
+		h.stored = h.firstLeft(ctx)
+	}
 	return h.stored
+}
+
+// firstLeft returns when the first event after the stored ones was, now if there is none, and zero if
+// that cannot be said. Counting everything instead would delay jobs that wait for an engine to start.
+func (h *histories) firstLeft(ctx context.Context) (at time.Time) {
+	if !h.known && h.load(ctx) != nil {
+		return time.Time{}
+	}
+	now := h.e.clock.now()
+	last, err := store.Skim(ctx, h.e.store, h.at.seq, 1, func(e *gq.Event) { at = e.Time })
+	switch {
+	case err != nil:
+		return time.Time{}
+	case last == h.at.seq:
+		return now
+	default:
+		return at
+	}
 }
 
 // forget moves hours that are a day old to their days, without their minutes, and removes days

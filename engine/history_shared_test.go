@@ -112,7 +112,7 @@ func (k *killed) PutDocs(ctx context.Context, docs []store.Doc) ([]uint64, error
 // The counts of more queues than one commit can change are stored in several. An engine that
 // stops in between, wherever it is, loses and doubles nothing.
 func TestHistoryManyQueues(t *testing.T) {
-	s := open(t)
+	s := openKept(t, time.Microsecond) // so that each sweep stores the counts
 	f := &fixture{T: t, Engine: newEngine(t, s, engine.Options{}), store: s}
 	const queues = 1300
 	specs := make([]gq.Spec, queues)
@@ -149,6 +149,23 @@ func TestHistoryManyQueues(t *testing.T) {
 				t.Fatalf("it was not killed at write %d: %v", left, err)
 			}
 			check(newEngine(t, s, engine.Options{}))
+		}
+	}
+}
+
+// A sweep counts events before they can be deleted. An engine that starts on a backlog has more
+// urgent work while none is near that.
+func TestSweepCountsWhatMayBeDeleted(t *testing.T) {
+	for kept, stores := range map[time.Duration]bool{24 * time.Hour: false, time.Microsecond: true} {
+		s := openKept(t, kept)
+		f := &fixture{T: t, Engine: newEngine(t, s, engine.Options{}), store: s}
+		f.submit(gq.Spec{})
+		k := &killed{Store: s, left: 1000}
+		if _, err := newEngine(t, k, engine.Options{}).Sweep(t.Context(), time.Now()); err != nil {
+			t.Fatal(err)
+		}
+		if got := k.left < 1000; got != stores {
+			t.Errorf("kept for %v: stored: %t, want %t", kept, got, stores)
 		}
 	}
 }
