@@ -276,8 +276,9 @@ func (s *server) open() *tab {
 		}
 		return fmt.Sprintf("log: %s %s", e.Entry.Text, e.Entry.URL)
 	})
+	own := "http://" + s.address // a server that is started again has the same
 	listen(b, network.RequestWillBeSent, func(e network.EventRequestWillBeSent) string {
-		if at := e.Request.URL; strings.HasPrefix(at, "http") && !strings.HasPrefix(at, "http://"+s.address) {
+		if at := e.Request.URL; strings.HasPrefix(at, "http") && !strings.HasPrefix(at, own) {
 			return "request to " + at
 		}
 		return ""
