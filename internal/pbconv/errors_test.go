@@ -40,8 +40,7 @@ func TestGRPCCodesAreTotal(t *testing.T) {
 
 // An error arrives with the same identity and text.
 func TestErrorsArrive(t *testing.T) {
-	for _, sentinel := range []*gq.Error{gq.ErrInvalid, gq.ErrNotFound, gq.ErrStaleLease, gq.ErrNotUnique, gq.ErrQueueFull, gq.ErrDiskFull, gq.ErrCorrupt, gq.ErrTimeout, gq.ErrDenied, gq.ErrUnauthenticated} {
-		code := sentinel.Code
+	for code, sentinel := range wire.Sentinels() {
 		err := fmt.Errorf("complete under lease %q: %w", "l", sentinel)
 		for how, got := range map[string]error{
 			"status":  ErrorFromStatus(StatusOf(err, "r1").Err()),

@@ -3,6 +3,8 @@ package wire
 import (
 	"context"
 	"errors"
+	"iter"
+	"maps"
 
 	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/internal/enum"
@@ -61,6 +63,9 @@ func (unreachableError) Error() string { return "no server can be reached" }
 func (unreachableError) Unwrap() error { return unreachable }
 
 var unreachable = &gq.Error{Kind: gq.KindUnavailable, Code: "unreachable"}
+
+// Sentinels returns the errors of package gq by their codes.
+func Sentinels() iter.Seq2[string, *gq.Error] { return maps.All(sentinels) }
 
 // CauseOf returns the error with a code: a sentinel of package gq or [ErrUnreachable]. A code
 // from a newer server is unknown here; its error has the kind. Internal errors are nil.
