@@ -40,7 +40,8 @@ const maxGather = 10_000
 // waits counts for its execution timeout.
 //
 // A call occupies one slot of the worker, however many jobs it gets, so a worker holds up to
-// Config.Slots × Size jobs. When the worker stops, it calls the handler without waiting for
+// Config.Slots × Size jobs. Its first job has that slot while others join, and they need a free
+// one to be claimed: a worker with one slot calls the handler with one job. When the worker stops, it calls the handler without waiting for
 // more jobs. [Worker.RunOne] calls the handler with one job.
 func HandleMany[A, R any](to Registry, k gq.Kind[A, R], g Gather, f func(ctx context.Context, jobs []*Job[A]) []error) {
 	field := fmt.Sprintf("handlers[%.64q].gather", k.Name())
