@@ -92,7 +92,7 @@ func (p programs) build(ctx context.Context, module, pkg, name string) error {
 		return err
 	}
 	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-o", file, pkg)
-	cmd.Dir = module
+	cmd.Dir, cmd.Env = module, append(os.Environ(), "CGO_ENABLED=0") // as it is released
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("go build %s: %w\n%s", pkg, err, out)
 	}

@@ -334,3 +334,52 @@ func TestStoppedWorkers(t *testing.T) {
 		}
 	})
 }
+
+// TestWorkerWithSeveralFilters lists everything that a worker claims, if it claims for several
+// sets of queues or types at once, and no longer what it has stopped claiming.
+func TestWorkerWithSeveralFilters(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		nodes, _ := nodesOf(t, 2)
+		for _, f := range nodes {
+			f.run()
+		}
+		ask := func(c gq.ClaimRequest) {
+			t.Helper()
+			c.Worker, c.N = "w", 1
+			must[[]gq.Job](t)(nodes[0].Claim(t.Context(), c))
+		}
+		want := func(when string, want gq.LiveWorker) {
+			t.Helper()
+			time.Sleep(6 * time.Second) // a node tells this often what it has heard of workers that it knows
+			for i, f := range nodes {
+				for _, got := range f.workers() {
+					if !slices.Equal(got.Queues, want.Queues) || !slices.Equal(got.Types, want.Types) || !slices.Equal(got.Offers, want.Offers) || got.MaxCost != want.MaxCost {
+						t.Errorf("%s: node %d lists %+v", when, i, got)
+					}
+				}
+			}
+		}
+		time.Sleep(time.Second)
+		one := gq.ClaimRequest{Queues: []string{"a", "b"}, Types: []string{"t"}, MaxCost: 3}
+		two := gq.ClaimRequest{Queues: []string{"b", "c"}, Types: []string{"u"}, Offers: []string{"gpu"}, MaxCost: 7}
+		for range 3 {
+			ask(one)
+			ask(two)
+		}
+		want("two sets", gq.LiveWorker{Queues: []string{"a", "b", "c"}, Types: []string{"t", "u"}, Offers: []string{"gpu"}, MaxCost: 7})
+		ctx, leave := context.WithCancel(t.Context())
+		gone := make(chan struct{})
+		go func() { // a claim that waits for long is not forgotten
+			defer close(gone)
+			_, _ = nodes[0].Claim(ctx, gq.ClaimRequest{Worker: "w", Queues: []string{"b", "c"}, N: 1, Wait: time.Hour})
+		}()
+		time.Sleep(2 * time.Minute)
+		ask(one)
+		want("any type", gq.LiveWorker{Queues: []string{"b", "c", "a"}})
+		leave()
+		<-gone
+		time.Sleep(2 * time.Minute)
+		ask(one)
+		want("one set", gq.LiveWorker{Queues: []string{"a", "b"}, Types: []string{"t"}, MaxCost: 3})
+	})
+}

@@ -28,14 +28,87 @@ type registry struct {
 
 // seen has the data of one worker.
 type seen struct {
-	filter  store.Filter
-	version string // of its client library; "" if it did not say
+	asked   []*asked // its latest claims, the newest last; a worker may have several kinds
+	version string   // of its client library; "" if it did not say
 	waiting int
 	streams int  // open ones
 	stopped bool // it said so, and has not called since
 	last    time.Time
 	broke   time.Time // when its last stream broke; zero if that needs no check
 	leases  map[gq.LeaseID]heldLease
+}
+
+// asked is the claims of a worker that have the same filter, such as those of one queue set.
+type asked struct {
+	store.Filter
+	waiting int
+	last    time.Time
+}
+
+// maxAsked is how many different filters of a worker are remembered.
+const maxAsked = 100
+
+// asks returns the entry of a filter and makes it the newest. Claims that the worker has not
+// repeated since the given time are forgotten.
+func (w *seen) asks(f *store.Filter, since time.Time) *asked {
+	if n := len(w.asked); n == 1 && sameFilter(&w.asked[0].Filter, f) {
+		return w.asked[0]
+	}
+	w.forget(since)
+	i := slices.IndexFunc(w.asked, func(a *asked) bool { return sameFilter(&a.Filter, f) })
+	a := &asked{Filter: *f}
+	if i >= 0 {
+		a = w.asked[i]
+		w.asked = slices.Delete(w.asked, i, i+1)
+	}
+	w.asked = append(w.asked, a)
+	w.asked = slices.Delete(w.asked, 0, max(len(w.asked)-maxAsked, 0))
+	return a
+}
+
+// forget removes claims that ended before a time, except for the newest.
+func (w *seen) forget(before time.Time) {
+	if len(w.asked) < 2 {
+		return
+	}
+	newest := w.asked[len(w.asked)-1]
+	w.asked = slices.DeleteFunc(w.asked, func(a *asked) bool { return a != newest && a.waiting == 0 && a.last.Before(before) })
+}
+
+// filter returns one filter that admits everything the worker's latest claims do.
+func (w *seen) filter() (f store.Filter) {
+	for i, a := range w.asked {
+		if i == 0 {
+			f = store.Filter{Queues: slices.Clone(a.Queues), Types: slices.Clone(a.Types), Offers: slices.Clone(a.Offers), MaxCost: a.MaxCost}
+			continue
+		}
+		f.Queues, f.Offers = union(f.Queues, a.Queues), union(f.Offers, a.Offers)
+		if len(f.Types) == 0 || len(a.Types) == 0 { // none is any
+			f.Types = nil
+		} else {
+			f.Types = union(f.Types, a.Types)
+		}
+		if f.MaxCost == 0 || a.MaxCost == 0 { // 0 is any
+			f.MaxCost = 0
+		} else {
+			f.MaxCost = max(f.MaxCost, a.MaxCost)
+		}
+	}
+	return f
+}
+
+// union appends the names that a does not have.
+func union(a, names []string) []string {
+	for _, name := range names {
+		if !slices.Contains(a, name) {
+			a = append(a, name)
+		}
+	}
+	return a
+}
+
+func sameFilter(a, b *store.Filter) bool {
+	return a.MaxCost == b.MaxCost && slices.Equal(a.Queues, b.Queues) && slices.Equal(a.Types, b.Types) && slices.Equal(a.Offers, b.Offers)
 }
 
 // heldLease is a lease of a worker.
@@ -96,16 +169,20 @@ func (r *registry) asks(c *store.Claim, waits bool) (done func()) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	w := r.atLocked(c.Worker)
-	w.filter = c.Filter
+	a := w.asks(&c.Filter, w.last.Add(-r.memory))
+	a.last = w.last
 	if !waits {
 		return func() {}
 	}
 	w.waiting++
+	a.waiting++
 	return func() {
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		w.waiting--
+		a.waiting--
 		w.last = time.Now()
+		a.last = w.last
 	}
 }
 
@@ -171,10 +248,12 @@ func (r *registry) list(node string, c *clock) []worker {
 		if r.forgotten(w, now) && w.streams == 0 {
 			continue
 		}
+		w.forget(now.Add(-r.memory))
+		filter := w.filter()
 		live := gq.LiveWorker{
 			Name: name, Node: node, Version: w.version,
-			Queues: slices.Clone(w.filter.Queues), Types: slices.Clone(w.filter.Types), Offers: slices.Clone(w.filter.Offers),
-			MaxCost: w.filter.MaxCost, Waiting: w.waiting, Running: len(w.leases), LastSeen: c.at(w.last),
+			Queues: filter.Queues, Types: filter.Types, Offers: filter.Offers,
+			MaxCost: filter.MaxCost, Waiting: w.waiting, Running: len(w.leases), LastSeen: c.at(w.last),
 		}
 		if w.waiting > 0 && !w.stopped {
 			live.LastSeen = c.at(now)

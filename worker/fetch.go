@@ -82,7 +82,7 @@ func (w *Worker) gather(ctx context.Context, f *fetcher) {
 // sets compete for slots, a waiting claim reserves only one.
 func (w *Worker) reserve(f *fetcher) (n int, wait time.Duration) {
 	switch {
-	case !w.slots.shared:
+	case f.many || !w.slots.shared:
 		return w.slots.take(f, maxBatch), w.config.Poll
 	case f.eager:
 		return w.slots.take(f, maxBatch), 0
@@ -99,7 +99,7 @@ func (w *Worker) claim(ctx context.Context, f *fetcher, n int, wait time.Duratio
 	asked := time.Now()
 	w.calls.claims.Add(1)
 	jobs, err := w.queue.Claim(ctx, gq.ClaimRequest{
-		Worker: w.config.Name, Queues: f.Queues, Types: w.types, Offers: w.config.Offers, MaxCost: w.config.MaxCost,
+		Worker: w.config.Name, Queues: f.Queues, Types: f.types, Offers: w.config.Offers, MaxCost: w.config.MaxCost,
 		N: n, Wait: wait, TTL: w.config.LeaseTTL, DefaultTTL: shortLease,
 	})
 	if err != nil {
@@ -120,6 +120,8 @@ func (w *Worker) claim(ctx context.Context, f *fetcher, n int, wait time.Duratio
 			w.giveBack(r, received, 0, "the queue returned more jobs than requested")
 		case r.handler == nil:
 			w.giveBack(r, received, foreignFor, "this worker has no handler for the type")
+		case !w.slots.begin(f):
+			w.giveBack(r, received, 0, "all slots are in use")
 		default:
 			started++
 			w.start(r, asked, received)

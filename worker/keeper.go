@@ -46,7 +46,6 @@ type keeper struct {
 	active   int           // executions whose outcome the settler does not have yet
 	idle     chan struct{} // closed when active becomes 0; nil if nobody waits
 	ignoring int
-	slotless int // executions that gave their slot back
 	stats    keeperStats
 }
 
@@ -253,21 +252,6 @@ type ended struct {
 	over     time.Time
 	result   []byte
 	children []gq.Spec
-	noSlot   bool
-}
-
-// freeSlot gives back the slot of an execution that still runs.
-func (k *keeper) freeSlot(r *Run) {
-	k.mu.Lock()
-	held := r.index >= 0 && !r.noSlot
-	if held {
-		r.noSlot = true
-		k.slotless++
-	}
-	k.mu.Unlock()
-	if held {
-		k.worker.slots.give(r.fetcher, 1)
-	}
 }
 
 // remove stops watching an execution whose handler has returned. It reports false if the
@@ -279,7 +263,7 @@ func (k *keeper) remove(r *Run) (ended, bool) {
 		return ended{}, false
 	}
 	k.removeLocked(r)
-	return ended{r.cause, r.lost, r.over, r.result, r.children, r.noSlot}, true
+	return ended{r.cause, r.lost, r.over, r.result, r.children}, true
 }
 
 func (k *keeper) removeLocked(r *Run) {
@@ -291,9 +275,6 @@ func (k *keeper) removeLocked(r *Run) {
 	r.index = -1
 	if r.ignoring {
 		k.ignoring--
-	}
-	if r.noSlot {
-		k.slotless--
 	}
 }
 

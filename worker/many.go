@@ -39,10 +39,9 @@ const maxGather = 10_000
 // job. A job whose context ends while it waits for others leaves the group. The time that it
 // waits counts for its execution timeout.
 //
-// A call occupies one slot of the worker, however many jobs it gets, so a worker holds up to
-// Config.Slots × Size jobs. Its first job has that slot while others join, and they need a free
-// one to be claimed: a worker with one slot calls the handler with one job. When the worker stops, it calls the handler without waiting for
-// more jobs. [Worker.RunOne] calls the handler with one job.
+// A call occupies one slot of the worker, however many jobs it gets. Jobs that wait for others
+// need none, so a worker holds up to (Config.Slots + 1) × Size jobs. When the worker stops, it
+// calls the handler without waiting for more jobs. [Worker.RunOne] calls the handler with one job.
 func HandleMany[A, R any](to Registry, k gq.Kind[A, R], g Gather, f func(ctx context.Context, jobs []*Job[A]) []error) {
 	field := fmt.Sprintf("handlers[%.64q].gather", k.Name())
 	if g.Size < 1 || g.Size > maxGather {
@@ -57,6 +56,7 @@ func HandleMany[A, R any](to Registry, k gq.Kind[A, R], g Gather, f func(ctx con
 	}
 	g.Wait = cmp.Or(g.Wait, time.Second)
 	gathering := &gatherer[A]{Gather: g, handler: f}
+	to.gathers(k.Name(), g.Size)
 	Handle(to, k, gathering.handle)
 }
 
@@ -72,7 +72,9 @@ type gatherer[A any] struct {
 // group is jobs for one call of the handler.
 type group[A any] struct {
 	jobs    []*Job[A]     // guarded by gatherer.mu
+	called  bool          // nobody joins or leaves any more; guarded by gatherer.mu
 	full    chan struct{} // closed when it has all its jobs
+	gone    chan struct{} // closed when all its jobs have left
 	results map[*Job[A]]error
 	done    chan struct{} // closed when results is set
 }
@@ -81,15 +83,10 @@ type group[A any] struct {
 func (g *gatherer[A]) handle(ctx context.Context, job *Job[A]) error {
 	all, first := g.join(job)
 	switch {
-	case first && job.worker.single:
+	case job.worker.single:
 		g.call(all)
 	case first:
-		go func() {
-			g.await(all, job.worker.stopping)
-			g.call(all)
-		}()
-	default:
-		job.worker.keeper.freeSlot(job.Run) // the group has the slot of its first job
+		go g.run(all, job.worker, job.fetcher.set)
 	}
 	select {
 	case <-all.done:
@@ -107,7 +104,7 @@ func (g *gatherer[A]) join(job *Job[A]) (all *group[A], first bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.open == nil {
-		g.open = &group[A]{full: make(chan struct{}), done: make(chan struct{})}
+		g.open = &group[A]{full: make(chan struct{}), gone: make(chan struct{}), done: make(chan struct{})}
 		first = true
 	}
 	all = g.open
@@ -118,26 +115,38 @@ func (g *gatherer[A]) join(job *Job[A]) (all *group[A], first bool) {
 	return all, first
 }
 
-// leave takes a job out of a group that is still open, and reports whether it did.
+// leave takes a job out of a group that was not called yet, and reports whether it did.
 func (g *gatherer[A]) leave(all *group[A], job *Job[A]) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.open != all {
+	if all.called {
 		return false
 	}
 	i := slices.Index(all.jobs, job)
-	all.jobs = slices.Delete(all.jobs, i, i+1)
+	if all.jobs = slices.Delete(all.jobs, i, i+1); len(all.jobs) == 0 {
+		close(all.gone)
+		if g.open == all {
+			g.open = nil
+		}
+	}
 	return true
 }
 
-// await waits until no more jobs can join the group.
-func (g *gatherer[A]) await(all *group[A], stopping <-chan struct{}) {
+// run waits until the group is full or has waited long enough, and then for a slot, and calls the
+// handler. Jobs join the group as long as it is not full.
+func (g *gatherer[A]) run(all *group[A], w *Worker, set *setUse) {
 	timer := time.NewTimer(g.Wait)
 	defer timer.Stop()
 	select {
 	case <-all.full:
 	case <-timer.C:
-	case <-stopping:
+	case <-w.stopping:
+	case <-all.gone:
+		return
+	}
+	if w.slots.enter(set, all.gone) {
+		defer w.slots.exit(set)
+		g.call(all)
 	}
 }
 
@@ -148,11 +157,15 @@ func (g *gatherer[A]) call(all *group[A]) {
 	if g.open == all {
 		g.open = nil
 	}
+	all.called = true
 	jobs := all.jobs
 	g.mu.Unlock()
 	defer close(all.done)
 	if len(jobs) == 0 {
 		return
+	}
+	for _, job := range jobs {
+		job.worker.slots.release(job.Run) // others can wait in its place
 	}
 	every := func(err error) {
 		all.results = make(map[*Job[A]]error, len(jobs))

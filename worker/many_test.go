@@ -142,3 +142,92 @@ func TestManyRefused(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 }
+
+// A worker with one slot gathers jobs too, also while its handler runs, calls the handler once at
+// a time, and holds no more jobs than two calls need.
+func TestManyWithOneSlot(t *testing.T) {
+	bubble(t, func(f *fixture) {
+		f.config.Slots = 1
+		var sizes []int // the handler is not called concurrently
+		running := false
+		worker.HandleMany(f.mux, track, worker.Gather{Size: 20, Wait: time.Minute}, func(_ context.Context, jobs []*worker.Job[int]) []error {
+			if running {
+				t.Error("called twice at once")
+			}
+			running = true
+			sizes = append(sizes, len(jobs))
+			time.Sleep(10 * time.Minute)
+			running = false
+			return nil
+		})
+		ids := f.submitInts(50)
+		f.run()
+		after(time.Second)
+		if n := f.counts()[gq.StatusRunning]; n != 40 {
+			t.Errorf("the worker holds %d jobs", n)
+		}
+		if s := f.worker.Stats(); s.Used != 1 || s.Free != 0 || s.Running != 40 {
+			t.Errorf("stats %+v", s)
+		}
+		after(32 * time.Minute)
+		for _, id := range ids {
+			f.wantStatus(id, gq.StatusCompleted)
+		}
+		if !slices.Equal(sizes, []int{20, 20, 10}) {
+			t.Errorf("called with %v jobs", sizes)
+		}
+		if s := f.worker.Stats(); s.Used != 0 || s.Free != 1 {
+			t.Errorf("stats %+v", s)
+		}
+	})
+}
+
+// A call of many jobs and the handlers of single ones share the slots. A job that was claimed for
+// a slot which a call took meanwhile goes back to the queue.
+func TestManyBesideSingleJobs(t *testing.T) {
+	bubble(t, func(f *fixture) {
+		f.config.Slots = 1
+		running := 0
+		work := func() {
+			if running++; running > 1 {
+				t.Errorf("%d handlers at once", running)
+			}
+			time.Sleep(5 * time.Second)
+			running--
+		}
+		worker.HandleMany(f.mux, track, worker.Gather{Size: 20, Wait: time.Second}, func(context.Context, []*worker.Job[int]) []error {
+			work()
+			return nil
+		})
+		f.handle(func(context.Context, *worker.Run) error { work(); return nil })
+		f.run()
+		after(time.Second)
+		gathered := f.submitInts(3) // called in a second, with the slot that the waiting claim has reserved
+		after(2 * time.Second)
+		id := f.work(func(p *gq.Policy) { p.MaxAttempts = 1 }) // it does not use up its only attempt
+		after(time.Second)
+		f.wantStatus(id, gq.StatusScheduled)
+		after(20 * time.Second)
+		f.wantStatus(id, gq.StatusCompleted)
+		for _, id := range gathered {
+			f.wantStatus(id, gq.StatusCompleted)
+		}
+	})
+}
+
+// A job that middleware stops, or whose payload is invalid, leaves its place to others.
+func TestManyWithBadPayloads(t *testing.T) {
+	bubble(t, func(f *fixture) {
+		f.config.Slots = 1
+		worker.HandleMany(f.mux, track, worker.Gather{Size: 2}, func(context.Context, []*worker.Job[int]) []error { return nil })
+		for range 10 {
+			f.submit(gq.Spec{Type: track.Name(), Payload: gq.Payload{Data: []byte(`"text"`)}})
+		}
+		ids := f.submitInts(2)
+		f.run()
+		after(5 * time.Second)
+		for _, id := range ids {
+			f.wantStatus(id, gq.StatusCompleted)
+		}
+	})
+}

@@ -23,7 +23,8 @@ type Middleware func(next Handler) Handler
 // handler, a second handler for a type) until Run reports them.
 type mux struct {
 	handlers   map[string]Handler
-	queues     []string // of the kinds, in order of registration
+	gathered   map[string]int // types for handlers of many jobs, and the most jobs of a call
+	queues     []string       // of the kinds, in order of registration
 	middleware []Middleware
 	faults     []gq.Fault
 	sealed     bool
@@ -69,6 +70,28 @@ func (m *mux) handle(typ, queue string, h Handler) {
 	}
 }
 
+// gathers makes the handler of a type one of up to n jobs.
+func (m *mux) gathers(typ string, n int) {
+	if m.gathered == nil {
+		m.gathered = make(map[string]int)
+	}
+	m.gathered[typ] = n
+}
+
+// split returns the types with ordinary handlers, those with handlers of many jobs, and how many
+// jobs fill a call of each of these.
+func (m *mux) split(types []string) (single, many []string, room int) {
+	for _, typ := range types {
+		if n := m.gathered[typ]; n > 0 {
+			many = append(many, typ)
+			room += n
+		} else {
+			single = append(single, typ)
+		}
+	}
+	return single, many, room
+}
+
 func (m *mux) open() {
 	if m.sealed {
 		panic("gq/worker: register handlers before Run")
@@ -104,6 +127,7 @@ type Job[T any] struct {
 // Registry registers handlers. [Worker] implements it.
 type Registry interface {
 	handle(typ, queue string, h Handler)
+	gathers(typ string, n int)
 	fault(field, problem string)
 }
 

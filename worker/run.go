@@ -34,9 +34,9 @@ type Run struct {
 
 	watch // guarded by worker.keeper.mu
 
-	steps   atomic.Pointer[recording]
-	noSlot  bool    // it gave its slot back; guarded by worker.keeper.mu
-	outcome outcome // owned by the settler once the handler has returned
+	steps    atomic.Pointer[recording]
+	released bool    // it holds no slot any more; guarded by worker.slots.mu
+	outcome  outcome // owned by the settler once the handler has returned
 }
 
 // ID returns the id of the job, which is the same in every execution.

@@ -36,12 +36,12 @@ func (w *Worker) Stats() Stats {
 		FailedClaims: w.failures.claims.Load(), FailedHeartbeats: w.failures.heartbeats.Load(), FailedSettles: w.failures.settles.Load(),
 	}
 	if w.slots != nil { // Run was called
-		s.Free, s.Unsettled = w.slots.counts()
+		s.Free, s.Used, s.Unsettled = w.slots.counts()
 	}
 	k := &w.keeper
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	s.Running, s.Ignoring, s.Used = len(k.runs), k.ignoring, len(k.runs)-k.slotless
+	s.Running, s.Ignoring = len(k.runs), k.ignoring
 	s.Claimed, s.LeasesLost, s.TimedOut, s.Cancelled = k.stats.claimed, k.stats.leasesLost, k.stats.timedOut, k.stats.cancels
 	s.Ignored, s.Abandoned = k.stats.ignored, k.stats.abandoned
 	return s

@@ -87,7 +87,8 @@ func (w *Worker) begin() error {
 	if faults = append(faults, w.mux.faults...); len(faults) > 0 {
 		return fmt.Errorf("start the worker: %w", &gq.InvalidError{Faults: faults})
 	}
-	w.slots = newSlots(w.config)
+	types, gathered, room := w.mux.split(w.types)
+	w.slots = newSlots(w.config, types, gathered, room)
 	return nil
 }
 
@@ -130,7 +131,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	w.log.Info("worker started", slog.String("worker", w.Name()), slog.Int("slots", w.config.Slots))
 	for _, f := range w.slots.fetchers {
 		fetchers.Go(func() { w.fetch(ctx, f) })
-		if f.Slots > maxBatch && !w.slots.shared { // queue sets that compete for slots get one claim each
+		if f.Slots > maxBatch && !w.slots.shared && !f.many { // queue sets that compete for slots get one claim each
 			fetchers.Go(func() { w.fetchAhead(ctx, f) })
 		}
 	}
@@ -305,9 +306,7 @@ func (w *Worker) finish(r *Run, err error) {
 		w.settler.add(w.life, r)
 	}
 	if ok {
-		if !e.noSlot {
-			w.slots.give(r.fetcher, 1)
-		}
+		w.slots.release(r)
 		w.keeper.leave()
 	}
 }

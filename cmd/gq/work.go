@@ -122,7 +122,6 @@ type workFlags struct {
 	slots                 int
 	batch                 int // jobs of one program; 0 is one by one
 	batchWait             time.Duration
-	programs              chan struct{} // a token for each program of a batch that runs
 	grace, drain          time.Duration
 }
 
@@ -157,10 +156,6 @@ func (f *workFlags) run(ctx context.Context, q queue, r *remote) error {
 	config := worker.Config{
 		Name: f.name, Slots: f.slots, Offers: f.offers, DrainTimeout: f.drain, Grace: f.grace + time.Second,
 		Classify: classifyExit, Logger: log,
-	}
-	if f.batch > 0 {
-		config.Slots++ // the first job of a batch keeps a slot while others join it
-		f.programs = make(chan struct{}, f.slots)
 	}
 	if f.metrics != "" {
 		m, stop, err := serveMetrics(ctx, f.metrics, log)

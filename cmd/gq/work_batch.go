@@ -24,16 +24,10 @@ type oneOfMany = worker.Job[[]byte]
 // executeMany runs the program for many jobs of a type and returns a verdict for each.
 func (f *workFlags) executeMany(ctx context.Context, typ string, jobs []*oneOfMany, stderr io.Writer) []error {
 	results := newResultLines(jobs)
-	var ended ending
-	select {
-	case f.programs <- struct{}{}:
-		ended = f.runProgram(ctx, program{
-			stdin: &jobLines{jobs: jobs}, stdout: results, stderr: stderr,
-			environ: []string{"GQ_JOB_TYPE=" + typ, manyVariable + "=" + strconv.Itoa(len(jobs))},
-		})
-		<-f.programs
-	case <-ctx.Done():
-	}
+	ended := f.runProgram(ctx, program{
+		stdin: &jobLines{jobs: jobs}, stdout: results, stderr: stderr,
+		environ: []string{"GQ_JOB_TYPE=" + typ, manyVariable + "=" + strconv.Itoa(len(jobs))},
+	})
 	results.end()
 	verdicts := make([]error, len(jobs))
 	for i, job := range jobs {
