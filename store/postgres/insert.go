@@ -3,6 +3,7 @@ package postgres
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"hash/fnv"
 	"maps"
@@ -133,6 +134,9 @@ func (tx *txn) insert(ctx context.Context, groups []store.Group, jobs []*gq.Spec
 	for i := range groups {
 		out[i] = p.place(groups[i])
 	}
+	if p.doubted {
+		return nil, errDoubted
+	}
 	return out, tx.add(ctx, p)
 }
 
@@ -161,14 +165,18 @@ func (tx *txn) prepare(ctx context.Context, groups []store.Group, change []int64
 		return nil, nil, err
 	}
 	needsLock := locks
-	if tx.careful || len(jobs) > 1 && sharesRetryKey(jobs) {
+	switch {
+	case tx.careful || len(jobs) > 1 && sharesRetryKey(jobs):
 		needsLock = refers
+	case slices.ContainsFunc(jobs, locks) && tx.s.newKeys.expected(jobs):
+		needsLock, p.assumed = dependent, true
 	}
 	if len(change) == 0 && !slices.ContainsFunc(jobs, needsLock) {
 		if plain, err := tx.preparePlain(ctx, p, jobs, kept); err != nil || plain {
 			return p, nil, err
 		}
 	}
+	p.assumed = false
 	var (
 		ids    = slices.Clone(kept) // of the new jobs and their dependencies
 		names  []string
@@ -196,6 +204,7 @@ func (tx *txn) prepare(ctx context.Context, groups []store.Group, change []int64
 	if p.keys, err = tx.lockKeys(ctx, keys); err != nil {
 		return nil, nil, err
 	}
+	tx.s.newKeys.learn(jobs, p.keys)
 	if len(p.keys) > 0 {
 		p.recorded = make(map[gq.IdempotencyKey]bool, len(p.keys))
 	}
@@ -275,6 +284,12 @@ func locks(spec *gq.Spec) bool {
 	}
 	return refers(spec)
 }
+
+// errDoubted means that a transaction must look for the keys that it took to be new.
+var errDoubted = errors.New("a submission was refused before its keys were looked for")
+
+// dependent is locks for jobs whose keys are expected to be new.
+func dependent(spec *gq.Spec) bool { return len(spec.DependsOn) > 0 || !spec.Replaces.IsZero() }
 
 // sharesRetryKey reports whether two jobs have the same key for retries.
 func sharesRetryKey(jobs []*gq.Spec) bool {
@@ -511,14 +526,10 @@ func (n *additions) record(first int) error {
 			n.ids, n.numbers = append(n.ids, b.row.state.ID), append(n.numbers, seq)
 		}
 		if b.spec.Key.Name != "" {
-			kept := &n.newKeys
-			if p.recorded[store.KeyOf(b.spec)] {
-				kept = &n.keys
-			}
-			kept.add(store.KeyOf(b.spec), holder{b.row.state.ID, seq, b.spec.Key.Fingerprint, b.until, b.spec.Unique.While})
+			n.addKey(store.KeyOf(b.spec), holder{b.row.state.ID, seq, b.spec.Key.Fingerprint, b.until, b.spec.Unique.While})
 		}
 		if b.spec.OrderKey != "" {
-			n.keys.add(store.OrderKeyOf(b.spec), holder{job: b.row.state.ID, seq: seq, expires: machine.Forever})
+			n.addKey(store.OrderKeyOf(b.spec), holder{job: b.row.state.ID, seq: seq, expires: machine.Forever})
 		}
 		for _, d := range b.awaits {
 			parent := int64(p.stateOf(p.heirOf(d.Job)).Sequence)
@@ -527,6 +538,14 @@ func (n *additions) record(first int) error {
 		tx.recordInsert(b.row, b.events)
 	}
 	return nil
+}
+
+func (n *additions) addKey(key gq.IdempotencyKey, h holder) {
+	if n.p.recorded[key] {
+		n.keys.add(key, h)
+	} else {
+		n.newKeys.add(key, h)
+	}
 }
 
 func (n *additions) write() {

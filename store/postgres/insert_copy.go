@@ -112,6 +112,9 @@ func (tx *txn) placeCopied(ctx context.Context, conn *connTx, p *plan, groups []
 	err := conn.copyReady(ctx, func() (*rowArrays, error) {
 		for first := len(p.insertions); len(out) < len(groups); {
 			out = append(out, p.place(groups[len(out)]))
+			if p.doubted {
+				return nil, errDoubted
+			}
 			if n := len(p.insertions) - first; n < copyChunk && (n == 0 || len(out) < len(groups)) {
 				continue
 			}

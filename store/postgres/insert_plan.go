@@ -26,6 +26,8 @@ type plan struct {
 	live    map[string]int64
 	crowded map[string]bool // new queues beyond the limit on queues
 	book    *turnBook
+	assumed bool // keys were not looked for, because they are expected to be new
+	doubted bool // with its keys looked for, a refused group might be accepted
 
 	// Only for jobs that refer to others.
 	found     map[gq.JobID]*row                      // existing jobs, locked
@@ -75,6 +77,14 @@ type member struct {
 
 // place decides about one group. A refused group leaves no trace in the plan.
 func (p *plan) place(g store.Group) store.Inserted {
+	out := p.decide(g)
+	if out.Err != nil && p.assumed && slices.ContainsFunc(g.Jobs, func(s gq.Spec) bool { return s.Key.Name != "" || s.OrderKey != "" }) {
+		p.doubted = true
+	}
+	return out
+}
+
+func (p *plan) decide(g store.Group) store.Inserted {
 	if err := p.guardQueues(g); err != nil {
 		return store.Inserted{Err: err}
 	}

@@ -42,17 +42,20 @@ func (a *keyArrays) write(batch *pgx.Batch) {
 			fingerprint = excluded.fingerprint, job = excluded.job, seq = excluded.seq, expires = excluded.expires, rule = excluded.rule`)
 }
 
-// writeNew is write for keys that have no row. The transaction has locked them, so that nobody
-// else adds one; looking for a conflict would take as long as the insertion.
+// writeNew is write for keys that have no row; looking for a conflict would take as long as the
+// insertion. If another transaction adds one meanwhile, the statement fails.
 func (a *keyArrays) writeNew(batch *pgx.Batch) { a.queue(batch, "") }
 
 func (a *keyArrays) queue(batch *pgx.Batch, conflict string) {
 	if len(a.names) == 0 {
 		return
 	}
+	// In order, so that transactions which wait for each other's keys do not deadlock.
 	batch.Queue(`
 		INSERT INTO gq.idempotency (scope, name, fingerprint, job, seq, expires, rule)
-		SELECT unnest($1::bytea[]), unnest($2::bytea[]), unnest($3::bigint[]), unnest($4::uuid[]), unnest($5::bigint[]), unnest($6::bigint[]), unnest($7::smallint[])`+conflict,
+		SELECT *
+		FROM unnest($1::bytea[], $2::bytea[], $3::bigint[], $4::uuid[], $5::bigint[], $6::bigint[], $7::smallint[]) AS n (scope, name, fingerprint, job, seq, expires, rule)
+		ORDER BY n.scope, n.name`+conflict,
 		a.scopes, a.names, a.prints, a.held, a.holders, a.expiry, a.rules)
 }
 

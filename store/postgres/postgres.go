@@ -62,6 +62,7 @@ type Store struct {
 	rated       queueHints // of these, queues that only the rates of limit keys limit
 	uncounted   queueHints // those of them that limit only jobs that run: see txn.uncounted
 	guarded     queueHints // queues whose configuration inserts must read first
+	newKeys     keyHints   // queues in which submitted keys are usually new
 	registry    registry
 	works       sync.Pool // *workspace
 	examination examination
@@ -213,7 +214,7 @@ func (tx *txn) end(ctx context.Context) error {
 // undone reports whether a transaction had no effect because of others and may be retried.
 func undone(err error) bool {
 	const serializationFailure, deadlockDetected, uniqueViolation = "40001", "40P01", "23505"
-	if errors.Is(err, errMoved) || errors.Is(err, errLimited) {
+	if errors.Is(err, errMoved) || errors.Is(err, errLimited) || errors.Is(err, errDoubted) {
 		return true
 	}
 	var e *pgconn.PgError
@@ -230,6 +231,13 @@ func undone(err error) bool {
 		return e.TableName == "foreign_id" || e.TableName == "idempotency" || strings.HasPrefix(e.TableName, "segment_")
 	}
 	return false
+}
+
+// keyTaken reports whether another transaction has added a key that this one was adding.
+func keyTaken(err error) bool {
+	const uniqueViolation = "23505"
+	var e *pgconn.PgError
+	return errors.As(err, &e) && e.Code == uniqueViolation && e.TableName == "idempotency"
 }
 
 // known is the newest time that this process knows without asking the database.

@@ -159,7 +159,7 @@ func (s *Store) within(ctx context.Context, verb string, outer pgx.Tx, f func(tx
 	}
 	var err error
 	for range maxTries {
-		if err = pgx.BeginFunc(ctx, s.pool.dialect.within(outer), work); !errors.Is(err, errMoved) {
+		if err = pgx.BeginFunc(ctx, s.pool.dialect.within(outer), work); !errors.Is(err, errMoved) && !keyTaken(err) {
 			break
 		}
 		again = true
