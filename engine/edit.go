@@ -32,7 +32,7 @@ func (e *Engine) Edit(ctx context.Context, id gq.JobID, change gq.JobEdit) (gq.S
 	if err != nil {
 		return gq.SubmitResult{}, jobError("edit", id, err)
 	}
-	out, err := e.submit(ctx, spec, e.fill)
+	out, err := e.submit(ctx, &spec, e.fill)
 	if errors.Is(err, gq.ErrNotUnique) {
 		// If another edit came first, its copy has the key.
 		if _, err := e.unended(ctx, id); err != nil {

@@ -370,7 +370,7 @@ func (e *Engine) firingSpec(ctx context.Context, s *entry, at time.Time, how sho
 	if s.Jitter > 0 && !how.asked {
 		spec.RunAt = at.Add(machine.JitterOf(s.Name, at, s.Jitter)).Add(spec.Delay)
 	}
-	spec, err := e.fill(ctx, spec, nil)
+	err := e.fill(ctx, &spec, nil)
 	if spec.Policy.IdempotencyWindow == 0 {
 		spec.Policy.IdempotencyWindow = e.options.KeyWindow
 		machine.KeepKey(&spec)

@@ -78,9 +78,9 @@ func (e *Engine) readSubmission(ctx context.Context, s *store.Submission) (store
 	if err != nil {
 		return store.Group{}, err
 	}
-	job, err := e.acceptOne(ctx, spec, nil)
-	job.ID = s.IDs[0]
-	return store.Group{Jobs: []gq.Spec{job}}, err
+	err = e.acceptOne(ctx, &spec, nil)
+	spec.ID = s.IDs[0]
+	return store.Group{Jobs: []gq.Spec{spec}}, err
 }
 
 // repeatedWorkflow returns nil if a submission repeats that of a workflow that exists.

@@ -207,7 +207,8 @@ func (e *Engine) Replay(ctx context.Context, id gq.JobID) (gq.SubmitResult, erro
 	if err := notOfWorkflow(&job); err != nil {
 		return gq.SubmitResult{}, err
 	}
-	out, err := e.submit(ctx, replayed(&job), e.fill)
+	again := replayed(&job)
+	out, err := e.submit(ctx, &again, e.fill)
 	if err != nil {
 		return gq.SubmitResult{}, fmt.Errorf("replay %s: %w", id, err)
 	}

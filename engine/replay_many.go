@@ -150,9 +150,9 @@ func (e *Engine) replayAll(ctx context.Context, jobs []gq.Job, report *gq.Replay
 		if found[i].Err != nil {
 			continue // removed meanwhile
 		}
-		spec, err := gq.Spec{}, notOfWorkflow(&found[i].Job)
+		spec, err := replayed(&found[i].Job), notOfWorkflow(&found[i].Job)
 		if err == nil {
-			spec, err = e.fill(ctx, replayed(&found[i].Job), nil)
+			err = e.fill(ctx, &spec, nil)
 		}
 		if err != nil {
 			refuse(found[i].State.ID, err)

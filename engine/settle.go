@@ -265,7 +265,8 @@ func (e *Engine) adopt(ctx context.Context, updates []store.Update, answers []gq
 		for c, spec := range updates[i].Spawn {
 			spec.DependsOn = slices.DeleteFunc(slices.Clone(spec.DependsOn), func(d gq.Dependency) bool { return d == parent })
 			spec.DependsOn = append(spec.DependsOn, parent)
-			children[c], err = e.acceptOne(ctx, spec, nil)
+			children[c] = spec
+			err := e.acceptOne(ctx, &children[c], nil)
 			if err != nil && errs.KindOf(err) != gq.KindInvalid {
 				return err
 			}

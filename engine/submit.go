@@ -27,21 +27,21 @@ import (
 // Errors: [gq.ErrInvalid] with every fault, [gq.ErrNotUnique], [gq.ErrQueueFull], [gq.ErrDiskFull],
 // [gq.ErrTimeout].
 func (e *Engine) Submit(ctx context.Context, s gq.Spec) (gq.SubmitResult, error) {
-	return e.submit(ctx, s, e.acceptOne)
+	return e.submit(ctx, &s, e.acceptOne)
 }
 
 // submit completes a spec and stores the job.
-func (e *Engine) submit(ctx context.Context, s gq.Spec, complete completion) (gq.SubmitResult, error) {
+func (e *Engine) submit(ctx context.Context, s *gq.Spec, complete completion) (gq.SubmitResult, error) {
 	ctx, explain, cancel := e.limited(ctx)
 	defer cancel()
-	job, err := complete(ctx, s, nil)
+	err := complete(ctx, s, nil)
 	if err != nil && errs.KindOf(err) == gq.KindInvalid {
 		return refused(s.Type, err)
 	}
 	if err == nil {
 		var placed store.Inserted
-		if placed, err = e.insert(ctx, job); err == nil {
-			return e.answer(&job, &placed)
+		if placed, err = e.insert(ctx, s); err == nil {
+			return e.answer(s, &placed)
 		}
 	}
 	return gq.SubmitResult{}, fmt.Errorf("submit: %w", explain(err))
@@ -49,8 +49,8 @@ func (e *Engine) submit(ctx context.Context, s gq.Spec, complete completion) (gq
 
 // insert stores one job. If a claim waits for it, the store may serve the claim in the same
 // commit. The caller may leave meanwhile; the claim still gets its job.
-func (e *Engine) insert(ctx context.Context, job gq.Spec) (store.Inserted, error) {
-	group := store.Group{Jobs: []gq.Spec{job}, Mint: e.random.mint(), Authorize: authorizing(ctx)}
+func (e *Engine) insert(ctx context.Context, job *gq.Spec) (store.Inserted, error) {
+	group := store.Group{Jobs: []gq.Spec{*job}, Mint: e.random.mint(), Authorize: authorizing(ctx)}
 	call := func() (store.Inserted, error) {
 		placed, err := e.store.Insert(ctx, []store.Group{group})
 		if err != nil {
@@ -61,12 +61,12 @@ func (e *Engine) insert(ctx context.Context, job gq.Spec) (store.Inserted, error
 	if ctx.Err() != nil {
 		return call() // which refuses it
 	}
-	r := e.claims.reserve(&job)
+	r := e.claims.reserve(job)
 	if r == nil {
 		return call()
 	}
 	claim := r.w.claim
-	group.Jobs[0], group.Claim = store.CopySpec(job), &claim // the caller may reuse its memory once it has left
+	group.Jobs[0], group.Claim = store.CopySpec(*job), &claim // the caller may reuse its memory once it has left
 	type result struct {
 		placed store.Inserted
 		err    error
@@ -144,16 +144,17 @@ func (e *Engine) submitBatch(ctx context.Context, into store.Writer, specs []gq.
 	groups := make([]store.Group, 0, len(specs))
 	jobs := make([]gq.Spec, len(specs)) // one array for all groups
 	at := make([]int, 0, len(specs))    // index in out of each group
+	mint, authorize := e.random.mint(), authorizing(ctx)
 	for i := range specs {
-		var err error
-		if jobs[i], err = e.acceptOne(ctx, specs[i], nil); err != nil {
+		jobs[i] = specs[i]
+		if err := e.acceptOne(ctx, &jobs[i], nil); err != nil {
 			if errs.KindOf(err) != gq.KindInvalid {
 				return nil, err
 			}
 			out[i].Err = fmt.Errorf("submit %.80q: %w", specs[i].Type, err)
 			continue
 		}
-		groups = append(groups, store.Group{Jobs: jobs[i : i+1 : i+1], Mint: e.random.mint(), Authorize: authorizing(ctx)})
+		groups = append(groups, store.Group{Jobs: jobs[i : i+1 : i+1], Mint: mint, Authorize: authorize})
 		at = append(at, i)
 	}
 	if len(groups) == 0 {
@@ -236,11 +237,11 @@ func (e *Engine) resolve(ctx context.Context, drafts []gq.GraphJob, in gq.Workfl
 		} else if d.Final != 0 {
 			fault(i, "final", "only a workflow has final jobs")
 		}
-		var err error
 		if given.Type == gq.SignalType && (in.IsZero() || d.Spec.Gate != gq.GateSignal) {
 			fault(i, "type", "%s", reservedType)
 		}
-		jobs[i], err = e.accept(ctx, given, d.Needs)
+		jobs[i] = given
+		err := e.accept(ctx, &jobs[i], d.Needs)
 		if !in.IsZero() {
 			jobs[i].Workflow, jobs[i].Ref, jobs[i].Gate = in, d.Ref, d.Spec.Gate
 			jobs[i].Policy.Retention = 0 // the status of a workflow and the inputs of its steps need its jobs
@@ -288,13 +289,13 @@ func (e *Engine) resolve(ctx context.Context, drafts []gq.GraphJob, in gq.Workfl
 	return jobs, nil
 }
 
-// completion turns a submitted spec into the one to store.
-type completion func(ctx context.Context, s gq.Spec, needs []gq.Dependency) (gq.Spec, error)
+// completion turns a submitted spec into the one to store, in place: specs are large.
+type completion func(ctx context.Context, s *gq.Spec, needs []gq.Dependency) error
 
 // acceptOne completes a new submission that is no part of a workflow.
-func (e *Engine) acceptOne(ctx context.Context, s gq.Spec, needs []gq.Dependency) (gq.Spec, error) {
+func (e *Engine) acceptOne(ctx context.Context, s *gq.Spec, needs []gq.Dependency) error {
 	if s.Type == gq.SignalType {
-		return s, &gq.InvalidError{Faults: []gq.Fault{{Field: "type", Problem: reservedType}}}
+		return &gq.InvalidError{Faults: []gq.Fault{{Field: "type", Problem: reservedType}}}
 	}
 	return e.accept(ctx, s, needs)
 }
@@ -303,9 +304,9 @@ const reservedType = "gq.signal is reserved for jobs of workflows that wait for 
 
 // accept completes a new submission. It also checks the callback URL, which for schedules and
 // replays was checked at the first submission.
-func (e *Engine) accept(ctx context.Context, s gq.Spec, needs []gq.Dependency) (gq.Spec, error) {
-	tracing.Adopt(ctx, &s)
-	job, err := e.fill(ctx, s, needs)
+func (e *Engine) accept(ctx context.Context, s *gq.Spec, needs []gq.Dependency) error {
+	tracing.Adopt(ctx, s)
+	err := e.fill(ctx, s, needs)
 	if !s.Replaces.IsZero() && (err == nil || errs.KindOf(err) == gq.KindInvalid) {
 		fault := gq.Fault{Field: "replaces", Problem: "is assigned by the queue; edit the waiting job, or submit a unique job that replaces it"}
 		err = &gq.InvalidError{Faults: append([]gq.Fault{fault}, errs.FaultsOf(err)...)}
@@ -315,9 +316,9 @@ func (e *Engine) accept(ctx context.Context, s gq.Spec, needs []gq.Dependency) (
 		err = &gq.InvalidError{Faults: append(errs.FaultsOf(err), fault)}
 	}
 	if err != nil {
-		return job, err
+		return err
 	}
-	return job, e.checkCallback("callback_url", s.Metadata.CallbackURL)
+	return e.checkCallback("callback_url", s.Metadata.CallbackURL)
 }
 
 // checkCallback rejects a callback URL if delivery to it is certain to fail.
@@ -333,7 +334,7 @@ func (e *Engine) checkCallback(field, url string) error {
 
 // fill fills in the defaults of a spec and assigns an id. The store may assign another one: see
 // [store.Group].
-func (e *Engine) fill(ctx context.Context, s gq.Spec, needs []gq.Dependency) (gq.Spec, error) {
+func (e *Engine) fill(ctx context.Context, s *gq.Spec, needs []gq.Dependency) error {
 	given := s.Policy
 	if given == (gq.Policy{}) && s.Overrides.Preset == 0 {
 		queue := s.Queue
@@ -342,30 +343,32 @@ func (e *Engine) fill(ctx context.Context, s gq.Spec, needs []gq.Dependency) (gq
 		}
 		policy, err := e.queues.policy(ctx, e.store, queue)
 		if err != nil {
-			return s, err
+			return err
 		}
 		s.Policy = policy
 	}
 	overrides := s.Overrides
-	s.Policy, s.Overrides = overrides.Over(s.Policy), gq.Spec{}.Overrides
+	if !overrides.IsZero() {
+		s.Policy, s.Overrides = overrides.Over(s.Policy), gq.Spec{}.Overrides
+	}
 	chosen := !s.ID.IsZero()
 	s.ID = gq.JobID{}
-	s = s.WithDefaults()
-	unnamed := e.nameUnique(&s)
+	*s = s.WithDefaults()
+	unnamed := e.nameUnique(s)
 	if machine.ForRetry(s.Key) {
 		s.Key.Fingerprint = 1 // the same submission has the same key
 	} else if s.Key.Name != "" && s.Key.Fingerprint == 0 {
-		s.Key.Fingerprint = fingerprint(s, overrides.Over(given), needs)
+		s.Key.Fingerprint = fingerprint(*s, overrides.Over(given), needs)
 	}
 	if window := s.Policy.IdempotencyWindow; s.Key.Name != "" && !machine.ForRetry(s.Key) && window > 0 && window == s.Policy.Preset.Policy().IdempotencyWindow {
 		s.Policy.IdempotencyWindow = e.options.KeyWindow // the spec does not set its own
 	}
 	if s.Metadata.CallbackURL != "" {
 		if err := e.noteCallbacks(ctx); err != nil {
-			return s, err
+			return err
 		}
 	}
-	machine.KeepKey(&s)
+	machine.KeepKey(s)
 	s.ID = e.random.jobID()
 	faults := append(unnamed, e.unregistered("policy", &s.Policy)...)
 	if !s.Workflow.IsZero() || s.Ref != "" || s.Gate != 0 {
@@ -376,14 +379,14 @@ func (e *Engine) fill(ctx context.Context, s gq.Spec, needs []gq.Dependency) (gq
 	}
 	if len(faults) > 0 {
 		most := gq.Limits{PayloadBytes: gq.MaxPayloadBytes, ResultBytes: 1, CheckpointBytes: 1}
-		for _, f := range errs.FaultsOf(machine.CheckSpec(&s, most)) {
+		for _, f := range errs.FaultsOf(machine.CheckSpec(s, most)) {
 			if len(unnamed) == 0 || f.Field != "unique" { // it has no key for want of its fields
 				faults = append(faults, f)
 			}
 		}
-		return s, &gq.InvalidError{Faults: faults}
+		return &gq.InvalidError{Faults: faults}
 	}
-	return s, nil
+	return nil
 }
 
 // nameUnique gives a job that is unique by fields of its payload its key, or returns the faults.

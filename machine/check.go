@@ -32,11 +32,22 @@ func checkName(field, name string, required bool, f *faults) {
 		f.add(field, "is required")
 	case len(name) > gq.MaxNameBytes:
 		f.add(field, "%d bytes are more than %d", len(name), gq.MaxNameBytes)
+	case isPrintable(name): // most are
 	case !utf8.ValidString(name):
 		f.add(field, "must be valid UTF-8")
 	case strings.ContainsFunc(name, func(r rune) bool { return r < ' ' || r == 0x7f }):
 		f.add(field, "%q contains a control character", name)
 	}
+}
+
+// isPrintable reports whether a text consists of printable ASCII characters.
+func isPrintable(s string) bool {
+	for i := range len(s) {
+		if s[i] < ' ' || s[i] >= 0x7f {
+			return false
+		}
+	}
+	return true
 }
 
 // invalid returns an error with one fault.
@@ -63,7 +74,7 @@ func CheckQueueName(name string) error {
 func checkQueueName(field, name string, f *faults) {
 	checkName(field, name, true, f)
 	for _, r := range name {
-		ok := r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("-_.:/", r)
+		ok := r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '-' && r <= ':' || r == '_' // - . / digits :
 		if !ok {
 			f.add(field, "%.64q contains %q; only letters, digits and - _ . : / may stand there", name, r)
 			return
