@@ -5,11 +5,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"strconv"
+	"strings"
 	"time"
 
 	tea "charm.land/bubbletea/v2"
+	"github.com/charmbracelet/x/term"
 	"github.com/spf13/cobra"
 
 	"github.com/gopherqueue/gq"
@@ -118,14 +121,25 @@ func (m *topModel) once(r *remote) error {
 		return msg.err
 	}
 	m.sampled(msg)
-	m.width = 100
-	if n, err := strconv.Atoi(r.getenv("COLUMNS")); err == nil && n >= 40 {
-		m.width = n
-	}
+	m.width = widthOf(r.stdout, r.getenv)
 	for _, line := range m.frame(0) {
-		r.screen().line("%s", line)
+		r.screen().line("%s", strings.TrimRight(line, " "))
 	}
 	return nil
+}
+
+// widthOf is the width of one frame: of the terminal, of COLUMNS, or 100.
+func widthOf(out io.Writer, getenv func(string) string) int {
+	const least = 40
+	if file, ok := out.(*os.File); ok {
+		if n, _, err := term.GetSize(file.Fd()); err == nil && n >= least {
+			return n
+		}
+	}
+	if n, err := strconv.Atoi(getenv("COLUMNS")); err == nil && n >= least {
+		return n
+	}
+	return 100
 }
 
 // run shows frames until the user quits.

@@ -2,6 +2,7 @@ package main
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"strings"
 	"testing"
@@ -79,6 +80,29 @@ func TestTopScrolls(t *testing.T) {
 	press(m, "g")
 	if !strings.Contains(shown(), "it waits") {
 		t.Errorf("back at the beginning:\n%s", shown())
+	}
+}
+
+// The selected row is visible on every page with a table, wherever it is.
+func TestTopShowsTheSelectedRow(t *testing.T) {
+	t.Parallel()
+	for _, at := range []page{pageQueues, pageWorkers, pageFailures, pageJobs} {
+		m := modelAt(at)
+		for i := range 60 {
+			name := fmt.Sprintf("row-%02d", i)
+			m.data.stats.Queues = append(m.data.stats.Queues, gq.Count{Queue: name})
+			m.data.workers = append(m.data.workers, gq.LiveWorker{Name: name})
+			m.rates.past([]gq.Event{{Type: gq.EventFailed, Status: gq.StatusFailed, Queue: name, Time: m.data.when}})
+			m.data.jobs = append(m.data.jobs, gq.Job{Spec: gq.Spec{Type: name}, State: gq.State{Status: gq.StatusScheduled}})
+		}
+		for _, key := range []string{"j", "k"} {
+			for range 60 {
+				if frame := strings.Join(m.frame(m.height), "\n"); !strings.Contains(frame, "\n> ") || strings.Count(frame, "\n") != m.height-1 {
+					t.Fatalf("page %d, row %d is not visible:\n%s", at, m.row, frame)
+				}
+				press(m, key)
+			}
+		}
 	}
 }
 

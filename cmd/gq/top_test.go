@@ -273,6 +273,17 @@ func TestTopOnce(t *testing.T) {
 	if run("--once", "--queue", "q-1"); strings.Contains(out.String(), "q-20") || !strings.Contains(out.String(), "q-12") {
 		t.Errorf("filtered:\n%s", out.String())
 	}
+	// In a terminal the frame has its width.
+	x := startTerminal(t, 80, 50, "top", "--addr", site.grpc, "--once", "--interval", "500ms")
+	if err := <-x.ended; err != nil {
+		t.Errorf("--once in a terminal: %v", err)
+	}
+	x.sees("one frame", "q-39", "FAIL/S")
+	for i, line := range strings.Split(strings.TrimRight(x.text(), " \n"), "\n") {
+		if first, _, _ := strings.Cut(strings.TrimSpace(line), "-"); i > 3 && first != "q" {
+			t.Errorf("line %d is not a queue: %q", i, line)
+		}
+	}
 	for _, args := range [][]string{nil, {"--once", "--interval", "1ms"}, {"--once", "--json"}} {
 		if status := run(args...); status != 2 || errs.String() == "" {
 			t.Errorf("%v: exit status %d, %s", args, status, errs.String())

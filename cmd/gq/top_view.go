@@ -131,8 +131,14 @@ const (
 	bottomLines = 1
 )
 
-// room is the number of rows of a table that fit.
-func (m *topModel) room() int { return max(m.height-topLines-bottomLines-1, 1) }
+// room is the number of rows of a table that fit below its heading. The table of jobs has a title too.
+func (m *topModel) room() int {
+	heading := 1
+	if m.page == pageJobs {
+		heading++
+	}
+	return max(m.height-topLines-bottomLines-heading, 1)
+}
 
 // frame returns the lines of a screen of a height; 0 has no limit.
 func (m *topModel) frame(height int) []string {
@@ -459,6 +465,9 @@ func (m *topModel) failureTable(height int) []string {
 	columns := []topColumn{{"TIME", 8, false}, {"QUEUE", 16, false}, {"STATE", 11, false}, {"JOB", 8, false}, {"WHY", 0, false}}
 	all := m.failures()
 	empty := fmt.Sprintf("no failure among the last %d events, nor since gq top began", pastEvents)
+	if m.filter != "" {
+		empty = "no failure lately in a queue with " + oneLine(m.filter, 40) + " in its name"
+	}
 	if err := m.rates.problem(); err != nil {
 		empty = "events cannot be followed: " + oneLine(err.Error(), 120)
 	}
