@@ -21,6 +21,10 @@ type Sources struct {
 	// Redeliver tries a delivery again that was given up.
 	Redeliver func(ctx context.Context, id string) error
 
+	// Matching is the queue of the jobs that matching assigns. Visitors who may not read it are not offered the
+	// pages of providers and rounds. "" offers them to everybody.
+	Matching string
+
 	// Providers lists the providers of matching after an id.
 	Providers func(ctx context.Context, after string, limit int) ([]Provider, error)
 

@@ -61,6 +61,15 @@ func (w view) Short(id gq.WorkflowID) string {
 	return text[len(text)-8:]
 }
 
+// Claimed is the page of what a worker claims: a queue, or the queues of a pattern.
+func (w view) Claimed(queue string) template.URL {
+	path := "queue?" + url.Values{"name": {queue}}.Encode()
+	if prefix, ok := strings.CutSuffix(queue, "*"); ok {
+		path = "queues?" + url.Values{"find": {prefix}}.Encode()
+	}
+	return template.URL(path) //nolint:gosec // encoded
+}
+
 // Ref is the name of a job in its workflow.
 func (w view) Ref(j jobView) string { return oneLine(j.Spec.Ref) }
 
@@ -77,16 +86,16 @@ func (w view) MayAll(permission string, queues []string) bool {
 	return !slices.ContainsFunc(queues, func(q string) bool { return !w.May(permission, q) })
 }
 
-// Source reports whether the server has a source.
+// Source reports whether the server has a source that the visitor may see.
 func (w view) Source(name string) bool {
 	s := &w.v.d.options.Sources
 	switch name {
 	case "webhooks":
 		return s.Deliveries != nil
 	case "providers":
-		return s.Providers != nil
+		return s.Providers != nil && (s.Matching == "" || w.May("read", s.Matching))
 	case "rounds":
-		return s.Rounds != nil
+		return s.Rounds != nil && (s.Matching == "" || w.May("read", s.Matching))
 	case "tokens":
 		return s.Tokens != nil
 	case "trail":

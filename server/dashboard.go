@@ -20,7 +20,7 @@ func newDashboard(e *engine.Engine, cfg *config.Config, a *door, m *matchmaker.D
 		Version: o.Version, Log: o.Log, Access: visitors{a.gate},
 		Sources: dashboard.Sources{
 			Tokens: a.tokens, Trail: a.auditTrail, Deliveries: a.deliveries, Redeliver: a.redeliver,
-			Providers: providersOf(a.guard, m), Rounds: roundsOf(a.guard, m), Round: roundOf(a.guard, m), Settings: settingsOf(a.guard, cfg),
+			Matching: matchmaker.DefaultQueue, Providers: providersOf(a.guard, m), Rounds: roundsOf(a.guard, m), Round: roundOf(a.guard, m), Settings: settingsOf(a.guard, cfg),
 		},
 	})
 }

@@ -175,6 +175,12 @@ func TestDashboardRoles(t *testing.T) {
 			t.Errorf("%s: %d", path, status)
 		}
 	}
+	_, first := reader.get("/")
+	for _, link := range regexp.MustCompile(`<a href="\.(/[^"]*)" data-key="`).FindAllStringSubmatch(first, -1) {
+		if status, _ := reader.get(link[1]); status != http.StatusOK {
+			t.Errorf("the navigation leads a reader to %s: %d", link[1], status)
+		}
+	}
 	for path, fields := range map[string][]string{
 		"/queue/pause": {"name", "mail"}, "/queue/limits": {"name", "mail", "max_running", "1", "apply", "1"},
 		"/jobs/" + ids["mail"] + "/cancel": nil, "/jobs/" + ids["mail"] + "/priority": {"priority", "HIGH"}, "/jobs/" + ids["mail"] + "/purge": nil,
