@@ -96,6 +96,12 @@ func (d *Dashboard) bulk(v *visit) error {
 	return v.redirect("jobs?" + next.Encode())
 }
 
+// backFromBulk leads from the address of a confirmation to the jobs of its filter: the browser was told to load it
+// again, or the session had ended.
+func (d *Dashboard) backFromBulk(v *visit) error {
+	return v.redirect("jobs?" + readFilter(v.r.URL.Query()).Values().Encode())
+}
+
 // limit leaves the jobs out that an action does not change.
 func (a bulkAction) limit(q gq.Query) gq.Query {
 	if a.Name == "cancel" && len(q.Statuses) == 0 {

@@ -65,8 +65,13 @@ func sameOrigin(r *http.Request) bool {
 	if err != nil || origin.Host == "" {
 		return false
 	}
-	// A proxy may have replaced the host. A page of another site cannot set this header.
-	return strings.EqualFold(origin.Host, r.Host) || strings.EqualFold(origin.Host, r.Header.Get("X-Forwarded-Host"))
+	return ofHost(r, origin.Host)
+}
+
+// ofHost reports whether a host is the one that the browser called. A proxy may have replaced it; a page of
+// another site cannot set the header of the proxy.
+func ofHost(r *http.Request, host string) bool {
+	return strings.EqualFold(host, r.Host) || strings.EqualFold(host, r.Header.Get("X-Forwarded-Host"))
 }
 
 // foreignHost reports whether a request without access control names a host that somebody else

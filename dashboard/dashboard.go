@@ -160,6 +160,7 @@ func (d *Dashboard) route() {
 	d.get("/queue/limits", d.editLimits)
 	d.post("/queue/limits", d.saveLimits)
 	d.get("/jobs", d.jobs)
+	d.get("/jobs/bulk", d.backFromBulk)
 	d.post("/jobs/bulk", d.bulk)
 	d.get("/jobs/{id}", d.job)
 	d.post("/jobs/{id}/{action}", d.actOnJob)

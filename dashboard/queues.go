@@ -12,7 +12,7 @@ type queuesView struct {
 	Find  string
 	After string
 	Next  string // name of the last queue of this page, if more follow
-	More  bool   // the search stopped before it had seen all queues
+	More  bool   // the search stopped before it had seen all queues; Next is where it continues
 }
 
 // maxQueuesSearched is the number of queues that a search by name looks at.
@@ -26,7 +26,8 @@ func (d *Dashboard) queues(v *visit) error {
 	if view.Find == "" {
 		found, err = d.queue.QueuesAfter(v.ctx, view.After, queuesPerPage+1)
 	} else {
-		found, view.More, err = v.findQueues(view.Find, view.After)
+		found, view.Next, err = v.findQueues(view.Find, view.After)
+		view.More = view.Next != ""
 	}
 	if err != nil {
 		return err
@@ -42,27 +43,28 @@ func (d *Dashboard) queues(v *visit) error {
 	return v.show("queues", "Queues", view)
 }
 
-// findQueues returns the queues after a name that contain a text.
-func (v *visit) findQueues(text, after string) (found []gq.Queue, more bool, err error) {
+// findQueues returns the queues after a name that contain a text. If it stops before it has seen all queues, it
+// returns the last one that it has seen.
+func (v *visit) findQueues(text, after string) (found []gq.Queue, seen string, err error) {
 	text = strings.ToLower(text)
 	for range maxQueuesSearched / 1000 {
 		page, err := v.d.queue.QueuesAfter(v.ctx, after, 1000)
 		if err != nil {
-			return nil, false, err
+			return nil, "", err
 		}
 		for i := range page {
 			if strings.Contains(strings.ToLower(page[i].Name), text) {
 				if found = append(found, page[i]); len(found) > queuesPerPage {
-					return found, false, nil
+					return found, "", nil
 				}
 			}
 		}
 		if len(page) < 1000 {
-			return found, false, nil
+			return found, "", nil
 		}
 		after = page[len(page)-1].Name
 	}
-	return found, true, nil
+	return found, after, nil
 }
 
 // rows completes queues for a list.

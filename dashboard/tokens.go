@@ -20,5 +20,6 @@ func (d *Dashboard) tokens(v *visit) error {
 	if len(list) > shownTokens {
 		view.Tokens, view.More = list[:shownTokens], len(list)-shownTokens
 	}
+	v.watch = "clock"
 	return v.show("tokens", "Access tokens", view)
 }

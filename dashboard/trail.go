@@ -28,6 +28,7 @@ func (d *Dashboard) auditTrail(v *visit) error {
 	if err != nil {
 		return err
 	}
+	v.watch = "clock"
 	return v.show("audit", "Audit trail", view)
 }
 

@@ -36,7 +36,7 @@ type visit struct {
 	session string // id; "" without one
 	id      string // of the request
 	status  int    // of the response; 0 is 200
-	watch   string // what a change of makes the page reload its parts; see live
+	watch   string // whose changes make an open page reload its parts: all, queue:NAME, job:ID, or clock for none; "" never reloads
 }
 
 func kindOf(err error) gq.ErrorKind {
@@ -89,6 +89,10 @@ func (v *visit) begin(f func(*visit) error) error {
 		problem := ""
 		if _, err := v.r.Cookie(cookieName); err == nil {
 			problem = "Your session has ended. Sign in again."
+		} else if v.r.Header.Get("Sec-Fetch-Site") == "cross-site" {
+			// Browsers keep the cookie back when somebody follows a link on another site. They send it when this
+			// page loads itself again, and are no longer cross-site then.
+			v.w.Header().Set("Refresh", "0")
 		}
 		return v.signInForm(problem, next, http.StatusUnauthorized)
 	}
@@ -181,7 +185,8 @@ type failure struct {
 	Title, Text string
 	Faults      []gq.Fault
 	RequestID   string
-	Reload      bool // it may work later
+	Reload      bool   // it may work later, and the page tries again
+	Back        string // page from which a form was sent; "" if unknown
 }
 
 var failures = map[gq.ErrorKind]struct {
@@ -227,13 +232,24 @@ func (v *visit) fail(err error) {
 		return
 	}
 	view := failure{Title: at.title, Text: sentence(err.Error()), RequestID: v.id, Faults: errs.FaultsOf(err)}
-	view.Reload = kind == gq.KindUnavailable || kind == gq.KindTimeout || kind == gq.KindExhausted || kind == gq.KindInternal
-	if view.Reload && v.r.Method == http.MethodGet {
+	later := kind == gq.KindUnavailable || kind == gq.KindTimeout || kind == gq.KindExhausted || kind == gq.KindInternal
+	if v.r.Method == http.MethodPost {
+		view.Back = v.sentFrom()
+	} else if view.Reload = later; later {
 		v.w.Header().Set("Refresh", "5") // the page recovers by itself, also without scripts
 	}
 	if err := v.show("failure", at.title, view); err != nil {
 		v.d.options.Log.Error("render an error page", "request_id", v.id, "error", err)
 	}
+}
+
+// sentFrom returns the address of the page whose form the browser sent, "" if it is not one of this server.
+func (v *visit) sentFrom() string {
+	from, err := url.Parse(v.r.Referer())
+	if err != nil || from.Scheme != "http" && from.Scheme != "https" || !sameOrigin(v.r) || !ofHost(v.r, from.Host) {
+		return ""
+	}
+	return from.String()
 }
 
 // sentence makes an error message read as one.

@@ -46,6 +46,7 @@ function calm() {
 
 // concerns reports whether a change is about what the page shows.
 function concerns(change) {
+  if (watch === "clock") return false; // what it shows has no events
   if (watch === "all" || change.many) return true;
   const at = watch.indexOf(":"), kind = watch.slice(0, at), name = watch.slice(at + 1);
   if (kind === "queue") return (change.queues || []).includes(name);
@@ -107,6 +108,7 @@ function replace(page) {
     const focus = part.contains(document.activeElement) ? identity(document.activeElement) : null;
     const row = part.querySelector("[data-row].at");
     const rowLink = row && opens(row)?.getAttribute("href");
+    part.className = fresh.className;
     part.replaceChildren(...[...fresh.childNodes].map((n) => document.importNode(n, true)));
     part.querySelectorAll("details").forEach((d, i) => { d.open = opened[i] || false; });
     part.querySelectorAll(".scroll").forEach((s, i) => { if (scrolls[i]) [s.scrollLeft, s.scrollTop] = scrolls[i]; });
@@ -164,8 +166,8 @@ function listen() {
 
 if (watch) {
   listen();
-  // Rates fall while nothing happens, so such a page reloads without a change too.
-  if (document.querySelector("[data-clock]")) setInterval(refresh, 15000);
+  // Rates fall and workers go while no job changes, so such a page also reloads by the clock.
+  if (document.querySelector("[data-clock]")) setInterval(() => { if (Date.now() - last > 14000) refresh(); }, 15000);
   document.addEventListener("visibilitychange", () => { if (!document.hidden && due) refresh(); });
 }
 

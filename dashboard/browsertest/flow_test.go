@@ -10,6 +10,7 @@ import (
 	"net/url"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
@@ -45,6 +46,7 @@ func TestProgressOfAJobIsLive(t *testing.T) {
 		b.sees("What is it doing?")
 		s.call("POST", "/v1/leases/"+lease+"/complete", `{"result":{"frames":7}}`)
 		b.sees("How did it end?")
+		b.until(`document.getElementById("live-why").classList.contains("t-good")`) // not only its text
 		b.follow(`//a[contains(., "Result")]`)
 		b.sees(`"frames": 7`)
 	})
@@ -321,6 +323,62 @@ func TestBehindAProxy(t *testing.T) {
 	b.follow(`//button[contains(., "Sign out")]`)
 	b.sees("The token decides")
 	b.close()
+}
+
+// What a page shows can change without an event of a job: such pages load their parts again by the clock.
+func TestPagesFollowTheClock(t *testing.T) {
+	if testing.Short() {
+		t.Skip("waits for the clock")
+	}
+	s := start(t, "memory:", "the-token-of-an-administrator")
+	trail, tokens, queue := s.open(), s.open(), s.open()
+	for path, b := range map[string]*tab{"audit": trail, "tokens": tokens, "queue?name=mail": queue} {
+		signIn(b, s.token)
+		if path == "queue?name=mail" {
+			s.call("PUT", "/v1/queues/mail", `{}`)
+		}
+		b.visit(path)
+		b.live()
+		b.do(chromedp.Evaluate[chromedp.Void](`window.same = true`))
+	}
+	s.call("POST", "/v1/tokens", `{"name":"a new one","grants":[{"scopes":["read"],"queues":["mail"]}]}`)
+	s.call("PUT", "/v1/queues/mail", `{"paused":true}`)
+	for b, text := range map[*tab]string{trail: "a new one", tokens: "a new one", queue: "paused"} {
+		b.within(time.Minute, fmt.Sprintf(`document.querySelector("main").innerText.includes(%q)`, text))
+		if b.value(`window.same`) != true {
+			t.Errorf("%s: the page was loaded again", text)
+		}
+	}
+}
+
+// Somebody who has signed in follows a link on another site: browsers keep the cookie back at first.
+func TestALinkOnAnotherSite(t *testing.T) {
+	s := start(t, "memory:", "the-token-of-an-administrator")
+	at := "http://" + s.address + "/jobs/" + s.submit(`{"type":"email.send","queue":"mail"}`)
+	other := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/html")
+		_, _ = fmt.Fprintf(w, `<link rel=icon href="data:,"><main><a href="%s">look</a></main>`, at)
+	}))
+	defer other.Close()
+	_, port, _ := strings.Cut(strings.TrimPrefix(other.URL, "http://"), ":")
+	for signedIn, text := range map[bool]string{true: "Why is it not running?", false: "The token decides"} {
+		b := s.open()
+		if signedIn {
+			signIn(b, s.token)
+		}
+		b.do(chromedp.Navigate("http://evil.example:"+port+"/"), chromedp.WaitReady("main"), chromedp.Click("main a"))
+		seen := false
+		for until := time.Now().Add(20 * time.Second); !seen && time.Now().Before(until); time.Sleep(30 * time.Millisecond) {
+			// The page goes while it loads itself again.
+			seen, _ = chromedp.Run(b.ctx, chromedp.Evaluate[bool](fmt.Sprintf(`performance.getEntriesByType("navigation")[0].name === %q && document.body.innerText.includes(%q) && document.referrer.indexOf("evil") < 0`, at, text)))
+		}
+		if !seen {
+			t.Errorf("signed in %v: the page is %v", signedIn, b.value(`document.body.innerText`))
+		}
+		b.mu.Lock()
+		b.complaints = nil // the other site, and the first page without a session
+		b.mu.Unlock()
+	}
 }
 
 func TestOtherSites(t *testing.T) {

@@ -350,7 +350,13 @@ func (b *tab) visit(path string) {
 // until waits until an expression is true in the page.
 func (b *tab) until(expression string) {
 	b.Helper()
-	b.do(chromedp.Poll[chromedp.Void](expression, chromedp.WithPollingInterval(30*time.Millisecond), chromedp.WithPollingTimeout(20*time.Second)))
+	b.within(20*time.Second, expression)
+}
+
+// within waits until an expression is true in the page, at most so long.
+func (b *tab) within(long time.Duration, expression string) {
+	b.Helper()
+	b.do(chromedp.Poll[chromedp.Void](expression, chromedp.WithPollingInterval(30*time.Millisecond), chromedp.WithPollingTimeout(long)))
 }
 
 // sees waits until the page shows a text.

@@ -296,6 +296,7 @@ func checkPages(s *server, pages map[string]string, looks []look, source string,
 			if file := pictures[name]; l.name == "light" && file != "" {
 				b.do(chromedp.EmulateViewport(1280, 760))
 				b.visit(pages[name])
+				b.live()
 				b.shoot(file, false)
 				b.do(chromedp.EmulateViewport(l.width, l.height))
 			}
