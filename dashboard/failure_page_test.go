@@ -37,7 +37,7 @@ func TestAFailedActionLeadsBack(t *testing.T) {
 	s.submit(gq.Spec{Queue: "mail", Type: "t"})
 	form := url.Values{"csrf": {s.token(s.get("queue?name=mail", http.StatusOK))}, "name": {"mail"}}
 	for referer, back := range map[string]bool{
-		s.server.URL + "/queue?name=mail": true, "": false, "https://evil.example/": false, "javascript:alert(1)": false, "//evil.example/x": false, "\x7f:": false,
+		s.server.URL + "/queue?name=mail": true, "": false, "https://evil.example/": false, "javascript:alert(1)": false, "//evil.example/x": false, "http://%zz/": false,
 	} {
 		a := s.do(http.MethodPost, "queue/pause", form, func(r *http.Request) { r.Header["Referer"] = []string{referer} })
 		if a.StatusCode != http.StatusServiceUnavailable || a.Header.Get("Refresh") != "" {
@@ -56,9 +56,13 @@ func TestAConfirmationLeadsBackToItsJobs(t *testing.T) {
 	s := newSite(t, dashboard.Options{})
 	s.submit(gq.Spec{Queue: "mail", Type: "t"})
 	s.has(s.get("jobs?queue=mail&state=scheduled", http.StatusOK), `action="./jobs/bulk?queue=mail&amp;state=scheduled"`)
-	a := s.do(http.MethodGet, "jobs/bulk?queue=mail&state=scheduled&csrf=x&confirm=1", nil)
+	token := s.token(s.get("queue?name=mail", http.StatusOK))
+	a := s.do(http.MethodGet, "jobs/bulk?queue=mail&state=scheduled&action=cancel&confirm=1&csrf="+token, nil)
 	if a.StatusCode != http.StatusSeeOther || a.Header.Get("Location") != "../jobs?queue=mail&state=scheduled" {
 		t.Errorf("%d %s", a.StatusCode, a.Header.Get("Location"))
+	}
+	if counts, err := s.queue.Counts(t.Context(), "mail"); err != nil || counts[0].By[gq.StatusScheduled] != 1 {
+		t.Errorf("there are %+v, %v", counts, err)
 	}
 	s.has(s.get("queue/limits?name=mail", http.StatusOK), `action="../queue/limits?name=mail"`)
 }
@@ -87,11 +91,10 @@ func TestLongAddresses(t *testing.T) {
 	s.signIn("all")
 	for _, size := range []int{1000, 7000, 9000, 30_000, 500_000} {
 		long := strings.Repeat("x", size)
-		for path, status := range map[string]int{"jobs?type=" + long: http.StatusOK, "jobs/" + long: http.StatusNotFound, "queue?name=" + long: http.StatusNotFound, long: http.StatusNotFound} {
-			page := s.get(path, status)
-			s.has(page, "Sign out name of all")
-			if len(page) > 100_000 {
-				t.Errorf("%.20s with %d characters: the page has %d", path, size, len(page))
+		for _, path := range []string{"?x=" + long, "jobs?type=" + long, "jobs/" + long, "queue?name=" + long, long} {
+			a := s.do(http.MethodGet, path, nil)
+			if a.StatusCode == http.StatusUnauthorized || a.StatusCode >= http.StatusInternalServerError || !strings.Contains(a.body, "Sign out name of all") || len(a.body) > 100_000 {
+				t.Errorf("%.20s with %d characters: %d, a page of %d", path, size, a.StatusCode, len(a.body))
 			}
 		}
 	}

@@ -126,7 +126,7 @@ func TestFormsOfOtherSites(t *testing.T) {
 	if q, err := s.queue.Queue(t.Context(), "mail"); err != nil || q.Paused {
 		t.Errorf("the queue is %+v, %v", q, err)
 	}
-	for _, path := range []string{"queue/pause", "jobs/bulk", "dead/replay", "signout", "schedules/pause"} {
+	for _, path := range []string{"queue/pause", "dead/replay", "signout", "schedules/pause"} {
 		if a := s.do(http.MethodGet, path, nil); a.StatusCode == http.StatusOK || a.StatusCode == http.StatusSeeOther {
 			t.Errorf("GET %s: %d", path, a.StatusCode)
 		}
