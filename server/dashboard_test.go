@@ -280,6 +280,28 @@ func TestDashboardForAnObserver(t *testing.T) {
 	}
 }
 
+// A visitor with a session gets a page of the dashboard, however long or strange the address is.
+func TestDashboardAddresses(t *testing.T) {
+	s, e := embedded(t, server.Options{AdminToken: adminToken})
+	web := httptest.NewServer(s.Handler())
+	defer web.Close()
+	if _, err := e.Submit(t.Context(), gq.Spec{Queue: "mail", Type: "t"}); err != nil {
+		t.Fatal(err)
+	}
+	admin := enter(t, web, adminToken)
+	for _, text := range []string{"%00", "%ff%fe", "%e2%80%ae", "-1", "0", "18446744073709551615", "18446744073709551616", "'", strings.Repeat("x", 4000), strings.Repeat("x", 9000), strings.Repeat("9", 60_000)} {
+		for _, path := range []string{
+			"/", "/?x=", "/jobs/", "/jobs?queue=", "/jobs?type=", "/jobs?tag=a=", "/jobs?cursor=", "/jobs?find=", "/queue?name=", "/queues?after=", "/events?queue=", "/dead?queue=",
+			"/workflows/", "/workflows?cursor=", "/rounds/", "/rounds?before=", "/providers?after=", "/audit?by=", "/audit?verb=", "/audit?cursor=", "/webhooks?state=", "/webhooks?cursor=",
+		} {
+			status, page := admin.get(path + text)
+			if status == http.StatusUnauthorized || status >= http.StatusInternalServerError || !strings.Contains(page, "Sign out bootstrap") {
+				t.Errorf("%s%.40s (%d characters): %d %.300s", path, text, len(text), status, page)
+			}
+		}
+	}
+}
+
 // A session ends with its token.
 func TestDashboardSessionEndsWithItsToken(t *testing.T) {
 	s, _ := embedded(t, server.Options{AdminToken: adminToken})
