@@ -463,6 +463,34 @@ func TestKeyboard(t *testing.T) {
 	})
 }
 
+// No address makes a store fail: PostgreSQL, for example, takes neither NUL nor invalid UTF-8.
+func TestStrangeAddresses(t *testing.T) {
+	onEachStore(t, func(t *testing.T, s *server) {
+		s.submit(`{"type":"email.send","queue":"mail"}`)
+		for _, text := range []string{"%00", "mail%00", "%ff%fe", "-1", "18446744073709551616", "'", strings.Repeat("x", 9000)} {
+			for _, path := range []string{
+				"jobs/", "jobs?queue=", "jobs?type=", "jobs?tag=a=", "jobs?correlation=", "jobs?find=", "jobs?cursor=", "queue?name=", "queue/limits?name=", "queues?after=", "queues?find=", "dead?queue=",
+				"events?queue=", "workflows/", "workflows?cursor=", "rounds/", "rounds?before=", "providers?after=", "audit?by=", "audit?verb=", "audit?cursor=", "webhooks?cursor=",
+			} {
+				request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+s.address+"/"+path+text, nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				request.Header.Set("Accept", "text/html")
+				response, err := http.DefaultClient.Do(request)
+				if err != nil {
+					t.Fatal(err)
+				}
+				page, err := io.ReadAll(response.Body)
+				_ = response.Body.Close()
+				if err != nil || response.StatusCode >= http.StatusInternalServerError || !strings.Contains(string(page), "<!DOCTYPE html>") {
+					t.Errorf("%s%.20s: %d, %v", path, text, response.StatusCode, err)
+				}
+			}
+		}
+	})
+}
+
 func TestWithoutJavaScript(t *testing.T) {
 	s := start(t, "memory:")
 	s.submit(`{"type":"email.send","queue":"mail","delay":"1h"}`)
