@@ -54,6 +54,13 @@ func (e *Engine) QueueKeys(ctx context.Context, queue, after string, limit int) 
 	if limit == 0 {
 		limit = store.MaxPage
 	}
+	err := checkAfter(after)
+	if err == nil && queue != "" {
+		err = machine.CheckName("queue", queue)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("list keys of queue %.80q: %w", queue, err)
+	}
 	keys, err := e.store.Keys(ctx, store.KeyQuery{Queue: queue, After: after, Limit: limit})
 	if err != nil {
 		return nil, fmt.Errorf("list keys of queue %.80q: %w", queue, err)

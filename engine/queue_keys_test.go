@@ -3,6 +3,7 @@ package engine_test
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -148,4 +149,21 @@ func TestBadPatterns(t *testing.T) {
 // onAny claims from several queues.
 func onAny(queues ...string) func(*gq.ClaimRequest) {
 	return func(r *gq.ClaimRequest) { r.Queues = queues }
+}
+
+// A list begins after a name: text that no name has is refused before it reaches a store that cannot compare it.
+func TestListsBeginAfterAName(t *testing.T) {
+	bubble(t, func(t *testing.T, f *fixture) {
+		for _, after := range []string{"\x00", "mail\x00", "\xff\xfe", strings.Repeat("x", gq.MaxNameBytes+1)} {
+			_, err := f.QueuesAfter(t.Context(), after, 10)
+			wantErr(t, "queues after "+after, err, gq.ErrInvalid)
+			_, err = f.QueueKeys(t.Context(), "mail", after, 10)
+			wantErr(t, "keys after "+after, err, gq.ErrInvalid)
+			_, err = f.QueueKeys(t.Context(), after, "", 10)
+			wantErr(t, "keys of "+after, err, gq.ErrInvalid)
+		}
+		if _, err := f.QueuesAfter(t.Context(), "a name, not of a queue", 10); err != nil {
+			t.Error(err)
+		}
+	})
 }

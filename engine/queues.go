@@ -94,6 +94,9 @@ func (e *Engine) Queues(ctx context.Context) ([]gq.Queue, error) {
 // QueuesAfter lists up to limit queues with names greater than name, sorted by name. A limit of
 // 0 is no limit.
 func (e *Engine) QueuesAfter(ctx context.Context, name string, limit int) ([]gq.Queue, error) {
+	if err := checkAfter(name); err != nil {
+		return nil, fmt.Errorf("list queues: %w", err)
+	}
 	queues, err := e.store.Queues(ctx, store.QueueQuery{After: name, Limit: limit})
 	if err != nil {
 		return nil, fmt.Errorf("list queues: %w", err)
@@ -102,6 +105,14 @@ func (e *Engine) QueuesAfter(ctx context.Context, name string, limit int) ([]gq.
 		e.fillQueue(&queues[i])
 	}
 	return queues, nil
+}
+
+// checkAfter checks the name after which a list begins. Not every store can compare text that no name has.
+func checkAfter(name string) error {
+	if name == "" {
+		return nil
+	}
+	return machine.CheckName("after", name)
 }
 
 // Queue returns the configuration of a queue. If the queue is not configured and never had a
