@@ -93,6 +93,11 @@ type Driver interface {
 	Release(ctx context.Context, lease LeaseRef, delay time.Duration, reason string) (State, error)
 	// Workers lists the workers that claimed jobs or sent heartbeats in the last minute.
 	Workers(ctx context.Context) ([]LiveWorker, error)
+	// WorkerStopped says that a worker has stopped, so that no server lists it any longer. A
+	// later call of the worker lists it again. The error is [ErrConflict] if it holds jobs.
+	// Package worker does this by itself.
+	//gq:needs work on any queue
+	WorkerStopped(ctx context.Context, worker string) error
 
 	// DeclareQueue configures a queue at program start. It keeps settings that an operator
 	// has changed since the last declaration.

@@ -26,7 +26,7 @@ func TestSameCallsAsEngine(t *testing.T) {
 		own []string
 	}{
 		{reflect.TypeFor[*engine.Engine](), []string{
-			"Enqueue", "In", "Run", "Sweep", "Now", "Delegate", "Store", "UseCallbacks", "Connected", "Stopped", "Activity", "CountWorkflows", // of the process
+			"Enqueue", "In", "Run", "Sweep", "Now", "Delegate", "Store", "UseCallbacks", "Connected", "Activity", "CountWorkflows", // of the process
 			"Jobs", "ByLease", "Advance", "CatchUp", "BeforeFirstEvent", "Prepare", "Report", "Admit", "ConfigurePool", "Sample", "Samples", // of the documents' APIs
 		}},
 		{reflect.TypeFor[*client.Client](), []string{"Enqueue", "Close", "Admin", "DeclareQueueSettings"}},

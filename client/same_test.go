@@ -44,6 +44,7 @@ type full interface {
 	Fail(ctx context.Context, lease gq.LeaseRef, f gq.Failure) (gq.State, error)
 	Release(ctx context.Context, lease gq.LeaseRef, delay time.Duration, reason string) (gq.State, error)
 	Workers(ctx context.Context) ([]gq.LiveWorker, error)
+	WorkerStopped(ctx context.Context, worker string) error
 	Queues(ctx context.Context) ([]gq.Queue, error)
 	Queue(ctx context.Context, name string) (gq.Queue, error)
 	PutQueue(ctx context.Context, q gq.Queue) (gq.Queue, error)
@@ -316,6 +317,7 @@ func TestErrorsAreTheSame(t *testing.T) {
 		"fail":       func(q full) error { _, err := q.Fail(ctx, gq.LeaseRef{}, gq.Failure{}); return err },
 		"release":    func(q full) error { _, err := q.Release(ctx, gq.LeaseRef{ID: "x"}, 0, ""); return err },
 		"no verdict": func(q full) error { a, err := q.Settle(ctx, []gq.Outcome{{}}); return errors.Join(err, a[0].Err) },
+		"stopped":    func(q full) error { return q.WorkerStopped(ctx, "") },
 		"resume":     func(q full) error { _, err := q.Resume(ctx, "nobody's"); return err },
 		"queue":      func(q full) error { _, err := q.Queue(ctx, "nobody's"); return err },
 		"put queue": func(q full) error {

@@ -75,6 +75,13 @@ func (l *workLink) claims(worker string) {
 	l.workers = append(l.workers, worker)
 }
 
+// forgets removes a worker that has stopped: another stream must not introduce it again.
+func (l *workLink) forgets(worker string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.workers = slices.DeleteFunc(l.workers, func(name string) bool { return name == worker })
+}
+
 // reopen opens another stream after one broke, if workers have used it. They may hold jobs and
 // have nothing to say for a while, and the servers must not take them for gone.
 func (l *workLink) reopen() {

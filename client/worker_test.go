@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -91,6 +92,44 @@ func TestWorkerRunsRemotely(t *testing.T) {
 	<-cancelled
 	if s := must(f.Wait(ctx, endless))(t).State; s.Status != gq.StatusCancelled || s.Cancellation.HonouredAt.IsZero() {
 		t.Errorf("%s, %+v", s.Status, s.Cancellation)
+	}
+}
+
+// A worker that has stopped is no longer listed, although its client keeps its stream for others
+// and opens another one.
+func TestStoppedWorkerIsNotListed(t *testing.T) {
+	f := serve(t)
+	listed := func(when string, want ...string) {
+		t.Helper()
+		var names []string
+		for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+			names = nil
+			for _, w := range must(f.Workers(t.Context()))(t) {
+				names = append(names, w.Name)
+			}
+			if slices.Equal(names, want) {
+				return
+			}
+		}
+		t.Fatalf("%s: %q are listed, want %q", when, names, want)
+	}
+	start := func(name string) (stop func()) {
+		w := newWorker(f, worker.Config{Name: name, Poll: 10 * time.Millisecond})
+		w.HandleFunc("work", func(context.Context, *worker.Run) error { return nil })
+		return run(t, w)
+	}
+	stop, stopOther := start("a"), start("b")
+	defer stopOther()
+	must(f.Wait(t.Context(), f.job()))(t)
+	listed("both run", "a", "b")
+	stop()
+	listed("one has stopped", "b")
+	f.cut()
+	f.mend()
+	must(f.Wait(t.Context(), f.job()))(t)
+	listed("the connection broke", "b")
+	if err := f.WorkerStopped(t.Context(), "c"); err != nil {
+		t.Errorf("a worker that is not listed: %v", err)
 	}
 }
 

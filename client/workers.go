@@ -149,6 +149,14 @@ func (c *Client) Workers(ctx context.Context) ([]gq.LiveWorker, error) {
 	return readAll("list workers", m.GetWorkers(), pbconv.LiveWorkerFromProto)
 }
 
+// WorkerStopped says that a worker has stopped, so that no server lists it any longer. The error
+// is [gq.ErrConflict] if it holds jobs.
+func (c *Client) WorkerStopped(ctx context.Context, worker string) error {
+	c.work.forgets(worker)
+	_, err := invoke(ctx, c, repeat, c.workers.WorkerStopped, &pb.WorkerStoppedRequest{Worker: worker})
+	return err
+}
+
 // report sends beats or outcomes, on the stream if the server has one.
 func (c *Client) report(ctx context.Context, verb string, safe safety, request proto.Message, streamed *pb.WorkRequest,
 	unary func(context.Context) (*pb.Answers, error), n int, large bool,

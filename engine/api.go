@@ -35,12 +35,6 @@ type API interface {
 	// soon, unless a server hears from it again.
 	Connected(ctx context.Context, worker, version string) (through context.Context, end func(broke bool), err error)
 
-	// Stopped says that a worker without a stream has stopped, so that no server lists it any
-	// longer. A later call of the worker lists it again. The error is [gq.ErrConflict] if it
-	// holds jobs.
-	//gq:needs work on any queue
-	Stopped(ctx context.Context, worker string) error
-
 	// Prepare, Report and Admit are the steps of the scheduler API between claiming and
 	// starting a job.
 	//gq:needs work on the job

@@ -52,6 +52,7 @@ func (e *Engine) Connected(ctx context.Context, worker, version string) (through
 		w.streams--
 		switch w.drop(time.Now()); {
 		case w.streams > 0:
+		case w.stopped: // other servers may still know it; remember that it has stopped
 		case len(w.leases) == 0 && w.waiting == 0: // it has stopped, or comes back with its next call
 			if r.known[worker] == w {
 				delete(r.known, worker)

@@ -299,12 +299,12 @@ func TestStoppedWorkers(t *testing.T) {
 		}()
 		want("all claim", "here", "there", "waiting")
 		for f, worker := range map[*fixture]string{a: "here", b: "there"} {
-			if err := f.Stopped(t.Context(), worker); err != nil {
+			if err := f.WorkerStopped(t.Context(), worker); err != nil {
 				t.Fatal(err)
 			}
 		}
 		want("two have stopped", "waiting")
-		if err := b.Stopped(t.Context(), "waiting"); err != nil {
+		if err := b.WorkerStopped(t.Context(), "waiting"); err != nil {
 			t.Fatal(err)
 		}
 		leave() // its server notices afterwards
@@ -320,16 +320,16 @@ func TestStoppedWorkers(t *testing.T) {
 		_, lease := a.take(as("here"), on("q"))
 		time.Sleep(6 * time.Second)
 		for _, f := range nodes {
-			if err := f.Stopped(t.Context(), "here"); !errors.Is(err, gq.ErrConflict) {
+			if err := f.WorkerStopped(t.Context(), "here"); !errors.Is(err, gq.ErrConflict) {
 				t.Errorf("a worker that holds a job: %v", err)
 			}
 		}
 		must[gq.State](t)(b.Complete(t.Context(), lease, nil)) // not where it was claimed
-		if err := a.Stopped(t.Context(), "here"); err != nil {
+		if err := a.WorkerStopped(t.Context(), "here"); err != nil {
 			t.Error(err)
 		}
 		want("its job is done", "there")
-		if err := a.Stopped(t.Context(), ""); !errors.Is(err, gq.ErrInvalid) {
+		if err := a.WorkerStopped(t.Context(), ""); !errors.Is(err, gq.ErrInvalid) {
 			t.Errorf("no name: %v", err)
 		}
 	})

@@ -278,8 +278,9 @@ func (e *Engine) Workers(ctx context.Context) ([]gq.LiveWorker, error) {
 	return workers, nil
 }
 
-// Stopped implements [API].
-func (e *Engine) Stopped(ctx context.Context, worker string) error {
+// WorkerStopped removes a worker that has stopped from the list of workers, on all servers. The
+// error is [gq.ErrConflict] if it holds jobs.
+func (e *Engine) WorkerStopped(ctx context.Context, worker string) error {
 	if err := checkWorker(worker); err != nil {
 		return fmt.Errorf("stop worker %.80q: %w", worker, err)
 	}

@@ -15,6 +15,36 @@ import (
 
 var _ worker.Queue = (*engine.Engine)(nil)
 
+// A worker that has stopped is no longer listed.
+func TestStoppedWorkerIsNotListed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, err := local.OpenMemory(local.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.Close()
+		e, err := engine.New(s, engine.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		listed := func(when string, want int) {
+			t.Helper()
+			if workers, err := e.Workers(t.Context()); err != nil || len(workers) != want {
+				t.Errorf("%s: %+v, %v; want %d", when, workers, err, want)
+			}
+		}
+		w := worker.New(e, worker.Config{Name: "w", Logger: discard()})
+		w.HandleFunc("t", func(context.Context, *worker.Run) error { return nil })
+		w.Start(t.Context())
+		synctest.Wait()
+		listed("it runs", 1)
+		if err := w.Stop(); err != nil {
+			t.Error(err)
+		}
+		listed("it has stopped", 0)
+	})
+}
+
 // On the real engine: results, retries, oversized results and cancels.
 func TestOnAnEngine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -14,6 +14,9 @@ import (
 // If a call returns an error, the fate of its items is unknown and the worker repeats the call.
 // The error of a single item is final, unless its kind is [gq.KindUnavailable],
 // [gq.KindTimeout] or [gq.KindInternal].
+//
+// A queue that lists its workers can also have the method WorkerStopped of [gq.Driver]. A worker
+// that has stopped and holds no jobs calls it last.
 type Queue interface {
 	// Claim returns up to N jobs with payload and checkpoint, each started under a lease. It
 	// waits up to Wait for the first one.

@@ -147,8 +147,31 @@ func (w *Worker) Run(ctx context.Context) error {
 	unwatch()
 	loops.Wait()
 	w.background.Wait()
+	err := w.stopError(abandoned, w.settler.stats.undelivered.Load()-undelivered)
+	if err == nil {
+		w.leave()
+	}
 	w.log.Info("worker stopped", slog.String("worker", w.Name()))
-	return w.stopError(abandoned, w.settler.stats.undelivered.Load()-undelivered)
+	return err
+}
+
+// leaveTimeout limits the last call of a worker.
+const leaveTimeout = time.Second
+
+// leave tells the queue that the worker has stopped. Otherwise the worker is listed for another
+// minute.
+func (w *Worker) leave() {
+	q, ok := w.queue.(interface {
+		WorkerStopped(ctx context.Context, worker string) error
+	})
+	if !ok {
+		return
+	}
+	ctx, cancel := context.WithTimeout(w.life, leaveTimeout)
+	defer cancel()
+	if err := q.WorkerStopped(ctx, w.Name()); err != nil {
+		w.log.Debug("could not tell the queue that the worker has stopped", slog.String("worker", w.Name()), slog.Any("error", err))
+	}
 }
 
 // Start runs the worker in the background until ctx ends or Stop is called. The worker logs an

@@ -308,14 +308,6 @@ func (g *Guard) Start(ctx context.Context, lease gq.LeaseRef, ttl time.Duration)
 	return g.engine.Start(ctx, lease, ttl)
 }
 
-// Stopped needs work on any queue.
-func (g *Guard) Stopped(ctx context.Context, worker string) error {
-	if _, err := g.enter(ctx, Work); err != nil {
-		return err
-	}
-	return g.engine.Stopped(ctx, worker)
-}
-
 // UnsetQueueKey needs admin on the queue.
 func (g *Guard) UnsetQueueKey(ctx context.Context, queue, key string) error {
 	if err := g.onQueue(ctx, Admin, queue); err != nil {
@@ -331,6 +323,14 @@ func (g *Guard) UpdateMetadata(ctx context.Context, id gq.JobID, p gq.MetadataPa
 		return gq.Job{}, err
 	}
 	return g.engine.UpdateMetadata(ctx, id, p)
+}
+
+// WorkerStopped needs work on any queue.
+func (g *Guard) WorkerStopped(ctx context.Context, worker string) error {
+	if _, err := g.enter(ctx, Work); err != nil {
+		return err
+	}
+	return g.engine.WorkerStopped(ctx, worker)
 }
 
 // Workflow needs read on the workflow.

@@ -204,8 +204,8 @@ var calls = map[string]call{
 		}
 		return err
 	}},
-	"Stopped": {needs: Work, lists: true, do: func(ctx context.Context, g *Guard, _ *target) error {
-		return g.Stopped(ctx, "stopped")
+	"WorkerStopped": {needs: Work, lists: true, do: func(ctx context.Context, g *Guard, _ *target) error {
+		return g.WorkerStopped(ctx, "stopped")
 	}},
 	"CatchUp": {needs: all, lists: true, do: func(ctx context.Context, g *Guard, _ *target) error {
 		return g.CatchUp(ctx)

@@ -60,7 +60,7 @@ var unrecorded = strings.Fields(`
 	Get List Wait Explain History CountWhere Workflow Workflows Workers Queue Queues QueuesAfter QueueKeys QueueHistory QueueActivity Counts Stats Pools Inbox
 	Schedule Schedules Events LastEvent Follow Jobs ByLease BeforeFirstEvent Samples CatchUp
 	Submit SubmitBatch SubmitGraph SubmitWorkflow AddToWorkflow Claim Start Heartbeat Settle Complete Fail Release
-	Advance Connected Stopped Prepare Report Admit Sample`)
+	Advance Connected WorkerStopped Prepare Report Admit Sample`)
 
 // TestEveryChangeIsRecorded calls every method of the engine. A new one is either recorded or
 // listed above.

@@ -1294,6 +1294,86 @@ func (x *ListWorkersResponse) GetWorkers() []*LiveWorker {
 	return nil
 }
 
+type WorkerStoppedRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Worker        string                 `protobuf:"bytes,1,opt,name=worker,proto3" json:"worker,omitempty"` // its name
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WorkerStoppedRequest) Reset() {
+	*x = WorkerStoppedRequest{}
+	mi := &file_gopherqueue_v1_workers_service_proto_msgTypes[19]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WorkerStoppedRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WorkerStoppedRequest) ProtoMessage() {}
+
+func (x *WorkerStoppedRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_gopherqueue_v1_workers_service_proto_msgTypes[19]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WorkerStoppedRequest.ProtoReflect.Descriptor instead.
+func (*WorkerStoppedRequest) Descriptor() ([]byte, []int) {
+	return file_gopherqueue_v1_workers_service_proto_rawDescGZIP(), []int{19}
+}
+
+func (x *WorkerStoppedRequest) GetWorker() string {
+	if x != nil {
+		return x.Worker
+	}
+	return ""
+}
+
+type WorkerStoppedResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WorkerStoppedResponse) Reset() {
+	*x = WorkerStoppedResponse{}
+	mi := &file_gopherqueue_v1_workers_service_proto_msgTypes[20]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WorkerStoppedResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WorkerStoppedResponse) ProtoMessage() {}
+
+func (x *WorkerStoppedResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_gopherqueue_v1_workers_service_proto_msgTypes[20]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WorkerStoppedResponse.ProtoReflect.Descriptor instead.
+func (*WorkerStoppedResponse) Descriptor() ([]byte, []int) {
+	return file_gopherqueue_v1_workers_service_proto_rawDescGZIP(), []int{20}
+}
+
 // LiveWorker is a worker that has shown itself within the last minute.
 type LiveWorker struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -1314,7 +1394,7 @@ type LiveWorker struct {
 
 func (x *LiveWorker) Reset() {
 	*x = LiveWorker{}
-	mi := &file_gopherqueue_v1_workers_service_proto_msgTypes[19]
+	mi := &file_gopherqueue_v1_workers_service_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1326,7 +1406,7 @@ func (x *LiveWorker) String() string {
 func (*LiveWorker) ProtoMessage() {}
 
 func (x *LiveWorker) ProtoReflect() protoreflect.Message {
-	mi := &file_gopherqueue_v1_workers_service_proto_msgTypes[19]
+	mi := &file_gopherqueue_v1_workers_service_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1339,7 +1419,7 @@ func (x *LiveWorker) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LiveWorker.ProtoReflect.Descriptor instead.
 func (*LiveWorker) Descriptor() ([]byte, []int) {
-	return file_gopherqueue_v1_workers_service_proto_rawDescGZIP(), []int{19}
+	return file_gopherqueue_v1_workers_service_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *LiveWorker) GetName() string {
@@ -1508,7 +1588,10 @@ const file_gopherqueue_v1_workers_service_proto_rawDesc = "" +
 	"\x04more\x18\x02 \x01(\bR\x04more\"\x14\n" +
 	"\x12ListWorkersRequest\"K\n" +
 	"\x13ListWorkersResponse\x124\n" +
-	"\aworkers\x18\x01 \x03(\v2\x1a.gopherqueue.v1.LiveWorkerR\aworkers\"\xb9\x02\n" +
+	"\aworkers\x18\x01 \x03(\v2\x1a.gopherqueue.v1.LiveWorkerR\aworkers\".\n" +
+	"\x14WorkerStoppedRequest\x12\x16\n" +
+	"\x06worker\x18\x01 \x01(\tR\x06worker\"\x17\n" +
+	"\x15WorkerStoppedResponse\"\xb9\x02\n" +
 	"\n" +
 	"LiveWorker\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x16\n" +
@@ -1522,14 +1605,15 @@ const file_gopherqueue_v1_workers_service_proto_rawDesc = "" +
 	"lastSeenAt\x12\x12\n" +
 	"\x04node\x18U \x01(\tR\x04node\x12\x18\n" +
 	"\aversion\x18V \x01(\tR\aversion\x12\x16\n" +
-	"\x06leases\x18W \x03(\tR\x06leases2\xbd\x03\n" +
+	"\x06leases\x18W \x03(\tR\x06leases2\x9b\x04\n" +
 	"\x0eWorkersService\x12D\n" +
 	"\x05Claim\x12\x1c.gopherqueue.v1.ClaimRequest\x1a\x1d.gopherqueue.v1.ClaimResponse\x12<\n" +
 	"\x05Start\x12\x1c.gopherqueue.v1.StartRequest\x1a\x15.gopherqueue.v1.State\x12F\n" +
 	"\tHeartbeat\x12 .gopherqueue.v1.HeartbeatRequest\x1a\x17.gopherqueue.v1.Answers\x12@\n" +
 	"\x06Settle\x12\x1d.gopherqueue.v1.SettleRequest\x1a\x17.gopherqueue.v1.Answers\x12E\n" +
 	"\x04Work\x12\x1b.gopherqueue.v1.WorkRequest\x1a\x1c.gopherqueue.v1.WorkResponse(\x010\x01\x12V\n" +
-	"\vListWorkers\x12\".gopherqueue.v1.ListWorkersRequest\x1a#.gopherqueue.v1.ListWorkersResponseB<Z:github.com/gopherqueue/gq/api/gopherqueue/v1;gopherqueuev1b\x06proto3"
+	"\vListWorkers\x12\".gopherqueue.v1.ListWorkersRequest\x1a#.gopherqueue.v1.ListWorkersResponse\x12\\\n" +
+	"\rWorkerStopped\x12$.gopherqueue.v1.WorkerStoppedRequest\x1a%.gopherqueue.v1.WorkerStoppedResponseB<Z:github.com/gopherqueue/gq/api/gopherqueue/v1;gopherqueuev1b\x06proto3"
 
 var (
 	file_gopherqueue_v1_workers_service_proto_rawDescOnce sync.Once
@@ -1543,7 +1627,7 @@ func file_gopherqueue_v1_workers_service_proto_rawDescGZIP() []byte {
 	return file_gopherqueue_v1_workers_service_proto_rawDescData
 }
 
-var file_gopherqueue_v1_workers_service_proto_msgTypes = make([]protoimpl.MessageInfo, 20)
+var file_gopherqueue_v1_workers_service_proto_msgTypes = make([]protoimpl.MessageInfo, 22)
 var file_gopherqueue_v1_workers_service_proto_goTypes = []any{
 	(*ClaimRequest)(nil),          // 0: gopherqueue.v1.ClaimRequest
 	(*ClaimResponse)(nil),         // 1: gopherqueue.v1.ClaimResponse
@@ -1564,38 +1648,40 @@ var file_gopherqueue_v1_workers_service_proto_goTypes = []any{
 	(*Jobs)(nil),                  // 16: gopherqueue.v1.Jobs
 	(*ListWorkersRequest)(nil),    // 17: gopherqueue.v1.ListWorkersRequest
 	(*ListWorkersResponse)(nil),   // 18: gopherqueue.v1.ListWorkersResponse
-	(*LiveWorker)(nil),            // 19: gopherqueue.v1.LiveWorker
-	(*durationpb.Duration)(nil),   // 20: google.protobuf.Duration
-	(*Job)(nil),                   // 21: gopherqueue.v1.Job
-	(*LeaseRef)(nil),              // 22: gopherqueue.v1.LeaseRef
-	(*Spec)(nil),                  // 23: gopherqueue.v1.Spec
-	(*Failure)(nil),               // 24: gopherqueue.v1.Failure
-	(*State)(nil),                 // 25: gopherqueue.v1.State
-	(*Submitted)(nil),             // 26: gopherqueue.v1.Submitted
-	(*Problem)(nil),               // 27: gopherqueue.v1.Problem
-	(*timestamppb.Timestamp)(nil), // 28: google.protobuf.Timestamp
+	(*WorkerStoppedRequest)(nil),  // 19: gopherqueue.v1.WorkerStoppedRequest
+	(*WorkerStoppedResponse)(nil), // 20: gopherqueue.v1.WorkerStoppedResponse
+	(*LiveWorker)(nil),            // 21: gopherqueue.v1.LiveWorker
+	(*durationpb.Duration)(nil),   // 22: google.protobuf.Duration
+	(*Job)(nil),                   // 23: gopherqueue.v1.Job
+	(*LeaseRef)(nil),              // 24: gopherqueue.v1.LeaseRef
+	(*Spec)(nil),                  // 25: gopherqueue.v1.Spec
+	(*Failure)(nil),               // 26: gopherqueue.v1.Failure
+	(*State)(nil),                 // 27: gopherqueue.v1.State
+	(*Submitted)(nil),             // 28: gopherqueue.v1.Submitted
+	(*Problem)(nil),               // 29: gopherqueue.v1.Problem
+	(*timestamppb.Timestamp)(nil), // 30: google.protobuf.Timestamp
 }
 var file_gopherqueue_v1_workers_service_proto_depIdxs = []int32{
-	20, // 0: gopherqueue.v1.ClaimRequest.wait:type_name -> google.protobuf.Duration
-	20, // 1: gopherqueue.v1.ClaimRequest.ttl:type_name -> google.protobuf.Duration
-	20, // 2: gopherqueue.v1.ClaimRequest.default_ttl:type_name -> google.protobuf.Duration
-	21, // 3: gopherqueue.v1.ClaimResponse.jobs:type_name -> gopherqueue.v1.Job
-	22, // 4: gopherqueue.v1.StartRequest.lease:type_name -> gopherqueue.v1.LeaseRef
-	20, // 5: gopherqueue.v1.StartRequest.ttl:type_name -> google.protobuf.Duration
+	22, // 0: gopherqueue.v1.ClaimRequest.wait:type_name -> google.protobuf.Duration
+	22, // 1: gopherqueue.v1.ClaimRequest.ttl:type_name -> google.protobuf.Duration
+	22, // 2: gopherqueue.v1.ClaimRequest.default_ttl:type_name -> google.protobuf.Duration
+	23, // 3: gopherqueue.v1.ClaimResponse.jobs:type_name -> gopherqueue.v1.Job
+	24, // 4: gopherqueue.v1.StartRequest.lease:type_name -> gopherqueue.v1.LeaseRef
+	22, // 5: gopherqueue.v1.StartRequest.ttl:type_name -> google.protobuf.Duration
 	4,  // 6: gopherqueue.v1.HeartbeatRequest.beats:type_name -> gopherqueue.v1.Beat
-	22, // 7: gopherqueue.v1.Beat.lease:type_name -> gopherqueue.v1.LeaseRef
-	23, // 8: gopherqueue.v1.Beat.spawn:type_name -> gopherqueue.v1.Spec
+	24, // 7: gopherqueue.v1.Beat.lease:type_name -> gopherqueue.v1.LeaseRef
+	25, // 8: gopherqueue.v1.Beat.spawn:type_name -> gopherqueue.v1.Spec
 	6,  // 9: gopherqueue.v1.SettleRequest.outcomes:type_name -> gopherqueue.v1.Outcome
-	22, // 10: gopherqueue.v1.Outcome.lease:type_name -> gopherqueue.v1.LeaseRef
+	24, // 10: gopherqueue.v1.Outcome.lease:type_name -> gopherqueue.v1.LeaseRef
 	7,  // 11: gopherqueue.v1.Outcome.complete:type_name -> gopherqueue.v1.Completion
-	24, // 12: gopherqueue.v1.Outcome.fail:type_name -> gopherqueue.v1.Failure
+	26, // 12: gopherqueue.v1.Outcome.fail:type_name -> gopherqueue.v1.Failure
 	8,  // 13: gopherqueue.v1.Outcome.release:type_name -> gopherqueue.v1.Release
-	23, // 14: gopherqueue.v1.Completion.spawn:type_name -> gopherqueue.v1.Spec
-	20, // 15: gopherqueue.v1.Release.delay:type_name -> google.protobuf.Duration
+	25, // 14: gopherqueue.v1.Completion.spawn:type_name -> gopherqueue.v1.Spec
+	22, // 15: gopherqueue.v1.Release.delay:type_name -> google.protobuf.Duration
 	10, // 16: gopherqueue.v1.Answers.answers:type_name -> gopherqueue.v1.Answer
-	25, // 17: gopherqueue.v1.Answer.state:type_name -> gopherqueue.v1.State
-	26, // 18: gopherqueue.v1.Answer.spawned:type_name -> gopherqueue.v1.Submitted
-	27, // 19: gopherqueue.v1.Answer.problem:type_name -> gopherqueue.v1.Problem
+	27, // 17: gopherqueue.v1.Answer.state:type_name -> gopherqueue.v1.State
+	28, // 18: gopherqueue.v1.Answer.spawned:type_name -> gopherqueue.v1.Submitted
+	29, // 19: gopherqueue.v1.Answer.problem:type_name -> gopherqueue.v1.Problem
 	12, // 20: gopherqueue.v1.WorkRequest.hello:type_name -> gopherqueue.v1.Hello
 	0,  // 21: gopherqueue.v1.WorkRequest.credit:type_name -> gopherqueue.v1.ClaimRequest
 	13, // 22: gopherqueue.v1.WorkRequest.withdraw:type_name -> gopherqueue.v1.Withdraw
@@ -1604,24 +1690,26 @@ var file_gopherqueue_v1_workers_service_proto_depIdxs = []int32{
 	15, // 25: gopherqueue.v1.WorkResponse.welcome:type_name -> gopherqueue.v1.Welcome
 	16, // 26: gopherqueue.v1.WorkResponse.jobs:type_name -> gopherqueue.v1.Jobs
 	9,  // 27: gopherqueue.v1.WorkResponse.answers:type_name -> gopherqueue.v1.Answers
-	27, // 28: gopherqueue.v1.WorkResponse.problem:type_name -> gopherqueue.v1.Problem
-	21, // 29: gopherqueue.v1.Jobs.jobs:type_name -> gopherqueue.v1.Job
-	19, // 30: gopherqueue.v1.ListWorkersResponse.workers:type_name -> gopherqueue.v1.LiveWorker
-	28, // 31: gopherqueue.v1.LiveWorker.last_seen_at:type_name -> google.protobuf.Timestamp
+	29, // 28: gopherqueue.v1.WorkResponse.problem:type_name -> gopherqueue.v1.Problem
+	23, // 29: gopherqueue.v1.Jobs.jobs:type_name -> gopherqueue.v1.Job
+	21, // 30: gopherqueue.v1.ListWorkersResponse.workers:type_name -> gopherqueue.v1.LiveWorker
+	30, // 31: gopherqueue.v1.LiveWorker.last_seen_at:type_name -> google.protobuf.Timestamp
 	0,  // 32: gopherqueue.v1.WorkersService.Claim:input_type -> gopherqueue.v1.ClaimRequest
 	2,  // 33: gopherqueue.v1.WorkersService.Start:input_type -> gopherqueue.v1.StartRequest
 	3,  // 34: gopherqueue.v1.WorkersService.Heartbeat:input_type -> gopherqueue.v1.HeartbeatRequest
 	5,  // 35: gopherqueue.v1.WorkersService.Settle:input_type -> gopherqueue.v1.SettleRequest
 	11, // 36: gopherqueue.v1.WorkersService.Work:input_type -> gopherqueue.v1.WorkRequest
 	17, // 37: gopherqueue.v1.WorkersService.ListWorkers:input_type -> gopherqueue.v1.ListWorkersRequest
-	1,  // 38: gopherqueue.v1.WorkersService.Claim:output_type -> gopherqueue.v1.ClaimResponse
-	25, // 39: gopherqueue.v1.WorkersService.Start:output_type -> gopherqueue.v1.State
-	9,  // 40: gopherqueue.v1.WorkersService.Heartbeat:output_type -> gopherqueue.v1.Answers
-	9,  // 41: gopherqueue.v1.WorkersService.Settle:output_type -> gopherqueue.v1.Answers
-	14, // 42: gopherqueue.v1.WorkersService.Work:output_type -> gopherqueue.v1.WorkResponse
-	18, // 43: gopherqueue.v1.WorkersService.ListWorkers:output_type -> gopherqueue.v1.ListWorkersResponse
-	38, // [38:44] is the sub-list for method output_type
-	32, // [32:38] is the sub-list for method input_type
+	19, // 38: gopherqueue.v1.WorkersService.WorkerStopped:input_type -> gopherqueue.v1.WorkerStoppedRequest
+	1,  // 39: gopherqueue.v1.WorkersService.Claim:output_type -> gopherqueue.v1.ClaimResponse
+	27, // 40: gopherqueue.v1.WorkersService.Start:output_type -> gopherqueue.v1.State
+	9,  // 41: gopherqueue.v1.WorkersService.Heartbeat:output_type -> gopherqueue.v1.Answers
+	9,  // 42: gopherqueue.v1.WorkersService.Settle:output_type -> gopherqueue.v1.Answers
+	14, // 43: gopherqueue.v1.WorkersService.Work:output_type -> gopherqueue.v1.WorkResponse
+	18, // 44: gopherqueue.v1.WorkersService.ListWorkers:output_type -> gopherqueue.v1.ListWorkersResponse
+	20, // 45: gopherqueue.v1.WorkersService.WorkerStopped:output_type -> gopherqueue.v1.WorkerStoppedResponse
+	39, // [39:46] is the sub-list for method output_type
+	32, // [32:39] is the sub-list for method input_type
 	32, // [32:32] is the sub-list for extension type_name
 	32, // [32:32] is the sub-list for extension extendee
 	0,  // [0:32] is the sub-list for field type_name
@@ -1660,7 +1748,7 @@ func file_gopherqueue_v1_workers_service_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_gopherqueue_v1_workers_service_proto_rawDesc), len(file_gopherqueue_v1_workers_service_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   20,
+			NumMessages:   22,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -19,12 +19,13 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
-	WorkersService_Claim_FullMethodName       = "/gopherqueue.v1.WorkersService/Claim"
-	WorkersService_Start_FullMethodName       = "/gopherqueue.v1.WorkersService/Start"
-	WorkersService_Heartbeat_FullMethodName   = "/gopherqueue.v1.WorkersService/Heartbeat"
-	WorkersService_Settle_FullMethodName      = "/gopherqueue.v1.WorkersService/Settle"
-	WorkersService_Work_FullMethodName        = "/gopherqueue.v1.WorkersService/Work"
-	WorkersService_ListWorkers_FullMethodName = "/gopherqueue.v1.WorkersService/ListWorkers"
+	WorkersService_Claim_FullMethodName         = "/gopherqueue.v1.WorkersService/Claim"
+	WorkersService_Start_FullMethodName         = "/gopherqueue.v1.WorkersService/Start"
+	WorkersService_Heartbeat_FullMethodName     = "/gopherqueue.v1.WorkersService/Heartbeat"
+	WorkersService_Settle_FullMethodName        = "/gopherqueue.v1.WorkersService/Settle"
+	WorkersService_Work_FullMethodName          = "/gopherqueue.v1.WorkersService/Work"
+	WorkersService_ListWorkers_FullMethodName   = "/gopherqueue.v1.WorkersService/ListWorkers"
+	WorkersService_WorkerStopped_FullMethodName = "/gopherqueue.v1.WorkersService/WorkerStopped"
 )
 
 // WorkersServiceClient is the client API for WorkersService service.
@@ -62,6 +63,9 @@ type WorkersServiceClient interface {
 	Work(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[WorkRequest, WorkResponse], error)
 	// ListWorkers tells who has asked for work lately.
 	ListWorkers(ctx context.Context, in *ListWorkersRequest, opts ...grpc.CallOption) (*ListWorkersResponse, error)
+	// WorkerStopped is the last call of a worker that stops: it is no longer listed. It is refused
+	// while the worker holds jobs.
+	WorkerStopped(ctx context.Context, in *WorkerStoppedRequest, opts ...grpc.CallOption) (*WorkerStoppedResponse, error)
 }
 
 type workersServiceClient struct {
@@ -135,6 +139,16 @@ func (c *workersServiceClient) ListWorkers(ctx context.Context, in *ListWorkersR
 	return out, nil
 }
 
+func (c *workersServiceClient) WorkerStopped(ctx context.Context, in *WorkerStoppedRequest, opts ...grpc.CallOption) (*WorkerStoppedResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(WorkerStoppedResponse)
+	err := c.cc.Invoke(ctx, WorkersService_WorkerStopped_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // WorkersServiceServer is the server API for WorkersService service.
 // All implementations must embed UnimplementedWorkersServiceServer
 // for forward compatibility.
@@ -170,6 +184,9 @@ type WorkersServiceServer interface {
 	Work(grpc.BidiStreamingServer[WorkRequest, WorkResponse]) error
 	// ListWorkers tells who has asked for work lately.
 	ListWorkers(context.Context, *ListWorkersRequest) (*ListWorkersResponse, error)
+	// WorkerStopped is the last call of a worker that stops: it is no longer listed. It is refused
+	// while the worker holds jobs.
+	WorkerStopped(context.Context, *WorkerStoppedRequest) (*WorkerStoppedResponse, error)
 	mustEmbedUnimplementedWorkersServiceServer()
 }
 
@@ -197,6 +214,9 @@ func (UnimplementedWorkersServiceServer) Work(grpc.BidiStreamingServer[WorkReque
 }
 func (UnimplementedWorkersServiceServer) ListWorkers(context.Context, *ListWorkersRequest) (*ListWorkersResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ListWorkers not implemented")
+}
+func (UnimplementedWorkersServiceServer) WorkerStopped(context.Context, *WorkerStoppedRequest) (*WorkerStoppedResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method WorkerStopped not implemented")
 }
 func (UnimplementedWorkersServiceServer) mustEmbedUnimplementedWorkersServiceServer() {}
 func (UnimplementedWorkersServiceServer) testEmbeddedByValue()                        {}
@@ -316,6 +336,24 @@ func _WorkersService_ListWorkers_Handler(srv interface{}, ctx context.Context, d
 	return interceptor(ctx, in, info, handler)
 }
 
+func _WorkersService_WorkerStopped_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(WorkerStoppedRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(WorkersServiceServer).WorkerStopped(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: WorkersService_WorkerStopped_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(WorkersServiceServer).WorkerStopped(ctx, req.(*WorkerStoppedRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // WorkersService_ServiceDesc is the grpc.ServiceDesc for WorkersService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -342,6 +380,10 @@ var WorkersService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "ListWorkers",
 			Handler:    _WorkersService_ListWorkers_Handler,
+		},
+		{
+			MethodName: "WorkerStopped",
+			Handler:    _WorkersService_WorkerStopped_Handler,
 		},
 	},
 	Streams: []grpc.StreamDesc{

@@ -60,7 +60,7 @@ func (h *HTTP) workers(ctx context.Context, _ *httpx.None, _ *httpx.None) (*http
 }
 
 func (h *HTTP) stopWorker(ctx context.Context, in *workerInput, _ *httpx.None) (*httpx.Answer[httpx.None], error) {
-	return nil, h.engine.Stopped(ctx, in.Name)
+	return nil, h.engine.WorkerStopped(ctx, in.Name)
 }
 
 func (h *HTTP) stats(ctx context.Context, _ *httpx.None, _ *httpx.None) (*httpx.Answer[wire.Stats], error) {
@@ -127,6 +127,13 @@ func (s *jobsServer) Stats(ctx context.Context, _ *pb.StatsRequest) (*pb.StatsRe
 		return nil, err
 	}
 	return pbconv.ProtoStats(&stats), nil
+}
+
+func (s *workersServer) WorkerStopped(ctx context.Context, r *pb.WorkerStoppedRequest) (*pb.WorkerStoppedResponse, error) {
+	if err := s.engine.WorkerStopped(ctx, r.GetWorker()); err != nil {
+		return nil, err
+	}
+	return &pb.WorkerStoppedResponse{}, nil
 }
 
 func (s *workersServer) ListWorkers(ctx context.Context, _ *pb.ListWorkersRequest) (*pb.ListWorkersResponse, error) {
