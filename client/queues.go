@@ -8,7 +8,6 @@ import (
 	"github.com/gopherqueue/gq"
 	pb "github.com/gopherqueue/gq/api/gopherqueue/v1"
 	"github.com/gopherqueue/gq/internal/pbconv"
-	"github.com/gopherqueue/gq/machine"
 )
 
 // Queues lists every queue that is configured or ever had a job, sorted by name. It reads them
@@ -120,9 +119,7 @@ func (c *Client) PutQueue(ctx context.Context, q gq.Queue) (gq.Queue, error) {
 // changed since the last declaration.
 func (c *Client) DeclareQueue(ctx context.Context, q gq.Queue) (gq.Queue, error) {
 	m := pbconv.ProtoSetQueue(&q)
-	if m.Declare = true; q.Policy == (gq.Policy{}) {
-		m.Policy = nil // the server's default
-	}
+	m.Declare = true
 	return readQueue(invoke(ctx, c, repeat, c.queues.SetQueue, m))
 }
 
@@ -134,11 +131,12 @@ func (c *Client) DeclareQueueSettings(ctx context.Context, name string, change f
 
 // ChangeQueue applies change to the queue's configuration. It sends only the changed settings, so
 // concurrent changes of other settings stay. A queue that does not exist yet starts with the
-// defaults.
+// defaults of the server. The client does not know these, so in this case it calls change several
+// times, with different policies, to find out what it sets.
 func (c *Client) ChangeQueue(ctx context.Context, name string, change func(*gq.Queue)) (gq.Queue, error) {
 	before, err := c.Queue(ctx, name)
 	if errors.Is(err, gq.ErrNotFound) {
-		before, err = machine.NewQueue(name), nil
+		return readQueue(invoke(ctx, c, once, c.queues.SetQueue, pbconv.ProtoNewQueue(name, change)))
 	}
 	if err != nil {
 		return gq.Queue{}, err

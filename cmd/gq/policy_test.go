@@ -1,6 +1,9 @@
 package main
 
 import (
+	"encoding/json"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -54,5 +57,46 @@ func TestKeep(t *testing.T) {
 	}
 	if q := d.json("queue", "set", "pings", "--keep", "0"); q["policy"].(map[string]any)["retention"] == "none" {
 		t.Errorf("%v", q)
+	}
+}
+
+// A job of a workflow that sets parts of its policy has the rest from the server, whose default
+// the command line does not know.
+func TestWorkflowPolicy(t *testing.T) {
+	s := startServer(t, nil, "--store", "memory:", "--default-preset", "resilient")
+	file := filepath.Join(t.TempDir(), "flow.json")
+	submit := func(policy string) outcome {
+		t.Helper()
+		if err := os.WriteFile(file, []byte(`{"jobs":[{"ref":"a","type":"t","policy":`+policy+`}]}`), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return s.gq("workflow", "submit", file)
+	}
+	var flow struct {
+		Jobs []struct {
+			Job struct {
+				Policy struct {
+					Preset           string
+					MaxAttempts      int    `json:"max_attempts"`
+					ExecutionTimeout string `json:"execution_timeout"`
+				}
+			}
+		}
+	}
+	id := strings.TrimSpace(submit(`{"max_attempts":3,"execution_timeout":"0s"}`).stdout)
+	if err := json.Unmarshal([]byte(s.gq("workflow", "show", id, "--json").stdout), &flow); err != nil {
+		t.Fatal(err)
+	}
+	if p := flow.Jobs[0].Job.Policy; p.Preset != "resilient" || p.MaxAttempts != 3 || p.ExecutionTimeout != "0s" {
+		t.Errorf("%+v", p)
+	}
+	if got := submit(`{"max_attempts":0}`); got.status != 2 || !strings.Contains(got.stderr, "max_attempts and lease_ttl above 0") {
+		t.Errorf("no attempts: %+v", got)
+	}
+	if got := submit(`{"on_loss":"free"}`); got.status != 2 || !strings.Contains(got.stderr, "name the preset that has the other settings (policy.preset)") {
+		t.Errorf("a setting that only a whole policy has: %+v", got)
+	}
+	if got := submit(`{"on_loss":"free","preset":"resilient"}`); got.status != 0 {
+		t.Errorf("with a preset: %+v", got)
 	}
 }

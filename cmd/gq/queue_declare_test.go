@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/client"
 )
 
 // Declaring queues and schedules from scripts and over HTTP keeps what an operator has changed,
@@ -50,6 +51,23 @@ func TestDeclare(t *testing.T) {
 		t.Fatal(text)
 	}
 	check("HTTP", "by-http")
+	read("queue", "set", "by-set", "--max-attempts", "3")
+	check("gq queue set", "by-set")
+	remote, err := client.New(s.grpc, client.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer remote.Close()
+	for _, paused := range []bool{true, false} { // a new queue, and one with a policy
+		q, err := remote.PutQueue(t.Context(), gq.Queue{Name: "put", Paused: paused})
+		if err != nil || q.Policy != full {
+			t.Errorf("put without a policy: %+v, %v", q, err)
+		}
+		q, err = remote.ChangeQueue(t.Context(), "put", func(q *gq.Queue) { q.Policy = gq.PresetSemantics.Policy() })
+		if err != nil || q.Policy != gq.PresetSemantics.Policy() || q.Paused != paused {
+			t.Errorf("changed to %+v, %v", q, err)
+		}
+	}
 	if got := read("queue", "declare", "other", "--preset", "semantics", "--max-attempts", "7").Policy; got.Preset != "semantics" || got.MaxAttempts != 7 {
 		t.Errorf("with a preset: %+v", got)
 	}

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -13,7 +12,6 @@ import (
 	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/internal/cli"
 	"github.com/gopherqueue/gq/internal/wire"
-	"github.com/gopherqueue/gq/machine"
 )
 
 func newWorkflow(p process) *cobra.Command {
@@ -258,12 +256,14 @@ func newWorkflowAdd(p process) *cobra.Command {
 	return c
 }
 
-// queuePolicy returns the policy of a queue, which fills the gaps in a job's policy.
+// queuePolicy returns the policy of a queue, which fills the gaps in a job's policy. Only the
+// server knows that of a queue that is not configured.
 func queuePolicy(ctx context.Context, q queue, name string) (gq.Policy, error) {
-	found, err := q.Queue(ctx, cmp.Or(name, gq.DefaultQueue))
+	found, err := q.Queue(ctx, name)
 	switch {
 	case errors.Is(err, gq.ErrNotFound):
-		return machine.DefaultPolicy(), nil
+		return gq.Policy{}, cli.Invalid("policy", fmt.Sprintf("the queue %.80q is not configured, so name the preset that has the other settings (policy.preset); "+
+			"without it only max_attempts and lease_ttl above 0, and execution_timeout, lifetime, start_within, idempotency_window and retention of at least 0 can be set", name))
 	case err != nil:
 		return gq.Policy{}, err
 	}

@@ -4,6 +4,8 @@ import (
 	"reflect"
 	"strconv"
 
+	"google.golang.org/protobuf/proto"
+
 	"github.com/gopherqueue/gq"
 	pb "github.com/gopherqueue/gq/api/gopherqueue/v1"
 	"github.com/gopherqueue/gq/internal/enum"
@@ -49,17 +51,16 @@ func (r *protoReader) rate(at string, m *pb.Rate) gq.Rate {
 	}
 }
 
-// ProtoSetQueue encodes a change that replaces all settings. A zero policy means the
-// default.
+// ProtoSetQueue encodes a change that replaces all settings. A zero policy means the default of
+// the server.
 func ProtoSetQueue(q *gq.Queue) *pb.SetQueueRequest {
-	policy := q.Policy
-	if policy == (gq.Policy{}) {
-		policy = machine.DefaultPolicy()
-	}
 	running, depth, keys := int64(q.MaxRunning), int64(q.MaxDepth), int64(q.KeyLimit)
 	m := &pb.SetQueueRequest{
-		Name: q.Name, Policy: ProtoPolicy(&policy), Paused: &q.Paused, MaxRunning: &running, MaxDepth: &depth,
+		Name: q.Name, Paused: &q.Paused, MaxRunning: &running, MaxDepth: &depth,
 		Rate: protoRate(q.Rate), KeyRate: protoRate(q.KeyRate), KeyLimit: &keys, Fair: &q.Fair, Pool: &q.Pool,
+	}
+	if m.DefaultPolicy = q.Policy == (gq.Policy{}); !m.DefaultPolicy {
+		m.Policy = ProtoPolicy(&q.Policy)
 	}
 	if m.Rate == nil {
 		m.Rate = &pb.Rate{}
@@ -73,24 +74,47 @@ func ProtoSetQueue(q *gq.Queue) *pb.SetQueueRequest {
 // ProtoDeclareQueue encodes a declaration of the settings that change sets. The server fills in
 // the others.
 func ProtoDeclareQueue(name string, change func(*gq.Queue)) *pb.SetQueueRequest {
+	q := gq.Queue{Name: name}
+	change(&q)
+	m := ProtoSetQueue(&q)
+	m.Declare, m.DefaultPolicy, m.Policy = true, false, policySetBy(name, change)
+	return m
+}
+
+// ProtoNewQueue encodes the settings that change sets in a queue that is not configured. The
+// others are the server's defaults, which the caller does not know.
+func ProtoNewQueue(name string, change func(*gq.Queue)) *pb.SetQueueRequest {
+	before := machine.NewQueue(name)
+	after := before
+	change(&after)
+	after.Name = name
+	m := ProtoChangeQueue(&before, &after)
+	switch set := policySetBy(name, change); { // also to what the caller takes for the default
+	case set == nil || m.GetDefaultPolicy():
+	case m.Policy == nil:
+		m.Policy = set
+	case m.Policy.Preset == nil: // otherwise it is complete
+		proto.Merge(m.Policy, set)
+	}
+	return m
+}
+
+// policySetBy encodes the settings of a policy that change sets; nil is none.
+func policySetBy(name string, change func(*gq.Queue)) *pb.Policy {
 	// A setting that is equal afterwards, although it was not before, has been set.
 	before := [2]gq.Policy{distinctPolicy(1), distinctPolicy(2)}
 	one, two := gq.Queue{Name: name, Policy: before[0]}, gq.Queue{Name: name, Policy: before[1]}
 	change(&one)
 	change(&two)
-	m := ProtoSetQueue(&one)
-	m.Declare, m.Policy = true, nil
-	if one.Policy == before[0] {
-		return m
-	}
-	if one.Policy == two.Policy {
-		m.Policy = ProtoPolicy(&one.Policy)
-		return m
+	switch {
+	case one.Policy == before[0] || one.Policy == (gq.Policy{}):
+		return nil
+	case one.Policy == two.Policy:
+		return ProtoPolicy(&one.Policy)
 	}
 	unset := one.Policy
 	differIn(reflect.ValueOf(&unset).Elem(), reflect.ValueOf(two.Policy), reflect.ValueOf(before[0]), reflect.ValueOf(before[1]))
-	m.Policy = protoPolicyOver(&one.Policy, &unset)
-	return m
+	return protoPolicyOver(&one.Policy, &unset)
 }
 
 // distinctPolicy returns a policy that differs in every setting from that for another n, 1 or 2.
@@ -144,6 +168,8 @@ func ProtoChangeQueue(before, after *gq.Queue) *pb.SetQueueRequest {
 	m.Rate, m.KeyRate = changedRate(after.Rate, before.Rate), changedRate(after.KeyRate, before.KeyRate)
 	switch {
 	case after.Policy == before.Policy:
+	case after.Policy == (gq.Policy{}):
+		m.DefaultPolicy = true
 	case after.Policy.Preset != before.Policy.Preset:
 		m.Policy = ProtoPolicy(&after.Policy)
 	default:
@@ -166,8 +192,13 @@ func changedRate(after, before gq.Rate) *pb.Rate {
 func QueueChangeFromProto(m *pb.SetQueueRequest) (func(*gq.Queue), error) {
 	change := func(q *gq.Queue) error {
 		var r protoReader
-		if m.GetPolicy() != nil {
+		switch {
+		case m.GetPolicy() != nil && m.GetDefaultPolicy():
+			r.fault("", "default_policy", "cannot be given together with policy; give one of them")
+		case m.GetPolicy() != nil:
 			q.Policy = r.policy("policy.", m.GetPolicy(), q.Policy)
+		case m.GetDefaultPolicy():
+			q.Policy = gq.Policy{}
 		}
 		setProto(m.Paused, &q.Paused)
 		r.setInt("", "max_running", m.MaxRunning, &q.MaxRunning)

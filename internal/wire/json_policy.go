@@ -203,6 +203,43 @@ func PolicyOf(p *gq.Policy) *Policy {
 // a preset.
 func (p *Policy) Whole() bool { return p == nil || *p == (Policy{}) || p.Preset != nil }
 
+// override sets the members as overrides of a spec, which the queue applies to its own policy.
+// It reports false, and changes nothing, if there is no override for one of them.
+func (p *Policy) override(s *gq.Spec) bool {
+	rest, o := *p, s.Overrides
+	if n := p.MaxAttempts; n != nil && *n != 0 {
+		o.MaxAttempts, rest.MaxAttempts = *n, nil
+	}
+	if d := p.LeaseTTL; d != nil && *d > 0 {
+		o.LeaseTTL, rest.LeaseTTL = time.Duration(*d), nil
+	}
+	for _, d := range []struct {
+		from **Duration
+		to   *time.Duration
+	}{
+		{&rest.ExecutionTimeout, &o.ExecutionTimeout}, {&rest.Lifetime, &o.Lifetime},
+		{&rest.StartWithin, &o.StartWithin}, {&rest.IdempotencyWindow, &o.IdempotencyWindow},
+	} {
+		if *d.from == nil || **d.from < 0 {
+			continue // Unlimited is negative
+		}
+		if *d.to = time.Duration(**d.from); *d.to == 0 {
+			*d.to = gq.Unlimited
+		}
+		*d.from = nil
+	}
+	if d := p.Retention; d != nil && *d >= 0 {
+		if o.Retention, rest.Retention = time.Duration(*d), nil; o.Retention == 0 {
+			o.Retention = gq.Unlimited
+		}
+	}
+	if rest != (Policy{}) {
+		return false
+	}
+	s.Overrides = o
+	return true
+}
+
 // Over fills absent members from the preset, if one is named, or else from base. An empty
 // policy gives base.
 func (p *Policy) Over(base gq.Policy) gq.Policy {

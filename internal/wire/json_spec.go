@@ -62,7 +62,7 @@ func kindOf(k *gq.DependencyKind) gq.DependencyKind {
 }
 
 // Domain converts the spec. A zero policy in the result means the queue's. Domain calls
-// queuePolicy only if the spec changes part of that policy.
+// queuePolicy only if the spec changes parts of that policy for which there are no overrides.
 func (s *Spec) Domain(queuePolicy func(queue string) (gq.Policy, error)) (gq.Spec, error) {
 	out := gq.Spec{
 		Queue: s.Queue, Type: s.Type,
@@ -89,6 +89,7 @@ func (s *Spec) Domain(queuePolicy func(queue string) (gq.Policy, error)) (gq.Spe
 	case s.Policy == nil || *s.Policy == (Policy{}):
 	case s.Policy.Preset != nil:
 		out.Policy = s.Policy.Over(gq.Policy{})
+	case s.Policy.override(&out):
 	default:
 		queue := s.Queue
 		if queue == "" {

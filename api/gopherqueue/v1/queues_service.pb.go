@@ -1320,7 +1320,8 @@ type SetQueueRequest struct {
 	// default, and what somebody else has changed since the program declared it last
 	// stays as it is.
 	Declare       bool  `protobuf:"varint,10,opt,name=declare,proto3" json:"declare,omitempty"`
-	KeyRate       *Rate `protobuf:"bytes,120,opt,name=key_rate,json=keyRate,proto3" json:"key_rate,omitempty"` // an empty one takes the limit away
+	KeyRate       *Rate `protobuf:"bytes,120,opt,name=key_rate,json=keyRate,proto3" json:"key_rate,omitempty"`                    // an empty one takes the limit away
+	DefaultPolicy bool  `protobuf:"varint,121,opt,name=default_policy,json=defaultPolicy,proto3" json:"default_policy,omitempty"` // the default policy of the server; not together with policy
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1430,6 +1431,13 @@ func (x *SetQueueRequest) GetKeyRate() *Rate {
 		return x.KeyRate
 	}
 	return nil
+}
+
+func (x *SetQueueRequest) GetDefaultPolicy() bool {
+	if x != nil {
+		return x.DefaultPolicy
+	}
+	return false
 }
 
 type PauseQueueRequest struct {
@@ -1750,7 +1758,7 @@ const file_gopherqueue_v1_queues_service_proto_rawDesc = "" +
 	"\x12ListQueuesResponse\x12-\n" +
 	"\x06queues\x18\x01 \x03(\v2\x15.gopherqueue.v1.QueueR\x06queues\x12\x1f\n" +
 	"\vnext_cursor\x18\x02 \x01(\tR\n" +
-	"nextCursor\"\xcc\x03\n" +
+	"nextCursor\"\xf3\x03\n" +
 	"\x0fSetQueueRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12.\n" +
 	"\x06policy\x18\x02 \x01(\v2\x16.gopherqueue.v1.PolicyR\x06policy\x12\x1b\n" +
@@ -1764,7 +1772,8 @@ const file_gopherqueue_v1_queues_service_proto_rawDesc = "" +
 	"\x04pool\x18\t \x01(\tH\x05R\x04pool\x88\x01\x01\x12\x18\n" +
 	"\adeclare\x18\n" +
 	" \x01(\bR\adeclare\x12/\n" +
-	"\bkey_rate\x18x \x01(\v2\x14.gopherqueue.v1.RateR\akeyRateB\t\n" +
+	"\bkey_rate\x18x \x01(\v2\x14.gopherqueue.v1.RateR\akeyRate\x12%\n" +
+	"\x0edefault_policy\x18y \x01(\bR\rdefaultPolicyB\t\n" +
 	"\a_pausedB\x0e\n" +
 	"\f_max_runningB\f\n" +
 	"\n" +
