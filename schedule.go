@@ -95,7 +95,8 @@ func (s Spec) Slot() time.Time {
 //
 // A firing time is also called a slot. A job knows its slot: [Spec.Slot] returns it, and in a
 // JSON payload of the template the queue replaces {{slot}} by the slot in UTC, such as
-// 2030-01-31T02:30:00Z, and {{slot_date}} by its date in the schedule's time zone.
+// 2030-01-31T02:30:00Z, and {{slot_date}} by its date in the schedule's time zone. A text payload
+// with one of them is refused.
 type Schedule struct {
 	Name     string
 	Cron     string        // cron expression; or

@@ -118,6 +118,7 @@ func CheckSchedule(s *gq.Schedule, l gq.Limits) error {
 	}
 	t.ID, t.Key, t.RunAt, t.DependsOn = NewJobID([16]byte{}), gq.IdempotencyKey{}, time.Time{}, nil
 	t.Payload = SlotPayload(t.Payload, time.Unix(0, 0), time.UTC)
+	checkPlaceholders(t.Payload, &f)
 	for _, fault := range errs.FaultsOf(CheckSpec(&t, l)) {
 		f.add("template."+fault.Field, "%s", fault.Problem)
 	}

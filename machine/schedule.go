@@ -5,6 +5,8 @@ import (
 	"encoding/binary"
 	"hash/fnv"
 	"math/bits"
+	"regexp"
+	"strings"
 	"time"
 
 	"github.com/gopherqueue/gq"
@@ -79,6 +81,22 @@ func SlotPayload(p gq.Payload, slot time.Time, zone *time.Location) gq.Payload {
 	p.Data = bytes.ReplaceAll(p.Data, placeholderSlot, []byte(slot.UTC().Format(time.RFC3339)))
 	p.Data = bytes.ReplaceAll(p.Data, placeholderDate, []byte(slot.In(zone).Format(time.DateOnly)))
 	return p
+}
+
+// placeholder finds what looks like a placeholder of a slot.
+var placeholder = regexp.MustCompile(`\{\{slot(_\w+)?\}\}`)
+
+// checkPlaceholders reports a placeholder that [SlotPayload] has not replaced.
+func checkPlaceholders(p gq.Payload, f *faults) {
+	if p.IsJSON() {
+		if found := placeholder.Find(p.Data); found != nil {
+			f.add("template.payload", "%.64s is not a placeholder; use {{slot}}, the time of the slot, or {{slot_date}}, its date", found)
+		}
+		return
+	}
+	if found := placeholder.Find(p.Data); found != nil && strings.HasPrefix(p.ContentType, "text/") {
+		f.add("template.payload", "%.64s is replaced only in JSON, and the content_type is %.64s; write the payload as JSON, or leave it out and let the handler read the slot of its job", found, p.ContentType)
+	}
 }
 
 // CheckBackfill reports all faults of a backfill.

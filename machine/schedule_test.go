@@ -62,3 +62,25 @@ func attributes(n int) map[string]string {
 	}
 	return all
 }
+
+// A placeholder that would reach the handler as it stands is refused.
+func TestPlaceholders(t *testing.T) {
+	for _, c := range []struct{ contentType, payload, problem string }{
+		{gq.JSON, `{"at":"{{slot}}","day":"{{slot_date}}"}`, ""},
+		{gq.JSON, `{"at":"{{slot_time}}"}`, "{{slot_time}} is not a placeholder; use {{slot}}"},
+		{gq.JSON, `{"at":"{{slots}}"}`, ""},
+		{"text/plain", `{"at":{{slot}}}`, "{{slot}} is replaced only in JSON, and the content_type is text/plain; write the payload as JSON"},
+		{gq.OctetStream, `{{slot}}`, ""},
+	} {
+		s := gq.Schedule{Name: "s", Every: time.Hour, Missed: gq.MissedOnce, Overlap: gq.OverlapAllow, Template: gq.Spec{
+			Type: "t", Payload: gq.Payload{ContentType: c.contentType, Data: []byte(c.payload)},
+		}}
+		faults := errs.FaultsOf(machine.CheckSchedule(&s, machine.DefaultLimits()))
+		switch {
+		case c.problem == "" && len(faults) > 0:
+			t.Errorf("%s %s: %v", c.contentType, c.payload, faults)
+		case c.problem != "" && (len(faults) != 1 || faults[0].Field != "template.payload" || !strings.HasPrefix(faults[0].Problem, c.problem)):
+			t.Errorf("%s %s: %v", c.contentType, c.payload, faults)
+		}
+	}
+}
