@@ -104,6 +104,7 @@ func (c *castle) surfaceScene() *strings.Replacer {
 		c.must("POST", "/api/matching/providers", fmt.Sprintf(`{"id":%q,"capabilities":["QUANTUM"],"stake":10000,"attestation_expires_at":8589934591}`, id))
 	}
 	c.must("POST", "/api/matching/providers/"+retired+"/status", `{"status":"RETIRED"}`)
+	c.must("POST", "/v1/jobs", fmt.Sprintf(`{"type":"t","queue":"%s-unserved"}`, queue)) // w claims from all other queues
 	matched := c.must("POST", "/api/matching/jobs", `{"kind":"AI"}`)["id"].(string)
 	return strings.NewReplacer("$PROVIDER", queue, "$RETIRED", retired, "$MATCHED", matched, "$FLOWFILE", file, "$FLOW", waits, "$OVER", over, "$NOFLOW", "0199a5c0-7d1e-7c3a-9f00-2b6d1c5e8a01", "$QUEUE", queue, "$LIVE", submit(), "$DEAD", dead, "$HELD", held, "$LEASE", lease, "$NONE", unknownID,
 		"$FILE", filepath.Join(c.t.TempDir(), "gone"))
