@@ -106,7 +106,7 @@ func parseCron(expression string) (*crontab, []gq.Fault) {
 	case strings.Contains(expression, "TZ="):
 		return nil, fault("cannot contain a time zone; set time_zone instead")
 	case strings.HasPrefix(expression, "@"):
-		return compileCron(expression, fault)
+		return compileCron(expression, expression, fault)
 	case len(fields) == 5:
 		fields = append([]string{"0"}, fields...)
 	case len(fields) != 6:
@@ -127,23 +127,24 @@ func parseCron(expression string) (*crontab, []gq.Fault) {
 	if len(faults) > 0 {
 		return nil, faults
 	}
-	return compileCron(strings.Join(fields, " "), fault)
+	return compileCron(strings.Join(fields, " "), expression, fault)
 }
 
-func compileCron(expression string, fault func(string, ...any) []gq.Fault) (*crontab, []gq.Fault) {
+// compileCron parses an expression with seconds. Faults name it as it was given.
+func compileCron(expression, given string, fault func(string, ...any) []gq.Fault) (*crontab, []gq.Fault) {
 	parsed, err := cronParser.Parse(expression)
 	if err != nil {
-		return nil, fault("%.80q: %v", expression, err)
+		return nil, fault("%.80q: %v", given, err)
 	}
 	spec, ok := parsed.(*cron.SpecSchedule)
 	if !ok {
-		return nil, fault("%.80q is not a cron expression", expression)
+		return nil, fault("%.80q is not a cron expression", given)
 	}
 	const everyHour = 1<<24 - 1
 	c := &crontab{fields: *spec, zone: time.UTC, hourly: spec.Hour&everyHour == everyHour}
 	c.fields.Location = time.Local // for the parser this means the location of the argument
 	if c.next(time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)).IsZero() {
-		return nil, fault("%.80q never fires", expression)
+		return nil, fault("%.80q never fires", given)
 	}
 	return c, nil
 }

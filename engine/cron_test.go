@@ -30,7 +30,7 @@ func TestCronFaults(t *testing.T) {
 		{"-1 * * * *", "", []string{`the minute "-1"`}},
 		{"1,, * * * *", "", []string{`the minute "1,,"`}},
 		{"99999999999999999999 * * * *", "", []string{`the minute "9999`}},
-		{"0 0 30 2 *", "", []string{"never fires"}},
+		{"0 0 30 2 *", "", []string{`"0 0 30 2 *" never fires`}},
 		{"@never", "", []string{`"@never"`}},
 		{"@every 5m", "", []string{"is an interval; set every"}},
 		{"TZ=Europe/Berlin 0 0 * * *", "", []string{"set time_zone"}},

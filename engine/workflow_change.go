@@ -101,7 +101,7 @@ func (e *Engine) signalled(ctx context.Context, id gq.WorkflowID, name string, j
 	case j.State.Gate == gq.GateSignalled && bytes.Equal(j.Result, value):
 		return j.State, nil
 	case j.State.Gate == gq.GateSignalled:
-		return gq.State{}, gq.ErrIllegalMove.Errorf("workflow %s already got signal %q with another value", id, name)
+		return gq.State{}, gq.ErrIllegalMove.Errorf("workflow %s already got signal %q with another value, which stays", id, name)
 	case j.State.Live():
 		return gq.State{}, gq.ErrIllegalMove.Errorf("workflow %s no longer waits for signal %q: its deadline has passed", id, name)
 	}
@@ -109,7 +109,7 @@ func (e *Engine) signalled(ctx context.Context, id gq.WorkflowID, name string, j
 	if j.State.Reason != "" {
 		why = " (" + j.State.Reason + ")"
 	}
-	return gq.State{}, gq.ErrIllegalMove.Errorf("workflow %s no longer waits for signal %q: it ended as %s%s", id, name, j.State.Status, why)
+	return gq.State{}, gq.ErrIllegalMove.Errorf("workflow %s no longer waits for signal %q: it ended as %s%s; retry the workflow when all its jobs have ended, and send the signal again", id, name, j.State.Status, why)
 }
 
 // maxWorkflowTries is how often a change of a record is tried if others change it too. Of those who

@@ -20,7 +20,7 @@ func checkPolicy(p *gq.Policy, at string, f *faults) {
 		return
 	}
 	if !p.Preset.Valid() {
-		f.add(at+".preset", "must be one of jobmodel, semantics, scheduler, matching-ai, matching-quantum, taskqueue")
+		f.add(at+".preset", "must be one of jobmodel, semantics, scheduler, matching-ai, matching-quantum, taskqueue, resilient")
 	}
 	if p.MaxAttempts < 1 || p.MaxAttempts > gq.MaxAttemptsLimit {
 		f.add(at+".max_attempts", "%d is not between 1 and %d", p.MaxAttempts, gq.MaxAttemptsLimit)

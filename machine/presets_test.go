@@ -3,6 +3,7 @@ package machine_test
 import (
 	"errors"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -25,6 +26,12 @@ func TestPresetsAreValid(t *testing.T) {
 		}
 		if policy.Preset != preset {
 			t.Errorf("the policy of %v says it is that of %v", preset, policy.Preset)
+		}
+	}
+	text := machine.CheckPolicy(gq.Policy{Preset: 99}).Error()
+	for _, preset := range enum.All[gq.Preset]() {
+		if !strings.Contains(text, preset.String()) {
+			t.Errorf("the error of an unknown preset does not offer %v: %s", preset, text)
 		}
 	}
 	if machine.DefaultPolicy() != gq.PresetJobModel.Policy() {

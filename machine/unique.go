@@ -88,12 +88,12 @@ func Collide(h KeyHolder, s *gq.Spec, now time.Time) Collision {
 		return refused("")
 	case on == gq.Replace:
 		if !Waiting(&h.State) || over(&h.State, now) {
-			return refused("only a waiting job can be replaced")
+			return refused(h.onlyWaiting("replaced"))
 		}
 		return Collision{Insert: true, Replace: true}
 	case on == gq.Debounced:
 		if !Waiting(&h.State) {
-			return refused("only a waiting job can be postponed")
+			return refused(h.onlyWaiting("postponed"))
 		}
 		existing.Next, existing.Events = postpone(h.State, FirstRun(s, now), now)
 		return existing
@@ -102,6 +102,22 @@ func Collide(h KeyHolder, s *gq.Spec, now time.Time) Collision {
 	default:
 		return existing
 	}
+}
+
+// onlyWaiting says why a holder that no longer waits cannot be replaced or postponed, and what to
+// do.
+func (h *KeyHolder) onlyWaiting(verb string) string {
+	text := "only a waiting job can be " + verb
+	switch h.While {
+	case gq.WhileWaiting:
+		return text
+	case gq.WhileLive:
+		return text + "; submit again when it has ended, or use unique.while waiting, by which a running job does not hold its key"
+	case gq.UntilDone:
+		return text + "; submit again when it has completed or was cancelled, or use unique.while waiting, by which a running job does not hold its key"
+	case gq.ForPeriod:
+	}
+	return text + "; its key is free from " + h.Until.UTC().Format(time.RFC3339) + " on"
 }
 
 // throttle makes a submission wait for the end of the holder's period. A holder that waits for

@@ -37,7 +37,7 @@ func checkUnique(s *gq.Spec, f *faults) {
 	switch u.OnCollision {
 	case gq.Throttled:
 		if u.While != gq.ForPeriod {
-			f.add("unique.while", "throttle needs period, not %s", u.While)
+			f.add("unique.while", "throttle needs period, not %s; give unique.period, the time between two jobs, and leave this out", u.While)
 		} else if life := s.Policy.Lifetime; life > 0 && u.Period >= life {
 			f.add("unique.period", "%v is not shorter than the job's lifetime of %v (policy.lifetime), which would end before a throttled job may run", u.Period, life)
 		} else if within := s.Policy.StartWithin; within > 0 && u.Period >= within {

@@ -2,6 +2,7 @@ package machine_test
 
 import (
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -43,6 +44,30 @@ func TestKeyIsHeld(t *testing.T) {
 			}
 			if free := machine.Collide(machine.KeyHolder{State: s, While: gq.ForPeriod, Until: now}, &spec, now); !free.Insert {
 				t.Errorf("a %s job holds its key at the end of its period", status)
+			}
+		}
+	}
+}
+
+// A refusal to replace or postpone a job that no longer waits says what to do.
+func TestRefusalOfRunningJobs(t *testing.T) {
+	now := time.Date(2026, time.March, 1, 0, 0, 0, 0, time.UTC)
+	policy := machine.DefaultPolicy()
+	for _, verb := range []struct {
+		on   gq.OnCollision
+		text string
+	}{{gq.Replace, "only a waiting job can be replaced; "}, {gq.Debounced, "only a waiting job can be postponed; "}} {
+		for while, remedy := range map[gq.While]string{
+			gq.WhileLive: "when it has ended, or use unique.while waiting",
+			gq.UntilDone: "when it has completed or was cancelled, or use unique.while waiting",
+			gq.ForPeriod: "its key is free from 2026-03-01T01:00:00Z on",
+		} {
+			running := gq.State{ID: gq.JobID{1}, Status: gq.StatusRunning, Attempt: 1, Policy: &policy, CreatedAt: now, RunAt: now}
+			spec := gq.Spec{Unique: gq.UniqueRule{While: while, OnCollision: verb.on}}
+			c := machine.Collide(machine.KeyHolder{State: running, While: while, Until: now.Add(time.Hour)}, &spec, now)
+			refused, ok := errors.AsType[*gq.UniqueError](c.Err)
+			if !ok || c.Insert || len(c.Events) > 0 || !strings.HasPrefix(refused.Reason, verb.text) || !strings.Contains(refused.Reason, remedy) {
+				t.Errorf("%s, while %s: %+v", verb.on, while, c)
 			}
 		}
 	}

@@ -36,6 +36,9 @@ a workflow or one with an order key.`,
 		if err != nil {
 			return err
 		}
+		if f.contentType != "" && f.payload == "" {
+			return cli.Invalid("content-type", "needs --payload")
+		}
 		change := gq.JobEdit{Queue: f.queue}
 		if f.payload != "" {
 			payload, err := f.read(p.stdin)

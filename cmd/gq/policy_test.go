@@ -100,3 +100,24 @@ func TestWorkflowPolicy(t *testing.T) {
 		t.Errorf("with a preset: %+v", got)
 	}
 }
+
+// A signal to a workflow that has ended changes nothing, and the error says what to do.
+func TestLateSignal(t *testing.T) {
+	d := newShell(t)
+	d.stdin = `{"name":"order","jobs":[{"ref":"approved","signal_within":"1h"},{"ref":"ship","type":"ship","needs":[{"ref":"approved"}]}]}`
+	id := strings.TrimSpace(d.want(0, "workflow", "submit", "-"))
+	d.want(0, "workflow", "cancel", id)
+	before := d.want(0, "workflow", "show", id, "--json")
+	got := d.gq("workflow", "signal", id, "approved")
+	if got.status != 5 || !strings.Contains(got.stderr, `no longer waits for signal "approved"`) || !strings.Contains(got.stderr, "retry the workflow") {
+		t.Errorf("%+v", got)
+	}
+	if after := d.want(0, "workflow", "show", id, "--json"); after != before {
+		t.Errorf("it was\n%s\nand is\n%s", before, after)
+	}
+	d.want(0, "workflow", "retry", id)
+	d.want(0, "workflow", "signal", id, "approved")
+	if got := d.want(0, "workflow", "show", id); !strings.Contains(got, "COMPLETED") {
+		t.Errorf("after a retry:\n%s", got)
+	}
+}

@@ -76,6 +76,12 @@ key had; what is not given is the queue's. They count from the next claim on.`,
 	c.Flags().IntVar(&burst, "burst", 0, "with --rate: claims at once after a pause")
 	c.RunE = func(c *cobra.Command, args []string) error {
 		k := gq.QueueKey{Queue: args[0], Key: args[1], Limit: limit}
+		if c.Flags().Changed("limit") && limit == 0 {
+			return cli.Invalid("limit", "0 is no limit of a key's own; leave it out for that of the queue, or give a number that is never reached")
+		}
+		if rate == "0" { // which removes the limit of a queue
+			return cli.Invalid("rate", "0 is no rate of a key's own; leave it out for that of the queue, or give one that is never reached, such as 1000000/s")
+		}
 		if rate != "" {
 			given, err := readRate(rate, burst)
 			if err != nil {

@@ -40,6 +40,8 @@ func TestQueueKeys(t *testing.T) {
 	for _, args := range [][]string{
 		{"queue", "key", "set", "mail", "acme"},
 		{"queue", "key", "set", "mail", "acme", "--limit", "-1"},
+		{"queue", "key", "set", "mail", "acme", "--limit", "0", "--rate", "1/s"}, // 0 is no limit of a queue
+		{"queue", "key", "set", "mail", "acme", "--limit", "5", "--rate", "0"},
 		{"queue", "key", "set", "mail", "acme", "--rate", "often"},
 		{"queue", "key", "set", "mail", "acme", "--limit", "1", "--burst", "3"},
 		{"queue", "key", "set", "mail"},

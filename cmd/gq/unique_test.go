@@ -32,6 +32,8 @@ func TestUniqueAndEdit(t *testing.T) {
 		t.Errorf("by fields: %s, want %s", same, one)
 	}
 	for args, field := range map[string]string{
+		"--delay 1h --at 2030-01-31T12:00:00Z":       "delay: cannot be given together with --at; give one of them",
+		"--delay 0s --at tomorrow":                   `at: "tomorrow" is not an instant`,
 		"--key b --unique always":                    "unique",
 		"--key b --unique live --on-collision fight": "on-collision",
 		"--key b --unique period":                    "unique-for",
@@ -40,6 +42,9 @@ func TestUniqueAndEdit(t *testing.T) {
 		if got := d.gq(append([]string{"submit", "sync"}, strings.Fields(args)...)...); got.status != 2 || !strings.Contains(got.stderr, field) {
 			t.Errorf("%s: %+v", args, got)
 		}
+	}
+	if got := d.gq("job", "edit", edited, "--queue", "fast", "--content-type", "text/plain"); got.status != 2 || !strings.Contains(got.stderr, "content-type: needs --payload") {
+		t.Errorf("a content type without a payload: %+v", got)
 	}
 	if got := d.gq("job", "edit", first, "--queue", "slow"); got.status != 5 {
 		t.Errorf("an edit of a job that ended: %+v", got)
