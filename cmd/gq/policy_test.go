@@ -65,9 +65,9 @@ func TestKeep(t *testing.T) {
 func TestWorkflowPolicy(t *testing.T) {
 	s := startServer(t, nil, "--store", "memory:", "--default-preset", "resilient")
 	file := filepath.Join(t.TempDir(), "flow.json")
-	submit := func(policy string) outcome {
+	submit := func(queue, policy string) outcome {
 		t.Helper()
-		if err := os.WriteFile(file, []byte(`{"jobs":[{"ref":"a","type":"t","policy":`+policy+`}]}`), 0o600); err != nil {
+		if err := os.WriteFile(file, []byte(`{"jobs":[{"ref":"a","type":"t","queue":"`+queue+`","policy":`+policy+`}]}`), 0o600); err != nil {
 			t.Fatal(err)
 		}
 		return s.gq("workflow", "submit", file)
@@ -83,20 +83,20 @@ func TestWorkflowPolicy(t *testing.T) {
 			}
 		}
 	}
-	id := strings.TrimSpace(submit(`{"max_attempts":3,"execution_timeout":"0s"}`).stdout)
+	id := strings.TrimSpace(submit("known", `{"max_attempts":3,"execution_timeout":"0s"}`).stdout)
 	if err := json.Unmarshal([]byte(s.gq("workflow", "show", id, "--json").stdout), &flow); err != nil {
 		t.Fatal(err)
 	}
 	if p := flow.Jobs[0].Job.Policy; p.Preset != "resilient" || p.MaxAttempts != 3 || p.ExecutionTimeout != "0s" {
 		t.Errorf("%+v", p)
 	}
-	if got := submit(`{"max_attempts":0}`); got.status != 2 || !strings.Contains(got.stderr, "max_attempts and lease_ttl above 0") {
+	if got := submit("unknown", `{"max_attempts":0}`); got.status != 2 || !strings.Contains(got.stderr, "max_attempts and lease_ttl above 0") {
 		t.Errorf("no attempts: %+v", got)
 	}
-	if got := submit(`{"on_loss":"free"}`); got.status != 2 || !strings.Contains(got.stderr, "name the preset that has the other settings (policy.preset)") {
+	if got := submit("unknown", `{"on_loss":"free"}`); got.status != 2 || !strings.Contains(got.stderr, "name the preset that has the other settings (policy.preset)") {
 		t.Errorf("a setting that only a whole policy has: %+v", got)
 	}
-	if got := submit(`{"on_loss":"free","preset":"resilient"}`); got.status != 0 {
+	if got := submit("unknown", `{"on_loss":"free","preset":"resilient"}`); got.status != 0 {
 		t.Errorf("with a preset: %+v", got)
 	}
 }
