@@ -14,8 +14,9 @@ import (
 	"github.com/gopherqueue/gq/worker"
 )
 
-// ownFields tell when a server was asked, or count what its process has done.
-var ownFields = []string{"last_seen_at", "commits", "syncs", "age", "waiting_for"}
+// ownFields tell when a server was asked, count what its process has done, or measure what changes
+// from one moment to the next: the size of the database, its connections and dead rows.
+var ownFields = []string{"last_seen_at", "commits", "syncs", "age", "waiting_for", "database", "disk_bytes"}
 
 // withoutOwn removes ownFields from decoded JSON.
 func withoutOwn(v any) any {
@@ -96,6 +97,11 @@ func TestServersAgree(t *testing.T) {
 			return withoutOwn(v)
 		}
 		var answers [2]any
+		t.Cleanup(func() {
+			if t.Failed() {
+				t.Logf("the last answers to gq %s were:\n%v\n%v", strings.Join(args, " "), answers[0], answers[1])
+			}
+		})
 		waitFor(t, "the same answer to gq "+strings.Join(args, " "), func() bool {
 			answers = [2]any{ask(all[0]), ask(all[1])}
 			return reflect.DeepEqual(answers[0], answers[1])
