@@ -328,7 +328,7 @@ func TestBehindAProxy(t *testing.T) {
 // What a page shows can change without an event of a job: such pages load their parts again by the clock.
 func TestPagesFollowTheClock(t *testing.T) {
 	if testing.Short() {
-		t.Skip("waits for the clock")
+		t.Skip("-short leaves out what waits for the clock; make test-browser runs it")
 	}
 	s := start(t, "memory:", "the-token-of-an-administrator")
 	trail, tokens, queue := s.open(), s.open(), s.open()
