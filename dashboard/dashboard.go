@@ -72,8 +72,8 @@ const (
 type Visitor struct {
 	Name string // for the audit trail and the top bar
 
-	// Key is the same for visitors who see the same things, so that their open pages share what one
-	// of them has read within the last half second. Visitors without one share nothing.
+	// Key is the same for visitors who see and may do the same things, so that the same page, open in several
+	// browsers, is rendered once for all of them. Visitors without one share nothing.
 	Key string
 
 	// Context returns the context of calls on behalf of the visitor. nil leaves it as it is.
@@ -105,7 +105,7 @@ type Dashboard struct {
 	pages    pages
 	assets   map[string]asset // by name with content hash
 	sessions sessions
-	shared   sharedOverviews
+	shared   sharedPages
 	streams  atomic.Int64 // open ones
 	key      []byte       // of form tokens
 	now      func() time.Time

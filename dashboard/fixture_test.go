@@ -204,7 +204,7 @@ func (g guests) SignIn(_ context.Context, token, _ string) (*dashboard.Visitor, 
 	if !ok {
 		return nil, gq.ErrUnauthenticated
 	}
-	return &dashboard.Visitor{Name: "name of " + token, May: func(p dashboard.Permission, queue string) bool {
+	return &dashboard.Visitor{Name: "name of " + token, Key: token, May: func(p dashboard.Permission, queue string) bool {
 		if p != dashboard.Read && strings.HasPrefix(token, "read") {
 			return false
 		}

@@ -101,6 +101,9 @@ func (d *Dashboard) pace() time.Duration {
 	return max(livePace, time.Duration(d.streams.Load())*liveShare)
 }
 
+// sharedFor is how long a page that was rendered for one visitor is shown to others. It is never longer than the pace.
+func (d *Dashboard) sharedFor() time.Duration { return max(livePace, d.pace()/2) }
+
 // live streams changes as server-sent events until the browser or the dashboard goes.
 func (d *Dashboard) live(v *visit) error {
 	after, err := d.queue.LastEvent(v.ctx)
@@ -149,7 +152,7 @@ func (d *Dashboard) live(v *visit) error {
 // errFollowEnded says that the goroutine that follows the log has ended by itself.
 var errFollowEnded = errors.New("the log cannot be followed")
 
-// pump sends what has changed, at most once every livePace. Pages share what they read for a
+// pump sends what has changed, at most once every livePace. Equal pages are shared for a
 // short time, so a page that reloads at once may show what was before the last change: it is told again
 // after that time.
 func (d *Dashboard) pump(ctx context.Context, v *visit, c *collector, news <-chan struct{}, followed <-chan error, send func(string) error) error {
@@ -185,9 +188,9 @@ func (d *Dashboard) pump(ctx context.Context, v *visit, c *collector, news <-cha
 				return err
 			}
 			last = time.Now()
-			if waiting = any && time.Since(c.changed()) < sharedFor; waiting {
+			if waiting = any && time.Since(c.changed()) < d.sharedFor(); waiting {
 				c.again(m)
-				pace.Reset(max(sharedFor, d.pace()))
+				pace.Reset(d.pace())
 			} else {
 				pace.Reset(liveBeat)
 			}

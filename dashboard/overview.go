@@ -79,11 +79,7 @@ func (o overviewView) DeadLetters() int64 {
 const recentJobs = 8
 
 func (d *Dashboard) overview(v *visit) error {
-	key := ""
-	if v.who.Key != "" && v.r.Header.Get("Gq-Reload") != "" { // an open page; who comes anew sees everything up to now
-		key = v.who.Key + "?" + v.r.URL.RawQuery
-	}
-	view, err := d.shared.get(v.ctx, key, v.readOverview)
+	view, err := v.readOverview()
 	if err != nil {
 		return err
 	}

@@ -1,67 +1,100 @@
 package dashboard
 
 import (
+	"bytes"
 	"context"
+	"net/http"
+	"strings"
 	"sync"
 	"time"
 )
 
-// sharedFor is how long visitors who see the same things share what one of them has read for the
-// overview. It is the page that many people leave open.
-const sharedFor = 500 * time.Millisecond
+// Limits of the pages that are kept for others.
+const (
+	maxShared     = 100     // pages
+	maxSharedSize = 1 << 20 // of one page, in bytes
+)
 
-// maxShared is the number of different visitors whose overview is kept.
-const maxShared = 100
-
-// sharedOverviews are the overviews that were read lately.
-type sharedOverviews struct {
+// sharedPages are the pages that were rendered lately for visitors who have them open. Many people
+// leave the same page open, so one of them pays for all.
+type sharedPages struct {
 	mu    sync.Mutex
-	byKey map[string]*sharedOverview // guarded by mu
+	byKey map[string]*sharedPage // guarded by mu
 }
 
-// sharedOverview is one of them. Nobody may change view.
-type sharedOverview struct {
-	at   time.Time
-	done chan struct{} // closed once view and err are set
-	view overviewView
-	err  error
+// sharedPage is one of them.
+type sharedPage struct {
+	at        time.Time
+	done      chan struct{} // closed once the others are set
+	body      []byte        // nil if others cannot use it
+	formToken string        // of the visitor for whom it was rendered
 }
 
-// clear makes the next visitor read again, because somebody has changed something.
-func (s *sharedOverviews) clear() {
+// clear makes the next visitors read again, because somebody has changed something.
+func (s *sharedPages) clear() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.byKey = nil
 }
 
-// get returns what read returns, or what it has returned for the same key lately. Callers that
-// come while one reads wait for it.
-func (s *sharedOverviews) get(ctx context.Context, key string, read func() (overviewView, error)) (overviewView, error) {
-	if key == "" {
-		return read()
-	}
+// get returns the page of a key if it was rendered, or begun to be, within the given time. Otherwise the caller
+// renders it, and others wait until it closes done.
+func (s *sharedPages) get(key string, within time.Duration) (page *sharedPage, render bool) {
 	s.mu.Lock()
-	found := s.byKey[key]
-	if found == nil || time.Since(found.at) > sharedFor {
-		mine := &sharedOverview{at: time.Now(), done: make(chan struct{})}
-		if s.byKey == nil || len(s.byKey) >= maxShared {
-			s.byKey = make(map[string]*sharedOverview)
+	defer s.mu.Unlock()
+	now := time.Now()
+	if found := s.byKey[key]; found != nil && now.Sub(found.at) <= within {
+		return found, false
+	}
+	for other, page := range s.byKey {
+		if now.Sub(page.at) > within {
+			delete(s.byKey, other)
 		}
-		s.byKey[key] = mine
-		s.mu.Unlock()
-		defer close(mine.done)
-		mine.err = context.Canceled // unless read returns
-		mine.view, mine.err = read()
-		return mine.view, mine.err
 	}
-	s.mu.Unlock()
+	if s.byKey == nil || len(s.byKey) >= maxShared {
+		s.byKey = make(map[string]*sharedPage)
+	}
+	page = &sharedPage{at: now, done: make(chan struct{})}
+	s.byKey[key] = page
+	return page, true
+}
+
+// sharedKey is the same for requests that get the same page, except for its form token. It is empty for requests
+// that share nothing: only open pages do, since who comes anew sees everything up to now.
+func (v *visit) sharedKey(path string) string {
+	if v.who == nil || v.who.Key == "" || v.r.Method != http.MethodGet || v.r.Header.Get("Gq-Reload") == "" || path == "live" || strings.HasPrefix(path, "assets/") {
+		return ""
+	}
+	signedIn := "0"
+	if v.session != "" {
+		signedIn = "1"
+	}
+	return strings.Join([]string{v.who.Key, v.who.Name, signedIn, path, v.r.URL.RawQuery}, "\x00")
+}
+
+// share shows what f renders, or what it has rendered for the same page of another visitor lately.
+func (v *visit) share(path string, f func(*visit) error) error {
+	key := v.sharedKey(path)
+	if key == "" {
+		return f(v)
+	}
+	page, render := v.d.shared.get(key, v.d.sharedFor())
+	if render {
+		defer close(page.done)
+		err := f(v)
+		if err == nil && v.status == 0 && len(v.shown) <= maxSharedSize {
+			page.body, page.formToken = v.shown, v.d.formToken(v.session)
+		}
+		return err
+	}
 	select {
-	case <-found.done:
-	case <-ctx.Done():
-		return overviewView{}, ctx.Err()
+	case <-page.done:
+	case <-v.ctx.Done():
+		return context.Cause(v.ctx)
 	}
-	if found.err != nil { // perhaps only because that browser has gone
-		return read()
+	if page.body == nil { // perhaps only because that browser has gone
+		return f(v)
 	}
-	return found.view, nil
+	v.write(bytes.ReplaceAll(page.body, []byte(page.formToken), []byte(v.d.formToken(v.session))))
+	return nil
 }

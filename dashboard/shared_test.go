@@ -1,64 +1,61 @@
 package dashboard
 
 import (
-	"errors"
-	"sync"
-	"sync/atomic"
+	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
-
-	"github.com/gopherqueue/gq"
 )
 
-func TestSharedOverviews(t *testing.T) {
+func TestPagesAreSharedForAShortTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var s sharedOverviews
-		var reads atomic.Int64
-		var broken atomic.Bool
-		read := func() (overviewView, error) {
-			time.Sleep(10 * time.Millisecond)
-			if broken.Load() {
-				return overviewView{}, gq.ErrUnavailable
-			}
-			return overviewView{Rest: int(reads.Add(1))}, nil
-		}
-		get := func(key string, want int) {
+		var s sharedPages
+		get := func(key string, wantRender bool) *sharedPage {
 			t.Helper()
-			if view, err := s.get(t.Context(), key, read); err != nil || view.Rest != want {
-				t.Errorf("%q got view %d, %v, want %d", key, view.Rest, err, want)
+			page, render := s.get(key, livePace)
+			if render != wantRender {
+				t.Errorf("%q is rendered: %v, want %v", key, render, wantRender)
+			}
+			return page
+		}
+		first := get("ops", true)
+		if get("ops", false) != first {
+			t.Error("another page is shared")
+		}
+		get("other", true)
+		time.Sleep(livePace)
+		get("ops", false)
+		time.Sleep(1)
+		get("ops", true)
+		if len(s.byKey) != 1 {
+			t.Errorf("%d pages are kept, want only the new one", len(s.byKey))
+		}
+		s.clear() // somebody has changed something
+		get("ops", true)
+		for i := range 3 * maxShared {
+			get(fmt.Sprint(i), true)
+			if len(s.byKey) > maxShared {
+				t.Fatalf("%d pages are kept", len(s.byKey))
 			}
 		}
-		var all sync.WaitGroup
-		for range 100 {
-			all.Go(func() { get("ops", 1) })
-		}
-		all.Wait()
-		get("other", 2)
-		get("", 3) // shares nothing
-		get("", 4)
-		get("ops", 1)
-		time.Sleep(sharedFor)
-		get("ops", 5)
-		s.clear() // somebody has changed something
-		get("ops", 6)
-		time.Sleep(2 * sharedFor)
-		broken.Store(true)
-		if _, err := s.get(t.Context(), "ops", read); !errors.Is(err, gq.ErrUnavailable) {
-			t.Error(err)
-		}
-		broken.Store(false)
-		get("ops", 7) // an error is not shared
 	})
 }
 
-// TestManyPagesAreToldLessOften checks the time between two messages to a page.
+// TestManyPagesAreToldLessOften checks the time between two messages to a page, and how long pages are shared.
 func TestManyPagesAreToldLessOften(t *testing.T) {
 	var d Dashboard
-	for open, want := range map[int64]time.Duration{1: livePace, 10: livePace, 100: 5 * time.Second} {
+	for open, want := range map[int64]struct{ pace, shared time.Duration }{
+		1: {livePace, livePace}, 10: {livePace, livePace}, 100: {5 * time.Second, 2500 * time.Millisecond},
+	} {
 		d.streams.Store(open)
-		if got := d.pace(); got != want {
-			t.Errorf("%d pages: %v, want %v", open, got, want)
+		if got := d.pace(); got != want.pace {
+			t.Errorf("%d pages: %v, want %v", open, got, want.pace)
+		}
+		if got := d.sharedFor(); got != want.shared {
+			t.Errorf("%d pages are shared for %v, want %v", open, got, want.shared)
 		}
 	}
 }
+
+// PretendOpen sets the number of open pages.
+func (d *Dashboard) PretendOpen(n int64) { d.streams.Store(n) }

@@ -36,6 +36,7 @@ type visit struct {
 	session string // id; "" without one
 	id      string // of the request
 	status  int    // of the response; 0 is 200
+	shown   []byte // the page, once it is rendered
 	watch   string // whose changes make an open page reload its parts: all, queue:NAME, job:ID, or clock for none; "" never reloads
 }
 
@@ -111,7 +112,7 @@ func (v *visit) begin(f func(*visit) error) error {
 		defer cancel()
 		v.ctx = ctx
 	}
-	return f(v)
+	return v.share(path, f)
 }
 
 // path returns the path within the dashboard, without a leading slash.
@@ -308,12 +309,18 @@ func (v *visit) show(name, title string, data any) error {
 	if err := v.d.pages[name].ExecuteTemplate(&out, "layout", w); err != nil {
 		return fmt.Errorf("render %s: %w", name, err)
 	}
+	v.shown = out.Bytes()
+	v.write(v.shown)
+	return nil
+}
+
+// write sends a page.
+func (v *visit) write(page []byte) {
 	v.w.Header().Set("Content-Type", "text/html; charset=utf-8")
 	if v.status != 0 {
 		v.w.WriteHeader(v.status)
 	}
 	if v.r.Method != http.MethodHead {
-		_, _ = v.w.Write(out.Bytes()) // an error means that the browser has gone
+		_, _ = v.w.Write(page) // an error means that the browser has gone
 	}
-	return nil
 }
