@@ -5,7 +5,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
+	"slices"
 	"sync"
 	"time"
 
@@ -35,15 +37,16 @@ type collector struct {
 	mu           sync.Mutex
 	jobs, queues map[string]bool // guarded by mu
 	many         bool            // guarded by mu
-	last         time.Time       // of the last change; guarded by mu
+	seen         uint64          // the newest event; guarded by mu
+	last         time.Time       // when the last change came; guarded by mu
 }
 
-// add adds the changes of events. It reports whether they are the first since the last message. Once
-// there are many, single ones do not matter.
-func (c *collector) add(events []gq.Event) (first bool) {
+// add adds the changes of events. It reports whether they are the first since the last message, and whether
+// there are too many to name: further ones do not matter until the message is sent.
+func (c *collector) add(events []gq.Event) (first, many bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.last = time.Now()
+	c.last, c.seen = time.Now(), events[len(events)-1].Seq
 	first = len(c.jobs) == 0 && !c.many
 	if c.jobs == nil {
 		c.jobs, c.queues = make(map[string]bool), make(map[string]bool)
@@ -55,45 +58,36 @@ func (c *collector) add(events []gq.Event) (first bool) {
 		c.jobs[events[i].Job.String()] = true
 		c.queues[events[i].Queue] = true
 	}
-	return first
+	return first, c.many
 }
 
-// take returns the changes since the last message.
-func (c *collector) take() (m change, any bool) {
+// full reports whether there are too many changes to name.
+func (c *collector) full() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for id := range c.jobs {
-		m.Jobs = append(m.Jobs, id)
-	}
-	for name := range c.queues {
-		m.Queues = append(m.Queues, name)
-	}
-	m.Many = c.many
+	return c.many
+}
+
+// take returns the changes since the last message, and the newest event and its time.
+func (c *collector) take() (m change, seen uint64, last time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	m = change{Jobs: slices.Collect(maps.Keys(c.jobs)), Queues: slices.Collect(maps.Keys(c.queues)), Many: c.many}
 	c.jobs, c.queues, c.many = nil, nil, false
-	return m, len(m.Jobs) > 0 || m.Many
+	return m, c.seen, c.last
 }
 
-// changed is when the last change was.
-func (c *collector) changed() time.Time {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.last
-}
+func (m change) empty() bool { return len(m.Jobs) == 0 && !m.Many }
 
-// again adds the changes of a message that is to be repeated.
-func (c *collector) again(m change) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.jobs == nil {
-		c.jobs, c.queues = make(map[string]bool), make(map[string]bool)
+// and returns the changes of two messages.
+func (m change) and(other change) change {
+	union := func(a, b []string) []string {
+		all := slices.Concat(a, b)
+		slices.Sort(all)
+		return slices.Compact(all)
 	}
-	for _, id := range m.Jobs {
-		c.jobs[id] = true
-	}
-	for _, name := range m.Queues {
-		c.queues[name] = true
-	}
-	c.many = c.many || m.Many
+	m.Jobs, m.Queues, m.Many = union(m.Jobs, other.Jobs), union(m.Queues, other.Queues), m.Many || other.Many
+	return m
 }
 
 // pace is the time between two messages to a page, which grows with the number of open pages.
@@ -130,18 +124,10 @@ func (d *Dashboard) live(v *visit) error {
 	}
 	d.streams.Add(1)
 	defer d.streams.Add(-1)
-	var c collector
-	news := make(chan struct{}, 1)
+	l := stream{d: d, v: v, send: send, news: make(chan struct{}, 1), resume: make(chan uint64, 1)}
 	followed := make(chan error, 1)
-	go func() {
-		followed <- d.queue.Follow(ctx, after, func(events []gq.Event) error {
-			if c.add(events) {
-				wake.Up(news)
-			}
-			return nil
-		})
-	}()
-	err = d.pump(ctx, v, &c, news, followed, send)
+	go func() { followed <- l.follow(ctx, after) }()
+	err = l.pump(ctx, followed)
 	cancel()
 	if !errors.Is(err, errFollowEnded) {
 		<-followed
@@ -152,45 +138,104 @@ func (d *Dashboard) live(v *visit) error {
 // errFollowEnded says that the goroutine that follows the log has ended by itself.
 var errFollowEnded = errors.New("the log cannot be followed")
 
+// errEnough ends following the log until the next message is sent.
+var errEnough = errors.New("there is enough to tell")
+
+// stream tells an open page what has changed.
+type stream struct {
+	d      *Dashboard
+	v      *visit
+	send   func(string) error
+	c      collector
+	news   chan struct{} // there is something to tell
+	resume chan uint64   // the event after which to follow the log again
+}
+
+// follow collects the changes after an event. While there are more than a message can name it does not read
+// the log: the message that says so covers everything before it.
+func (l *stream) follow(ctx context.Context, after uint64) error {
+	for {
+		err := l.d.queue.Follow(ctx, after, func(events []gq.Event) error {
+			first, many := l.c.add(events)
+			if first {
+				wake.Up(l.news)
+			}
+			if many {
+				return errEnough
+			}
+			return nil
+		})
+		if !errors.Is(err, errEnough) {
+			return err
+		}
+		select {
+		case after = <-l.resume:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// collected returns what has changed since the last message, and whether a page that was rendered a short time ago
+// may lack some of it.
+func (l *stream) collected(ctx context.Context) (m change, recent bool, err error) {
+	var upTo uint64
+	full := l.c.full()
+	if full { // what the message covers need not be read
+		if upTo, err = l.d.queue.LastEvent(ctx); err != nil {
+			return m, false, err
+		}
+	}
+	m, seen, last := l.c.take()
+	if m.Many {
+		l.resume <- max(seen, upTo)
+	}
+	return m, full || !m.empty() && time.Since(last) < l.d.sharedFor(), nil
+}
+
 // pump sends what has changed, at most once every livePace. Equal pages are shared for a
 // short time, so a page that reloads at once may show what was before the last change: it is told again
 // after that time.
-func (d *Dashboard) pump(ctx context.Context, v *visit, c *collector, news <-chan struct{}, followed <-chan error, send func(string) error) error {
+func (l *stream) pump(ctx context.Context, followed <-chan error) error {
 	pace := time.NewTimer(liveBeat)
 	defer pace.Stop()
-	waiting := false // a message is due soon
-	last := time.Time{}
+	waiting := false   // a message is due soon
+	var repeat change  // to be told again
+	var last time.Time // of the last message with changes
 	for {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-followed:
 			return errFollowEnded // the page reconnects
-		case <-news:
+		case <-l.news:
 			if !waiting {
 				waiting = true
-				pace.Reset(max(0, d.pace()-time.Since(last)))
+				pace.Reset(max(0, l.d.pace()-time.Since(last)))
 			}
 		case <-pace.C:
+			m, recent, err := l.collected(ctx)
+			if err != nil {
+				return err
+			}
 			text := ": beat\n\n"
-			m, any := c.take()
-			if any {
-				data, err := json.Marshal(m)
+			if all := m.and(repeat); !all.empty() {
+				data, err := json.Marshal(all)
 				if err != nil {
 					return err
 				}
-				text = fmt.Sprintf("event: change\ndata: %s\n\n", data)
+				text, last = fmt.Sprintf("event: change\ndata: %s\n\n", data), time.Now()
 			}
-			if v.who.Valid != nil && v.who.Valid(ctx) != nil {
+			if l.v.who.Valid != nil && l.v.who.Valid(ctx) != nil {
 				return gq.ErrUnauthenticated
 			}
-			if err := send(text); err != nil {
+			if err := l.send(text); err != nil {
 				return err
 			}
-			last = time.Now()
-			if waiting = any && time.Since(c.changed()) < d.sharedFor(); waiting {
-				c.again(m)
-				pace.Reset(d.pace())
+			waiting, repeat = recent, change{}
+			if recent {
+				repeat = m
+				pace.Reset(l.d.pace())
 			} else {
 				pace.Reset(liveBeat)
 			}
