@@ -183,7 +183,8 @@ func (s *Service) dispatch(ctx context.Context, h *handout, workerID string) (*p
 		s.drop(h.jobID)
 		return nil, nil
 	}
-	if ctx.Err() != nil { // the caller has given up
+	if ctx.Err() != nil {
+		s.config.Log.Warn(ctx, "FetchWork", "dispatch_postponed", "job stays with the coordinator: the worker no longer waits for it", rpc.JobID(h.jobID), rpc.WorkerID(workerID))
 		s.keep(h)
 		return nil, status.FromContextError(ctx.Err()).Err()
 	}
