@@ -116,7 +116,7 @@ func (g group) parse(args []string, stderr io.Writer) (o options, size sizes, er
 	flags.BoolVar(&o.quick, "quick", false, "scale everything down: a check of the harness, not a measurement")
 	flags.StringVar(&o.rows, "rows", strings.Join(g.rows, ","), "what to measure")
 	flags.StringVar(&o.sides, "sides", strings.Join(g.sides, ","), "whom to measure")
-	flags.IntVar(&o.repeat, "repeat", 1, "how often each row is measured, on PostgreSQL only bulk, single and drain; the median counts")
+	flags.IntVar(&o.repeat, "repeat", 1, "how often each row is measured, on PostgreSQL only bulk, single, drain and latency; the median counts")
 	flags.StringVar(&o.profile, "cpuprofile", "", "file for a CPU profile of this process, which is all sides in Go")
 	flags.StringVar(&o.file, "json", "", "file for the results as JSON")
 	flags.StringVar(&o.keep, "keep", "", "directory for the programs of the peers, kept for the next run")
@@ -210,7 +210,7 @@ func compare(ctx context.Context, g group, args []string, stdout, stderr io.Writ
 	}
 	for _, row := range strings.Split(o.rows, ",") {
 		times := 1
-		if g.name == servers.name || row == "bulk" || row == "single" || row == "drain" {
+		if g.name == servers.name || row == "bulk" || row == "single" || row == "drain" || row == "latency" {
 			times = o.repeat
 		}
 		for range times {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -52,6 +53,30 @@ func TestGoalsOfServers(t *testing.T) {
 	}
 	if !r.Busy {
 		t.Error("others had 50 % of the CPU, and the report does not say so")
+	}
+}
+
+func TestGoalsOfLatency(t *testing.T) {
+	r := report{Results: make(map[string]map[string]outcome), Runs: make(map[string]map[string][]outcome)}
+	for i, ms := range []float64{3, 1, 2} {
+		r.add("latency", "GopherQueue", outcome{Jobs: 100, P50: ms, P99: 10 * ms, CPU: 0.1 * float64(i+1)})
+		r.add("latency", "River", outcome{Jobs: 100, P50: 4, P99: 10, CPU: 0.1})
+		r.add("latency", "pg-boss", outcome{Jobs: 100, P50: 200, P99: 400, CPU: 0.01})
+	}
+	if got := r.Results["latency"]["GopherQueue"].P50; got != 2 {
+		t.Errorf("p50 is %v, want the median 2", got)
+	}
+	r.finish()
+	var got []string
+	for _, g := range r.Goals {
+		got = append(got, fmt.Sprintf("%s %s %v", g.Text, figure(g.Reached), g.Met))
+	}
+	want := []string{
+		"a job every 10 ms, p50 to the best peer 0.5 true", "a job every 10 ms, p99 to the best peer 2 false",
+		"a job every 10 ms, CPU time to River 2 false",
+	}
+	if strings.Join(got, "; ") != strings.Join(want, "; ") {
+		t.Errorf("goals %q, want %q", got, want)
 	}
 }
 

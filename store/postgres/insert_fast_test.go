@@ -34,10 +34,26 @@ func (c deaf) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// openDeaf opens a store whose connections are deaf.
-func openDeaf(t *testing.T, cfg store.Config) (s *Store, lose *atomic.Bool) {
+// openThrough opens a store whose connections are wrapped.
+func openThrough(t *testing.T, url string, cfg store.Config, wrap func(net.Conn) net.Conn) *Store {
 	t.Helper()
-	s, err := Open(t.Context(), pgtest.Database(t), cfg)
+	settings, err := pgxpool.ParseConfig(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dial := settings.ConnConfig.DialFunc
+	settings.ConnConfig.DialFunc = func(ctx context.Context, network, address string) (net.Conn, error) {
+		c, err := dial(ctx, network, address)
+		if err != nil {
+			return nil, err
+		}
+		return wrap(c), nil
+	}
+	dialect, err := newDialect(DefaultSchema)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := open(t.Context(), settings, dialect, cfg, false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -46,19 +62,14 @@ func openDeaf(t *testing.T, cfg store.Config) (s *Store, lose *atomic.Bool) {
 			t.Error(err)
 		}
 	})
+	return s
+}
+
+// openDeaf opens a store whose connections are deaf.
+func openDeaf(t *testing.T, cfg store.Config) (s *Store, lose *atomic.Bool) {
+	t.Helper()
 	lose = new(atomic.Bool)
-	settings := s.pool.Config()
-	dial := settings.ConnConfig.DialFunc
-	settings.ConnConfig.DialFunc = func(ctx context.Context, network, address string) (net.Conn, error) {
-		c, err := dial(ctx, network, address)
-		return deaf{c, lose}, err
-	}
-	first := s.pool
-	if s.pool.Pool, err = pgxpool.NewWithConfig(t.Context(), settings); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(first.Close)
-	return s, lose
+	return openThrough(t, pgtest.Database(t), cfg, func(c net.Conn) net.Conn { return deaf{c, lose} }), lose
 }
 
 func fastInserts(t *testing.T, s *Store, n int) []store.Inserted {
@@ -135,26 +146,14 @@ func (c mute) Write(b []byte) (int, error) {
 // the true outcome.
 func TestSubmissionOutlivesItsConnection(t *testing.T) {
 	url := pgtest.Database(t)
-	s, err := Open(t.Context(), url, store.Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer s.Close()
 	var mu sync.Mutex
 	var conns []net.Conn
-	settings := s.pool.Config()
-	dial := settings.ConnConfig.DialFunc
-	settings.ConnConfig.DialFunc = func(ctx context.Context, network, address string) (net.Conn, error) {
-		c, err := dial(ctx, network, address)
+	s := openThrough(t, url, store.Config{}, func(c net.Conn) net.Conn {
 		mu.Lock()
 		defer mu.Unlock()
 		conns = append(conns, c)
-		return mute{c}, err
-	}
-	defer s.pool.Close()
-	if s.pool.Pool, err = pgxpool.NewWithConfig(t.Context(), settings); err != nil {
-		t.Fatal(err)
-	}
+		return mute{c}
+	})
 	fastInserts(t, s, 1) // so that the statement is prepared
 	s.notifier.stop()    // or it would use another connection
 	defer s.notifier.start(s)
