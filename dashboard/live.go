@@ -4,10 +4,10 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"maps"
 	"net/http"
 	"slices"
+	"strconv"
 	"sync"
 	"time"
 
@@ -19,7 +19,7 @@ import (
 const (
 	livePace  = 500 * time.Millisecond // between two messages, at least
 	liveShare = 50 * time.Millisecond  // between two messages to any page: many open pages are updated less often
-	liveBeat  = 15 * time.Second       // between two messages while nothing happens
+	liveBeat  = 15 * time.Second       // between two beats: a page that hears nothing for longer connects again
 	liveStuck = 10 * time.Second       // a browser that accepts nothing for this long is cut off
 	liveNames = 50                     // jobs or queues of one message; more are "many"
 )
@@ -77,6 +77,12 @@ func (c *collector) take() (m change, seen uint64, last time.Time) {
 	return m, c.seen, c.last
 }
 
+// message returns the change as a server-sent event.
+func (m change) message() string {
+	data, _ := json.Marshal(m) // never fails
+	return "event: change\ndata: " + string(data) + "\n\n"
+}
+
 func (m change) empty() bool { return len(m.Jobs) == 0 && !m.Many }
 
 // and returns the changes of two messages.
@@ -98,7 +104,8 @@ func (d *Dashboard) pace() time.Duration {
 // sharedFor is how long a page that was rendered for one visitor is shown to others. It is never longer than the pace.
 func (d *Dashboard) sharedFor() time.Duration { return max(livePace, d.pace()/2) }
 
-// live streams changes as server-sent events until the browser or the dashboard goes.
+// live streams changes as server-sent events until the browser, its session or the dashboard goes. The parameter
+// after is the newest event that the page may know: if there are newer ones, the page is told to reload.
 func (d *Dashboard) live(v *visit) error {
 	after, err := d.queue.LastEvent(v.ctx)
 	if err != nil {
@@ -119,7 +126,13 @@ func (d *Dashboard) live(v *visit) error {
 		return control.Flush()
 	}
 	v.w.WriteHeader(http.StatusOK)
-	if v.r.Method == http.MethodHead || send("retry: 2000\nevent: hello\ndata: {}\n\n") != nil {
+	hello := "retry: 2000\nevent: hello\ndata: {}\n\n"
+	var missed change
+	if known, err := strconv.ParseUint(v.r.URL.Query().Get("after"), 10, 64); err == nil && known < after {
+		missed.Many = true
+		hello += missed.message()
+	}
+	if v.r.Method == http.MethodHead || send(hello) != nil {
 		return nil
 	}
 	d.streams.Add(1)
@@ -127,7 +140,7 @@ func (d *Dashboard) live(v *visit) error {
 	l := stream{d: d, v: v, send: send, news: make(chan struct{}, 1), resume: make(chan uint64, 1)}
 	followed := make(chan error, 1)
 	go func() { followed <- l.follow(ctx, after) }()
-	err = l.pump(ctx, followed)
+	err = l.pump(ctx, followed, missed)
 	cancel()
 	if !errors.Is(err, errFollowEnded) {
 		<-followed
@@ -193,15 +206,22 @@ func (l *stream) collected(ctx context.Context) (m change, recent bool, err erro
 	return m, full || !m.empty() && time.Since(last) < l.d.sharedFor(), nil
 }
 
-// pump sends what has changed, at most once every livePace. Equal pages are shared for a
+// pump sends what has changed, at most once every livePace, and a beat every liveBeat. Equal pages are shared for a
 // short time, so a page that reloads at once may show what was before the last change: it is told again
-// after that time.
-func (l *stream) pump(ctx context.Context, followed <-chan error) error {
-	pace := time.NewTimer(liveBeat)
+// after that time. told is what the page was told last.
+func (l *stream) pump(ctx context.Context, followed <-chan error, told change) error {
+	beat := time.NewTicker(liveBeat)
+	defer beat.Stop()
+	pace := time.NewTimer(l.d.pace())
 	defer pace.Stop()
-	waiting := false   // a message is due soon
-	var repeat change  // to be told again
-	var last time.Time // of the last message with changes
+	repeat := told             // to be told again
+	waiting := !repeat.empty() // a message is due soon
+	var last time.Time         // of the last message with changes
+	if waiting {
+		last = time.Now()
+	} else {
+		pace.Stop()
+	}
 	for {
 		select {
 		case <-ctx.Done():
@@ -213,32 +233,37 @@ func (l *stream) pump(ctx context.Context, followed <-chan error) error {
 				waiting = true
 				pace.Reset(max(0, l.d.pace()-time.Since(last)))
 			}
+		case <-beat.C:
+			if err := l.tell(ctx, "event: beat\ndata: {}\n\n"); err != nil {
+				return err
+			}
 		case <-pace.C:
 			m, recent, err := l.collected(ctx)
 			if err != nil {
 				return err
 			}
-			text := ": beat\n\n"
 			if all := m.and(repeat); !all.empty() {
-				data, err := json.Marshal(all)
-				if err != nil {
+				if err := l.tell(ctx, all.message()); err != nil {
 					return err
 				}
-				text, last = fmt.Sprintf("event: change\ndata: %s\n\n", data), time.Now()
-			}
-			if l.v.who.Valid != nil && l.v.who.Valid(ctx) != nil {
-				return gq.ErrUnauthenticated
-			}
-			if err := l.send(text); err != nil {
-				return err
+				last = time.Now()
 			}
 			waiting, repeat = recent, change{}
 			if recent {
 				repeat = m
 				pace.Reset(l.d.pace())
-			} else {
-				pace.Reset(liveBeat)
 			}
 		}
 	}
+}
+
+// tell sends a message unless the visitor has to sign in again.
+func (l *stream) tell(ctx context.Context, text string) error {
+	if l.v.session != "" && !l.d.sessions.lasts(l.v.session, l.d.now()) {
+		return gq.ErrUnauthenticated
+	}
+	if l.v.who.Valid != nil && l.v.who.Valid(ctx) != nil {
+		return gq.ErrUnauthenticated
+	}
+	return l.send(text)
 }

@@ -2,6 +2,7 @@ package dashboard
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -71,7 +72,7 @@ func TestLiveMessages(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
 		followed, ended := make(chan error, 1), make(chan error, 1)
 		go func() { followed <- l.follow(ctx, 0) }()
-		go func() { ended <- l.pump(ctx, followed) }()
+		go func() { ended <- l.pump(ctx, followed, change{Many: true}) }()
 		// changes waits and returns how many messages named changes, and how many said that there are many.
 		changes := func(d time.Duration) (named, many int) {
 			time.Sleep(d)
@@ -93,6 +94,7 @@ func TestLiveMessages(t *testing.T) {
 				t.Errorf("%s: %d messages with names and %d with many, want %d and %d", what, named, many, wantNamed, wantMany)
 			}
 		}
+		check("what the page had missed, told at once, is told again", livePace, 0, 1)
 		check("nothing happened", time.Minute, 0, 0)
 		events.add(1)
 		check("a change, told at once", time.Millisecond, 1, 0)
@@ -122,4 +124,61 @@ func TestLiveMessages(t *testing.T) {
 		stop()
 		<-ended
 	})
+}
+
+// TestStreamEndsWithTheSession checks that an open page gets beats while its visitor is signed in, and nothing after that.
+func TestStreamEndsWithTheSession(t *testing.T) {
+	for name, end := range map[string]func(d *Dashboard, session string, valid *atomic.Bool){
+		"sign-out":      func(d *Dashboard, session string, _ *atomic.Bool) { d.sessions.end(session) },
+		"revoked token": func(_ *Dashboard, _ string, valid *atomic.Bool) { valid.Store(false) },
+		"idle":          func(*Dashboard, string, *atomic.Bool) { time.Sleep(sessionIdle) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				events := &log{grown: make(chan struct{})}
+				d := &Dashboard{queue: events, now: time.Now}
+				var valid atomic.Bool
+				valid.Store(true)
+				who := &Visitor{Valid: func(context.Context) error {
+					if !valid.Load() {
+						return gq.ErrUnauthenticated
+					}
+					return nil
+				}}
+				session := d.sessions.begin(who, d.now())
+				told := make(chan string, 1000)
+				l := stream{
+					d: d, v: &visit{d: d, who: who, session: session}, news: make(chan struct{}, 1), resume: make(chan uint64, 1),
+					send: func(text string) error { told <- text; return nil },
+				}
+				ctx, stop := context.WithCancel(t.Context())
+				followed, ended := make(chan error, 1), make(chan error, 1)
+				go func() { followed <- l.follow(ctx, 0) }()
+				go func() { ended <- l.pump(ctx, followed, change{}) }()
+				time.Sleep(4*liveBeat + time.Second)
+				synctest.Wait()
+				for range 4 {
+					if text := <-told; !strings.HasPrefix(text, "event: beat\n") {
+						t.Errorf("an idle page is told %q", text)
+					}
+				}
+				if len(told) != 0 {
+					t.Errorf("%d more messages than beats", len(told))
+				}
+				end(d, session, &valid)
+				for len(told) > 0 {
+					<-told
+				}
+				events.add(1)
+				if err := <-ended; !errors.Is(err, gq.ErrUnauthenticated) {
+					t.Errorf("the stream ended with %v", err)
+				}
+				if len(told) != 0 {
+					t.Errorf("a page without a session is told %q", <-told)
+				}
+				stop()
+				<-followed
+			})
+		})
+	}
 }

@@ -324,6 +324,57 @@ func TestLive(t *testing.T) {
 	}
 }
 
+// TestLiveTellsWhatThePageMissed checks that a change between the reading of a page and its stream is not lost.
+func TestLiveTellsWhatThePageMissed(t *testing.T) {
+	s := newSite(t, dashboard.Options{})
+	after := func() string {
+		t.Helper()
+		found := regexp.MustCompile(`data-watch="all" data-after="([0-9]+)"`).FindStringSubmatch(s.get("jobs", http.StatusOK))
+		if found == nil {
+			t.Fatal("the page does not say which event it may know")
+		}
+		return found[1]
+	}
+	first := func(after string) string {
+		t.Helper()
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		r, err := http.NewRequestWithContext(ctx, http.MethodGet, s.server.URL+"/live?after="+after, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		response, err := http.DefaultClient.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer response.Body.Close()
+		lines := bufio.NewScanner(response.Body)
+		for lines.Scan() {
+			switch data, ok := strings.CutPrefix(lines.Text(), "data: "); {
+			case lines.Text() == "event: hello": // also sent if nothing was missed
+				lines.Scan()
+				s.submit(gq.Spec{Queue: "later", Type: "t"})
+			case ok:
+				return data
+			}
+		}
+		t.Fatal("the stream ended")
+		return ""
+	}
+	known := after()
+	if got := first(known); !strings.Contains(got, `"later"`) {
+		t.Errorf("a page that knows everything is told %s before anything happens", got)
+	}
+	known = after()
+	s.submit(gq.Spec{Queue: "mail", Type: "t"})
+	if got := first(known); !strings.Contains(got, `"many":true`) {
+		t.Errorf("a page that has missed a change is told %s", got)
+	}
+	if got := first("nonsense"); !strings.Contains(got, `"later"`) {
+		t.Errorf("a page with a strange address is told %s", got)
+	}
+}
+
 func TestLiveNeedsASession(t *testing.T) {
 	s := newSite(t, dashboard.Options{Access: guests{"all": nil}})
 	if a := s.do(http.MethodGet, "live", nil); a.StatusCode != http.StatusUnauthorized {

@@ -76,6 +76,14 @@ func (s *sessions) find(id string, now time.Time) *Visitor {
 	return found.visitor
 }
 
+// lasts reports whether a session is not over. Unlike find it is no use of the session.
+func (s *sessions) lasts(id string, now time.Time) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	found := s.byID[id]
+	return found != nil && !found.over(now)
+}
+
 func (s *sessions) end(id string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

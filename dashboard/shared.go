@@ -25,9 +25,23 @@ type sharedPages struct {
 // sharedPage is one of them.
 type sharedPage struct {
 	at        time.Time
-	done      chan struct{} // closed once the others are set
-	body      []byte        // nil if others cannot use it
-	formToken string        // of the visitor for whom it was rendered
+	within    time.Duration                       // it is shared for, at most
+	publish   func(body []byte, formToken string) // sets the fields below; only the first call does
+	done      chan struct{}                       // closed once they are set
+	body      []byte                              // nil if others cannot use it
+	formToken string                              // of the visitor for whom it was rendered
+}
+
+func newSharedPage(at time.Time, within time.Duration) *sharedPage {
+	page := &sharedPage{at: at, within: within, done: make(chan struct{})}
+	var once sync.Once
+	page.publish = func(body []byte, formToken string) {
+		once.Do(func() {
+			page.body, page.formToken = body, formToken
+			close(page.done)
+		})
+	}
+	return page
 }
 
 // clear makes the next visitors read again, because somebody has changed something.
@@ -38,23 +52,23 @@ func (s *sharedPages) clear() {
 }
 
 // get returns the page of a key if it was rendered, or begun to be, within the given time. Otherwise the caller
-// renders it, and others wait until it closes done.
+// renders it, and others wait until it is published.
 func (s *sharedPages) get(key string, within time.Duration) (page *sharedPage, render bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := time.Now()
-	if found := s.byKey[key]; found != nil && now.Sub(found.at) <= within {
+	if found := s.byKey[key]; found != nil && now.Sub(found.at) <= min(within, found.within) {
 		return found, false
 	}
 	for other, page := range s.byKey {
-		if now.Sub(page.at) > within {
+		if now.Sub(page.at) > min(within, page.within) {
 			delete(s.byKey, other)
 		}
 	}
 	if s.byKey == nil || len(s.byKey) >= maxShared {
 		s.byKey = make(map[string]*sharedPage)
 	}
-	page = &sharedPage{at: now, done: make(chan struct{})}
+	page = newSharedPage(now, within)
 	s.byKey[key] = page
 	return page, true
 }
@@ -62,7 +76,7 @@ func (s *sharedPages) get(key string, within time.Duration) (page *sharedPage, r
 // sharedKey is the same for requests that get the same page, except for its form token. It is empty for requests
 // that share nothing: only open pages do, since who comes anew sees everything up to now.
 func (v *visit) sharedKey(path string) string {
-	if v.who == nil || v.who.Key == "" || v.r.Method != http.MethodGet || v.r.Header.Get("Gq-Reload") == "" || path == "live" || strings.HasPrefix(path, "assets/") {
+	if v.who == nil || v.who.Key == "" || v.r.Method != http.MethodGet || !v.reloads() || path == "live" || strings.HasPrefix(path, "assets/") {
 		return ""
 	}
 	signedIn := "0"
@@ -80,12 +94,9 @@ func (v *visit) share(path string, f func(*visit) error) error {
 	}
 	page, render := v.d.shared.get(key, v.d.sharedFor())
 	if render {
-		defer close(page.done)
-		err := f(v)
-		if err == nil && v.status == 0 && len(v.shown) <= maxSharedSize {
-			page.body, page.formToken = v.shown, v.d.formToken(v.session)
-		}
-		return err
+		defer page.publish(nil, "") // nothing was rendered that others can use
+		v.publish = page.publish
+		return f(v)
 	}
 	select {
 	case <-page.done:

@@ -2,6 +2,7 @@ package dashboard_test
 
 import (
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 
@@ -53,5 +54,43 @@ func TestOpenPagesShare(t *testing.T) {
 	s.lacks(reload(page), "queue/resume")
 	if a := s.do(http.MethodGet, "live", nil, func(r *http.Request) { r.Method = http.MethodHead; r.Header.Set("Gq-Reload", "1") }); a.StatusCode != http.StatusOK {
 		t.Errorf("the stream of changes: %d", a.StatusCode)
+	}
+}
+
+// slowBrowser accepts a page only once it is released.
+type slowBrowser struct {
+	*httptest.ResponseRecorder
+	writes, release chan struct{}
+}
+
+func (b slowBrowser) Write(p []byte) (int, error) {
+	close(b.writes)
+	<-b.release
+	return b.ResponseRecorder.Write(p)
+}
+
+// TestNobodyWaitsForASlowBrowser checks that a page is shared once it is rendered, not once the first browser has got it.
+func TestNobodyWaitsForASlowBrowser(t *testing.T) {
+	s := newSite(t, dashboard.Options{})
+	s.dash.PretendOpen(1_000_000)
+	s.submit(gq.Spec{Queue: "mail", Type: "t"})
+	request := func() *http.Request {
+		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/queue?name=mail", nil)
+		r.Header.Set("Gq-Reload", "1")
+		return r
+	}
+	slow := slowBrowser{httptest.NewRecorder(), make(chan struct{}), make(chan struct{})}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		s.dash.ServeHTTP(slow, request())
+	}()
+	<-slow.writes
+	other := httptest.NewRecorder()
+	s.dash.ServeHTTP(other, request())
+	close(slow.release)
+	<-done
+	if other.Code != http.StatusOK || other.Body.String() != slow.Body.String() {
+		t.Errorf("the other browser got %d and %d bytes, want the page of %d bytes", other.Code, other.Body.Len(), slow.Body.Len())
 	}
 }

@@ -30,6 +30,10 @@ func TestPagesAreSharedForAShortTime(t *testing.T) {
 		if len(s.byKey) != 1 {
 			t.Errorf("%d pages are kept, want only the new one", len(s.byKey))
 		}
+		time.Sleep(2 * livePace)
+		if _, render := s.get("ops", time.Hour); !render {
+			t.Error("a page is shared for longer than was said when it was rendered")
+		}
 		s.clear() // somebody has changed something
 		get("ops", true)
 		for i := range 3 * maxShared {

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/url"
 	"runtime/debug"
+	"strconv"
 	"strings"
 	"time"
 	"unicode"
@@ -33,11 +34,12 @@ type visit struct {
 	r       *http.Request
 	ctx     context.Context //nolint:containedctx // of calls on behalf of the visitor
 	who     *Visitor
-	session string // id; "" without one
-	id      string // of the request
-	status  int    // of the response; 0 is 200
-	shown   []byte // the page, once it is rendered
-	watch   string // whose changes make an open page reload its parts: all, queue:NAME, job:ID, or clock for none; "" never reloads
+	session string                              // id; "" without one
+	id      string                              // of the request
+	status  int                                 // of the response; 0 is 200
+	after   string                              // newest event before the page was read; "" if unknown
+	publish func(body []byte, formToken string) // gives the page to others who wait for it; nil if nobody does
+	watch   string                              // whose changes make an open page reload its parts: all, queue:NAME, job:ID, or clock for none; "" never reloads
 }
 
 func kindOf(err error) gq.ErrorKind {
@@ -112,8 +114,16 @@ func (v *visit) begin(f func(*visit) error) error {
 		defer cancel()
 		v.ctx = ctx
 	}
+	if v.who != nil && v.r.Method == http.MethodGet && !open && path != "live" && !v.reloads() {
+		if last, err := v.d.queue.LastEvent(v.ctx); err == nil { // without it the page is told only what comes later
+			v.after = strconv.FormatUint(last, 10)
+		}
+	}
 	return v.share(path, f)
 }
+
+// reloads reports whether an open page reads itself again.
+func (v *visit) reloads() bool { return v.r.Header.Get("Gq-Reload") != "" }
 
 // path returns the path within the dashboard, without a leading slash.
 func (v *visit) path() string {
@@ -280,6 +290,7 @@ type view struct {
 	SignOut bool
 	CSRF    string
 	Watch   string
+	After   string // see visit.after
 	Done    string // what the last action did
 	Now     time.Time
 	Data    any
@@ -300,7 +311,7 @@ var permissionNames = map[string]Permission{"read": Read, "payloads": Payloads, 
 func (v *visit) show(name, title string, data any) error {
 	w := view{
 		Root: template.URL(v.root()), Page: name, Path: v.path(), Title: title, Brand: v.d.options.Title, Version: v.d.options.Version, //nolint:gosec // only dots and slashes
-		CSRF: v.d.formToken(v.session), Watch: v.watch, Now: v.d.now(), Data: data, v: v, Done: doneText(v.r.URL.Query()), SignOut: v.session != "",
+		CSRF: v.d.formToken(v.session), Watch: v.watch, After: v.after, Now: v.d.now(), Data: data, v: v, Done: doneText(v.r.URL.Query()), SignOut: v.session != "",
 	}
 	if v.who != nil {
 		w.Visitor = v.who.Name
@@ -309,8 +320,10 @@ func (v *visit) show(name, title string, data any) error {
 	if err := v.d.pages[name].ExecuteTemplate(&out, "layout", w); err != nil {
 		return fmt.Errorf("render %s: %w", name, err)
 	}
-	v.shown = out.Bytes()
-	v.write(v.shown)
+	if v.publish != nil && v.status == 0 && out.Len() <= maxSharedSize {
+		v.publish(out.Bytes(), w.CSRF) // before the page is sent: others must not wait for a slow browser
+	}
+	v.write(out.Bytes())
 	return nil
 }
 

@@ -4,11 +4,14 @@
 const html = document.documentElement;
 const root = html.dataset.root || "./";
 const watch = html.dataset.watch || "";
+const after = html.dataset.after || ""; // the newest event that the page may know
 
 // ---- live updates --------------------------------------------------------
 
 const link = document.getElementById("link");
 const shortest = 1000; // milliseconds between two reloads of the page's parts
+const longest = 30000; // milliseconds that a reload may take
+const silence = 35000; // milliseconds without a word after which the server has gone; it sends a beat every 15 seconds
 let due = false, loading = false, last = 0, took = 0, timer = 0;
 let skipped = false; // a part was not replaced because somebody works in it
 
@@ -69,7 +72,7 @@ async function load() {
   loading = true;
   const began = Date.now();
   try {
-    const response = await fetch(location.href, { headers: { Accept: "text/html", "Gq-Reload": "1" }, credentials: "same-origin" });
+    const response = await fetch(location.href, { headers: { Accept: "text/html", "Gq-Reload": "1" }, credentials: "same-origin", signal: AbortSignal.timeout(longest) });
     const text = await response.text();
     if (response.status === 401 || response.status === 403 || response.status === 404) {
       location.reload(); // the page says what has happened
@@ -98,11 +101,12 @@ function replace(page) {
   skipped = false;
   for (const part of document.querySelectorAll("[data-live]")) {
     const fresh = page.getElementById(part.id);
-    if (!fresh || fresh.innerHTML === part.innerHTML) continue;
+    if (fresh && fresh.innerHTML === part.innerHTML) continue;
     if (busy(part)) {
       skipped = true;
       continue;
     }
+    if (!fresh) { location.reload(); return; } // the page no longer has it
     const opened = [...part.querySelectorAll("details")].map((d) => d.open);
     const scrolls = [...part.querySelectorAll(".scroll")].map((s) => [s.scrollLeft, s.scrollTop]);
     const focus = part.contains(document.activeElement) ? identity(document.activeElement) : null;
@@ -145,27 +149,42 @@ function identity(e) {
   return names.join("\n");
 }
 
+let source = null, heard = 0, again = 0;
+
 function listen() {
-  const source = new EventSource(root + "live");
-  source.addEventListener("hello", () => {
+  clearTimeout(again);
+  source?.close();
+  const mine = source = new EventSource(root + "live" + (after && "?after=" + after));
+  heard = Date.now();
+  const hear = (kind, f) => mine.addEventListener(kind, (e) => { heard = Date.now(); f(e); });
+  hear("hello", () => {
     if (link && link.dataset.state === "lost") refresh(); // something may have been missed
     say("live", "live");
   });
-  source.addEventListener("change", (e) => {
+  hear("beat", () => {});
+  hear("change", (e) => {
     if (concerns(JSON.parse(e.data))) refresh();
   });
-  source.onerror = () => {
+  mine.onerror = () => {
     say("lost", "disconnected");
-    if (source.readyState === EventSource.CLOSED) { // refused: the session is over, or the server is
-      setTimeout(listen, 3000);
+    if (mine.readyState === EventSource.CLOSED) { // refused: the session is over, or the server is
+      again = setTimeout(listen, document.hidden ? 60000 : 3000);
       refresh();
     }
   };
-  addEventListener("pagehide", () => source.close());
+}
+
+// A connection can be cut without notice, by a network that goes away or a server that hangs.
+function checkConnection() {
+  if (Date.now() - heard < silence) return;
+  say("lost", "disconnected");
+  listen();
 }
 
 if (watch) {
   listen();
+  setInterval(checkConnection, 5000);
+  addEventListener("pagehide", () => source.close());
   // Rates fall and workers go while no job changes, so such a page also reloads by the clock.
   if (document.querySelector("[data-clock]")) setInterval(() => { if (Date.now() - last > 14000) refresh(); }, 15000);
   document.addEventListener("visibilitychange", () => { if (!document.hidden && due) refresh(); });
