@@ -43,8 +43,8 @@ func (d *Dashboard) events(v *visit) error {
 		if err := v.readEvents(&view, want); err != nil {
 			return err
 		}
+		v.watch = "all"
 	}
-	v.watch = "all"
 	return v.show("events", "Events", view)
 }
 

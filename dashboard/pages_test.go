@@ -392,5 +392,5 @@ func TestEvents(t *testing.T) {
 	}
 	s.has(s.get("events?type=job.dead_lettered", http.StatusOK), "no paper")
 	s.lacks(s.get("events?queue=reports", http.StatusOK), `href="./queue?name=mail"`)
-	s.get("events?type=job.nothing", http.StatusBadRequest)
+	s.lacks(s.get("events?type=job.nothing", http.StatusBadRequest), "data-watch") // it would never load
 }

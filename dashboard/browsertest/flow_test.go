@@ -9,6 +9,8 @@ import (
 	"net/http/httputil"
 	"net/url"
 	"strings"
+	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -244,6 +246,33 @@ func TestTheServerGoesAndComesBack(t *testing.T) {
 		s.submit(`{"type":"after.restart","queue":"mail"}`)
 		b.sees("after.restart")
 	})
+}
+
+// A server that hangs closes no connection: the page notices that it hears nothing.
+func TestTheServerHangs(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes more than half a minute")
+	}
+	s := start(t, storeOf(t, "file"))
+	b := s.open()
+	b.expect("Failed to load resource")
+	b.visit("jobs")
+	b.live()
+	if err := s.process.Process.Signal(syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	resume := sync.OnceFunc(func() {
+		if err := s.process.Process.Signal(syscall.SIGCONT); err != nil {
+			t.Error(err)
+		}
+	})
+	defer resume()
+	b.within(time.Minute, `document.getElementById("link").dataset.state === "lost"`)
+	b.sees("The server does not answer. This page shows what was known")
+	resume()
+	b.live()
+	s.submit(`{"type":"after.pause","queue":"mail"}`)
+	b.sees("after.pause")
 }
 
 // Rows come and go while somebody walks through them: the focus stays on what it was on.
