@@ -193,7 +193,7 @@ func effects(now *queueView, after *gq.Queue, lately pace) (list []string) {
 		case free <= 0:
 			add("%s %s live now. Submissions are refused until there are fewer than %s.", count(live), plural(live, "is", "are"), number(after.MaxDepth))
 		default:
-			add("%s %s live now; %s more are accepted.", count(live), plural(live, "is", "are"), number(free))
+			add("%s %s live now; %s more %s accepted.", count(live), plural(live, "is", "are"), number(free), plural(free, "is", "are"))
 		}
 	}
 	if after.KeyLimit != before.KeyLimit {
@@ -204,7 +204,7 @@ func effects(now *queueView, after *gq.Queue, lately pace) (list []string) {
 	}
 	if after.KeyRate != before.KeyRate {
 		if after.KeyRate.Limited() {
-			add("At most %s with the same limit key start every %s.", count(int64(after.KeyRate.Count)), duration(after.KeyRate.Per))
+			add("At most %s with the same limit key %s every %s.", count(int64(after.KeyRate.Count)), plural(after.KeyRate.Count, "starts", "start"), duration(after.KeyRate.Per))
 		} else {
 			add("Jobs with the same limit key start as fast as workers take them.")
 		}
@@ -220,7 +220,7 @@ func keyEffects(now *queueView, after *gq.Queue) (list []string) {
 	if after.KeyLimit == 0 {
 		return []string{"Jobs with the same limit key no longer wait for each other."}
 	}
-	list = append(list, fmt.Sprintf("At most %s with the same limit key run at once.", count(int64(after.KeyLimit))))
+	list = append(list, fmt.Sprintf("At most %s with the same limit key %s at once.", count(int64(after.KeyLimit)), plural(after.KeyLimit, "runs", "run")))
 	for _, k := range now.Usage.Keys {
 		if limit := now.Usage.keyLimit(after, k.Key); limit > 0 && k.Used > limit {
 			list = append(list, fmt.Sprintf("Key %s has %s running, %s more than that. They continue.", oneLine(k.Key), number(k.Used), number(k.Used-limit)))
@@ -239,7 +239,7 @@ func rateEffects(now *queueView, after *gq.Queue, lately pace) (list []string) {
 	}
 	rate := float64(after.Rate.Count) / after.Rate.Per.Seconds()
 	list = append(list, fmt.Sprintf("At most %s %s every %s.", count(int64(after.Rate.Count)), plural(after.Rate.Count, "starts", "start"), duration(after.Rate.Per)))
-	if waiting := now.Waiting(); waiting > 0 && rate > 0 {
+	if waiting := now.Waiting(); waiting > 1 && rate > 0 {
 		list = append(list, fmt.Sprintf("The %s waiting jobs take at least %s to start.", number(waiting), duration(time.Duration(float64(waiting)/rate*float64(time.Second)))))
 	}
 	if lately.Starts > rate {

@@ -59,10 +59,13 @@ func TestEffectsOfLimits(t *testing.T) {
 		{func(q *gq.Queue) { q.MaxRunning = 4 }, []string{"4 jobs run now, which is the new limit: the next job starts when one ends."}},
 		{func(q *gq.Queue) { q.MaxRunning = 9 }, []string{"4 jobs run now; 5 more may start."}},
 		{func(q *gq.Queue) { q.MaxDepth = 124 }, []string{"124 jobs are live now. Submissions are refused until there are fewer than 124."}},
+		{func(q *gq.Queue) { q.MaxDepth = 125 }, []string{"124 jobs are live now; 1 more is accepted."}},
+		{func(q *gq.Queue) { q.KeyLimit = 1 }, []string{"At most 1 job with the same limit key runs at once.", "Key acme has 3 running, 2 more than that. They continue."}},
 		{func(q *gq.Queue) { q.KeyLimit = 2 }, []string{"At most 2 jobs with the same limit key run at once.", "Key acme has 3 running, 1 more than that. They continue."}},
 		{func(q *gq.Queue) { q.Rate = gq.Rate{Count: 1, Per: time.Second} }, []string{
 			"At most 1 job starts every 1 s.", "The 120 waiting jobs take at least 2 m to start.", "Jobs started at 5 a second in the last 10 m, so the queue becomes slower.",
 		}},
+		{func(q *gq.Queue) { q.KeyRate = gq.Rate{Count: 1, Per: time.Minute} }, []string{"At most 1 job with the same limit key starts every 1 m."}},
 		{func(q *gq.Queue) { q.KeyRate = gq.Rate{Count: 2, Per: time.Minute} }, []string{"At most 2 jobs with the same limit key start every 1 m."}},
 	} {
 		after := now.Queue
