@@ -162,7 +162,10 @@ func (q *Queue) AdvanceTo(t time.Time) (runs int) {
 	}
 	for {
 		run()
-		next := wake.Earlier(q.sweep(), q.store.retryAt())
+		next := q.sweep()
+		if at := q.store.retryAt(); at.After(q.Now()) { // a handler may have let it pass
+			next = wake.Earlier(next, at)
+		}
 		if next.IsZero() || next.After(t) || !next.After(q.Now()) {
 			break
 		}

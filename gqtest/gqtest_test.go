@@ -317,6 +317,43 @@ func TestTimePassesInAHandler(t *testing.T) {
 	}
 }
 
+// In a handler, schedules fire at their own times, although the rate limit of a queue made the
+// claim of another worker wait for less.
+func TestSchedulesFireInAHandler(t *testing.T) {
+	q := gqtest.New(t)
+	if _, err := q.DeclareQueue(t.Context(), gq.Queue{Name: "mail", Rate: gq.Rate{Count: 1, Per: 10 * time.Second}}); err != nil {
+		t.Fatal(err)
+	}
+	tick := gq.NewKind[int, gq.None]("tick")
+	spec, err := tick.Spec(1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := q.PutSchedule(t.Context(), gq.Schedule{Name: "s", Every: time.Minute, Missed: gq.MissedSkip, Template: spec}); err != nil {
+		t.Fatal(err)
+	}
+	limited := newWorker(q)
+	worker.Handle(limited, sendEmail, func(context.Context, *worker.Job[Email]) error { return nil })
+	q.AddWorker(limited)
+	w := newWorker(q)
+	worker.Handle(w, double, func(_ context.Context, job *worker.Job[int]) error {
+		if job.Attempt() == 1 { // which loses its lease
+			q.Advance(3*time.Minute + 30*time.Second)
+		}
+		return nil
+	})
+	q.AddWorker(w)
+	for range 2 {
+		submit(t, q, sendEmail, Email{})
+	}
+	q.RunUntilIdle()
+	submit(t, q, double, 1)
+	q.RunUntilIdle()
+	if s, err := q.Schedule(t.Context(), "s"); err != nil || s.Fired != 3 {
+		t.Errorf("%d slots fired in three and a half minutes, %v\n%s", s.Fired, err, q.Graph())
+	}
+}
+
 func TestRunOne(t *testing.T) {
 	unknown := gq.Permanent(errors.New("no such mailbox"), "bad_address")
 	job, err := gqtest.RunOne(t, sendEmail, func(ctx context.Context, job *worker.Job[Email]) error {
