@@ -14,8 +14,11 @@ import (
 
 	"github.com/gopherqueue/gq"
 	driver "github.com/gopherqueue/gq/driver/postgres"
+	"github.com/gopherqueue/gq/engine"
 	"github.com/gopherqueue/gq/internal/testing/pgtest"
 	"github.com/gopherqueue/gq/machine"
+	"github.com/gopherqueue/gq/store"
+	pgstore "github.com/gopherqueue/gq/store/postgres"
 )
 
 type email struct{ To string }
@@ -439,5 +442,52 @@ func waitForInbox(t *testing.T, c *gq.Client, refused int64) {
 		case <-ctx.Done():
 			t.Fatalf("the inbox has %d waiting and %d refused", in.Waiting, in.Refused)
 		}
+	}
+}
+
+// TestTakeInAll: a workflow that was submitted twice does not keep submissions after it waiting.
+func TestTakeInAll(t *testing.T) {
+	url := pgtest.Database(t)
+	c, err := driver.Open(t.Context(), driver.WithPool(newPool(t, url)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	flow := gq.NewWorkflow("once")
+	flow.ID = machine.NewWorkflowID(time.Now(), [16]byte{7})
+	flow.Add("only", sendEmail.With(email{To: "ada"}))
+	if _, err := c.SubmitWorkflow(t.Context(), flow); err != nil {
+		t.Fatal(err)
+	}
+	db, err := sql.Open("pgx", url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { db.Close() })
+	tx := begin(t, db)
+	if _, err := c.In(tx).SubmitWorkflow(t.Context(), flow); err != nil {
+		t.Fatal(err)
+	}
+	const jobs = 1500 // more than two commits take in
+	specs := make([]gq.Spec, jobs)
+	for i := range specs {
+		specs[i] = gq.Spec{Type: "t"}
+	}
+	if _, err := c.In(tx).SubmitBatch(t.Context(), specs); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Close(); err != nil { // before anybody can take them in
+		t.Fatal(err)
+	}
+	if err := tx.Commit(); err != nil {
+		t.Fatal(err)
+	}
+	s, err := pgstore.Open(t.Context(), url, store.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close() })
+	taken, err := engine.TakeIn(t.Context(), s, engine.Options{})
+	if err != nil || taken.Taken != 1+jobs || taken.Refused != 0 {
+		t.Errorf("took in %+v of %d, %v", taken, 1+jobs, err)
 	}
 }
