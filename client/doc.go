@@ -20,13 +20,16 @@
 // While the server is unreachable, calls wait for it and are retried for up to
 // Options.RetryFor, unless a retry could take effect twice:
 //
-//   - The client retries reads, [Client.Wait] and [Client.Cancel].
+//   - The client retries reads, [Client.Wait], and calls that change nothing the second time:
+//     [Client.Cancel], [Client.Reschedule], [Client.DeclareQueue], [Client.DeclareSchedule],
+//     [Client.BackfillSchedule], [Client.CancelWorkflow], [Client.Signal], [Client.RetryRefused] and
+//     [Client.DiscardRefused].
 //   - It retries submissions. One without an idempotency key gets a random key of the client's
 //     own, so that a retry finds the job which the first attempt stored; nobody sees that key, and
 //     its result never has Existing set. With a key of the caller, the result of such a retry has
 //     Existing and Same set. Options.SendOnce turns the client's keys off. A unique job is sent
 //     once, because the job may have lost its key or would collide with itself, and so is a batch
-//     or graph with one.
+//     or graph with one. A workflow gets its id from the client and is retried too.
 //   - It retries heartbeats and outcomes, which are idempotent under their lease. It retries a
 //     heartbeat that spawns children only if all of them have keys.
 //   - It sends every other call once. If the connection breaks before the answer, the error is
