@@ -52,6 +52,11 @@ func (e *Engine) Signal(ctx context.Context, id gq.WorkflowID, name string, v an
 	if err != nil {
 		return gq.State{}, &gq.InvalidError{Faults: []gq.Fault{{Field: "value", Problem: err.Error()}}}
 	}
+	if most := e.config.Limits.ResultBytes; len(value) > most {
+		return gq.State{}, workflowError("signal", id, &gq.InvalidError{Faults: []gq.Fault{{
+			Field: "value", Problem: fmt.Sprintf("%d bytes are more than the limit of %d; store them elsewhere and send a reference", len(value), most),
+		}}})
+	}
 	r, _, err := e.readWorkflow(ctx, id)
 	if err != nil {
 		return gq.State{}, workflowError("signal", id, err)

@@ -10,6 +10,8 @@ import (
 
 	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/engine"
+	"github.com/gopherqueue/gq/internal/errs"
+	"github.com/gopherqueue/gq/machine"
 	"github.com/gopherqueue/gq/store"
 )
 
@@ -179,5 +181,20 @@ func TestWorkflowJobsAlone(t *testing.T) {
 		if _, err := f.SubmitGraph(f.Context(), []gq.GraphJob{{Ref: "a", Spec: gq.Spec{Type: gq.SignalType}}}); !errors.Is(err, gq.ErrInvalid) {
 			t.Errorf("in a graph: %v", err)
 		}
+	})
+}
+
+// TestSignalTooLarge: a value that is too large is refused by its name, and the workflow waits on.
+func TestSignalTooLarge(t *testing.T) {
+	onEachStore(t, func(t *testing.T, again func() store.Store) {
+		e := newEngine(t, again(), engine.Options{})
+		flow := gq.NewWorkflow("w")
+		flow.Signal("approved", time.Hour)
+		id := must[gq.WorkflowID](t)(e.SubmitWorkflow(t.Context(), flow))
+		_, err := e.Signal(t.Context(), id, "approved", strings.Repeat("x", machine.DefaultLimits().ResultBytes))
+		if faults := errs.FaultsOf(err); len(faults) != 1 || faults[0].Field != "value" {
+			t.Errorf("%v", err)
+		}
+		must[gq.State](t)(e.Signal(t.Context(), id, "approved", true))
 	})
 }

@@ -50,9 +50,10 @@ func CheckPool(p gq.Pool) error {
 // zone, which the engine parses.
 func CheckSchedule(s *gq.Schedule, l gq.Limits) error {
 	var f faults
-	checkQueueName("name", s.Name, &f)
 	if len(s.Name) > gq.MaxScheduleBytes {
 		f.add("name", "%d bytes are more than %d", len(s.Name), gq.MaxScheduleBytes)
+	} else {
+		checkQueueName("name", s.Name, &f)
 	}
 	switch {
 	case s.Cron == "" && s.Every == 0:
@@ -77,7 +78,7 @@ func CheckSchedule(s *gq.Schedule, l gq.Limits) error {
 	switch {
 	case s.Jitter < 0 || s.Jitter > gq.MaxDuration:
 		f.add("jitter", "%v is not between 0 and %v", s.Jitter, gq.MaxDuration)
-	case s.Every != 0 && s.Jitter >= s.Every:
+	case s.Every > 0 && s.Jitter >= s.Every:
 		f.add("jitter", "%v is not shorter than the interval of %v", s.Jitter, s.Every)
 	}
 	if !s.Overlap.Valid() {

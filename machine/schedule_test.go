@@ -55,6 +55,20 @@ func TestScheduleValidate(t *testing.T) {
 	}
 }
 
+// One mistake is one fault.
+func TestScheduleFaultsOnce(t *testing.T) {
+	for field, s := range map[string]gq.Schedule{
+		"name":  {Name: strings.Repeat("x", gq.MaxNameBytes+1), Every: time.Hour},
+		"every": {Name: "s", Every: -time.Hour},
+	} {
+		s.Missed, s.Overlap, s.Template = gq.MissedOnce, gq.OverlapAllow, gq.Spec{Type: "t"}
+		faults := errs.FaultsOf(machine.CheckSchedule(&s, machine.DefaultLimits()))
+		if len(faults) != 1 || faults[0].Field != field {
+			t.Errorf("%s: %+v", field, faults)
+		}
+	}
+}
+
 func attributes(n int) map[string]string {
 	all := make(map[string]string, n)
 	for i := range n {

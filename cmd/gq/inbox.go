@@ -46,7 +46,7 @@ func newInboxList(p process) *cobra.Command {
 			}
 			rows := make([][]cell, len(inbox.Submissions))
 			for i, s := range inbox.Submissions {
-				rows[i] = []cell{text(s.Job.String()), text(clean(s.Queue)), text(clean(s.Type)), text(ago(s.RefusedAt)), text(clean(s.Problem))}
+				rows[i] = []cell{text(s.Job.String()), text(oneLine(s.Queue, 64)), text(oneLine(s.Type, 64)), text(ago(s.RefusedAt)), text(clean(s.Problem))}
 			}
 			return r.print(wire.InboxOf(&inbox), func(s screen) {
 				s.table([]string{"JOB", "QUEUE", "TYPE", "REFUSED", "PROBLEM"}, rows)

@@ -146,6 +146,11 @@ func TestInboxCommands(t *testing.T) {
 		!strings.Contains(all[0].Problem, "depth limit") || !strings.Contains(all[1].Problem, "type") {
 		t.Errorf("%+v", all)
 	}
+	for line := range strings.Lines(run("inbox", "list")) { // a name that is too long does not hide the reason
+		if !strings.Contains(line, "PROBLEM") && !strings.Contains(line[:min(len(line), 250)], " are more than ") && !strings.Contains(line, "depth limit") || len(line) > 400 {
+			t.Errorf("gq inbox list prints %q", line)
+		}
+	}
 	if out := server.gq("doctor"); !strings.Contains(out.stdout, "2 submissions were refused after their transactions") {
 		t.Errorf("gq doctor says\n%s", out.stdout)
 	}

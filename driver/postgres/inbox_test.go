@@ -215,7 +215,7 @@ func TestSubmitFromSQL(t *testing.T) {
 				`'t', delay => '-1 hour'`:              "delay",
 				`'t', options => '{"nonsense": true}'`: "nonsense",
 				`'t', priority => 'SOMEWHAT'`:          "priority",
-				`'t', options => '[]'`:                 "body",
+				`'t', options => '[]'`:                 "options",
 			} {
 				if _, err := c.Get(t.Context(), ask(args), 0); !errors.Is(err, gq.ErrNotFound) || !strings.Contains(err.Error(), word) {
 					t.Errorf("submit(%s): %v, want a refusal because of %s", args, err, word)

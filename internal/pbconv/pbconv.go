@@ -48,7 +48,11 @@ func (r *protoReader) err() error {
 // which tests check.
 func readEnum[G ~uint8, P ~int32](r *protoReader, at, field string, v P, last G) G {
 	if v < 0 || int64(v) > int64(last) {
-		r.fault(at, field, "%d is not a value known here", v)
+		names := make([]string, last)
+		for i := range names {
+			names[i] = fmt.Sprint(G(i + 1))
+		}
+		r.fault(at, field, "%d is not one of %s", v, strings.Join(names, ", "))
 		return 0
 	}
 	return G(v)

@@ -269,6 +269,15 @@ func TestProtoEnumsAreTotal(t *testing.T) {
 	}
 }
 
+// The fault of an unknown enum value lists the known ones.
+func TestUnknownEnumValue(t *testing.T) {
+	_, err := Bases(nil).Spec(&pb.Spec{Metadata: &pb.Metadata{Priority: 6}})
+	want := "6 is not one of CRITICAL, HIGH, NORMAL, LOW, BULK"
+	if faults := errs.FaultsOf(err); len(faults) != 1 || faults[0].Field != "priority" || faults[0].Problem != want {
+		t.Errorf("%v, want %s", err, want)
+	}
+}
+
 func TestProtoFaults(t *testing.T) {
 	const id = "50b86799-7397-404f-977f-e33003605402"
 	badTime, badDuration := &timestamppb.Timestamp{Seconds: math.MaxInt64}, &durationpb.Duration{Seconds: math.MaxInt64}

@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -104,8 +105,11 @@ func (s *Spec) Domain(queuePolicy func(queue string) (gq.Policy, error)) (gq.Spe
 	return out, nil
 }
 
-// ReadRequest decodes the body of a submission. It calls queuePolicy as [Spec.Domain] does.
+// ReadRequest decodes a submission of the SQL function submit. It calls queuePolicy as [Spec.Domain] does.
 func ReadRequest(body []byte, queuePolicy func(queue string) (gq.Policy, error)) (gq.Spec, error) {
+	if bytes.HasPrefix(body, []byte("[")) { // PostgreSQL appended the parameters to options that are no object
+		return gq.Spec{}, fault("options", "must be an object with fields of a submission, such as {\"tags\": {\"shop\": \"7\"}}")
+	}
 	var s Spec
 	if err := DecodeJSON(body, &s); err != nil {
 		return gq.Spec{}, err
