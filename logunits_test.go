@@ -31,7 +31,7 @@ func TestLogLinesHaveUnits(t *testing.T) {
 }
 
 // unitless are keys of quantities without a unit.
-var unitless = regexp.MustCompile(`^((.*_)?(took|duration|elapsed|latency|delay|wait|waited|timeout|interval|ttl|age|grace|period|size|bytes_\w+|length|memory)|after|limit|bytes|byte|time)$`)
+var unitless = regexp.MustCompile(`^((.*_)?(took|duration|elapsed|latency|delay|wait|waited|timeout|interval|ttl|age|grace|drain|period|size|bytes_\w+|length|memory)|after|limit|bytes|byte|time)$`)
 
 // wrongUnits are units that our logs do not use.
 var wrongUnits = regexp.MustCompile(`_(s|sec|secs|seconds|millis|msec|us|micros|ns|nanos|minutes|hours|kb|mb|gb|kib|mib|gib|size)$`)

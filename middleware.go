@@ -18,9 +18,11 @@ type SubmitFunc func(ctx context.Context, specs []Spec) ([]SubmitResult, error)
 // The functions must be safe for concurrent use. They replace slices and maps of what they are
 // given, and do not modify them. A panic becomes the error of the call.
 type Middleware struct {
-	// Submit wraps the submissions of a client, also those in transactions and of workflows. It
-	// may change the specs but not their number or order, and may reject them all with an
-	// error. The results of a workflow have no states. The first middleware is the outermost.
+	// Submit wraps the submissions of a client, also those in transactions, of workflows and of
+	// children that handlers spawn. It may change the specs but not their number or order, and
+	// may reject them all with an error. The results of a workflow, and of children that are
+	// submitted with the success of their parent, have no states. The first middleware is the
+	// outermost.
 	Submit func(next SubmitFunc) SubmitFunc
 
 	// Seal returns what is stored instead of data that a program sends: payloads, results,
@@ -44,11 +46,21 @@ type Data struct {
 	Repeatable  bool   // of a schedule, or of a submission with an idempotency key or a workflow with an id: sealing the same data again must return the same bytes
 }
 
-// Sealer applies the middleware of a client to data. [Client] implements it; package worker
-// uses it for the jobs that it handles.
+// Sealer applies the middleware of a client to data and to submissions. [Client] implements it;
+// package worker uses it for the jobs that it handles.
 type Sealer interface {
 	Seal(ctx context.Context, d Data) (Data, error)
 	Unseal(ctx context.Context, d Data) (Data, error)
+	SubmitWith(ctx context.Context, specs []Spec, submit SubmitFunc) ([]SubmitResult, error)
+}
+
+// SubmitWith calls submit within the client's middleware, for jobs that are submitted in another
+// way than by a call of the client, such as the children of a job.
+func (c *Client) SubmitWith(ctx context.Context, specs []Spec, submit SubmitFunc) ([]SubmitResult, error) {
+	if c.plain() {
+		return submit(ctx, specs)
+	}
+	return submitting{client: c}.around(ctx, specs, submit)
 }
 
 // Use adds middleware to a client.

@@ -40,7 +40,7 @@ func (s *Server) stop(atOnce bool) {
 		s.grpc.GracefulStop()
 	}()
 	if err := s.web.Shutdown(limit); err != nil {
-		s.log.Warn("HTTP calls did not finish in time", "drain", drain)
+		s.log.Warn("HTTP calls did not finish in time", "drain_ms", drain.Milliseconds())
 		_ = s.web.Close() // remaining calls are cut off
 	}
 	sockets := make(chan struct{})
@@ -51,7 +51,7 @@ func (s *Server) stop(atOnce bool) {
 	inTime(limit, sockets) // their clients may never close them
 	if !inTime(limit, calls) {
 		if s.calls.remote.Load() > 0 { // otherwise only idle connections are left open
-			s.log.Warn("gRPC calls did not finish in time", "drain", drain)
+			s.log.Warn("gRPC calls did not finish in time", "drain_ms", drain.Milliseconds())
 		}
 		s.grpc.Stop()
 		<-calls

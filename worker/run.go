@@ -206,21 +206,19 @@ func (r *Run) Checkpoint(ctx context.Context, data []byte) error {
 // execution which children exist; it can be nil if the children have idempotency keys. Spawn
 // does not retry when the queue is unreachable; whether the children exist is then unknown.
 func (r *Run) Spawn(ctx context.Context, checkpoint []byte, children ...gq.Spec) ([]gq.SubmitResult, error) {
-	sealed, err := r.worker.sealChildren(ctx, traced(ctx, slices.Clone(children)))
-	if err != nil {
-		return nil, err
-	}
-	b := gq.Heartbeat{Spawn: sealed}
-	var a gq.LeaseResult
-	if len(checkpoint) == 0 {
-		a, err = r.report(ctx, b)
-	} else {
-		a, _, err = r.save(ctx, b, func(c *steps.Checkpoint) { c.Own = bytes.Clone(checkpoint) })
-	}
-	if err == nil && len(a.Spawned) != len(children) {
-		err = fmt.Errorf("spawn from %s: the queue answered for %d of %d children", r.ID(), len(a.Spawned), len(children))
-	}
-	return a.Spawned, err
+	return r.worker.submitChildren(ctx, traced(ctx, slices.Clone(children)), func(ctx context.Context, specs []gq.Spec) (_ []gq.SubmitResult, err error) {
+		b := gq.Heartbeat{Spawn: specs}
+		var a gq.LeaseResult
+		if len(checkpoint) == 0 {
+			a, err = r.report(ctx, b)
+		} else {
+			a, _, err = r.save(ctx, b, func(c *steps.Checkpoint) { c.Own = bytes.Clone(checkpoint) })
+		}
+		if err == nil && len(a.Spawned) != len(specs) {
+			err = fmt.Errorf("spawn from %s: the queue answered for %d of %d children", r.ID(), len(a.Spawned), len(specs))
+		}
+		return a.Spawned, err
+	})
 }
 
 func (r *Run) report(ctx context.Context, b gq.Heartbeat) (gq.LeaseResult, error) {

@@ -65,29 +65,13 @@ func (r *Run) seal(ctx context.Context, part gq.Parts, data []byte) ([]byte, err
 	return d.Bytes, err
 }
 
-// sealChildren applies the client's middleware to the payloads of child jobs.
-func (w *Worker) sealChildren(ctx context.Context, children []gq.Spec) ([]gq.Spec, error) {
+// submitChildren applies the client's middleware to the submission of child jobs.
+func (w *Worker) submitChildren(ctx context.Context, children []gq.Spec, submit gq.SubmitFunc) ([]gq.SubmitResult, error) {
 	s := w.sealer()
 	if s == nil || len(children) == 0 {
-		return children, nil
+		return submit(ctx, children)
 	}
-	children = slices.Clone(children)
-	for i := range children {
-		c := &children[i]
-		d := gq.Data{Part: gq.WithPayload, Type: c.Type, Bytes: c.Payload.Data, ContentType: c.Payload.ContentType, Repeatable: c.Key.Name != ""}
-		if d.ContentType == "" {
-			d.ContentType = gq.JSON
-		}
-		if len(d.Bytes) == 0 {
-			continue
-		}
-		d, err := s.Seal(ctx, d)
-		if err != nil {
-			return nil, fmt.Errorf("seal the payload of child %d: %w", i, err)
-		}
-		c.Payload = gq.Payload{Data: d.Bytes, ContentType: d.ContentType}
-	}
-	return children, nil
+	return s.SubmitWith(ctx, children, submit)
 }
 
 // complete returns the outcome of an execution that succeeded.
@@ -95,7 +79,10 @@ func (w *Worker) complete(r *Run, e ended) gq.Outcome {
 	result, err := r.seal(w.values, gq.WithResult, e.result)
 	var children []gq.Spec
 	if err == nil {
-		children, err = w.sealChildren(w.values, e.children)
+		_, err = w.submitChildren(w.values, e.children, func(_ context.Context, specs []gq.Spec) ([]gq.SubmitResult, error) {
+			children = specs
+			return make([]gq.SubmitResult, len(specs)), nil
+		})
 	}
 	switch {
 	case err != nil:

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
 	"os"
 	"os/exec"
@@ -267,11 +268,34 @@ func TestBoardAndAlerts(t *testing.T) {
 			for _, fault := range live.faults(r.Expr) {
 				t.Errorf("alert %s: %s: %s", r.Alert, r.Expr, fault)
 			}
+			for _, fault := range commandFaults(r.Annotations["description"]) {
+				t.Errorf("alert %s: %s", r.Alert, fault)
+			}
 			if !strings.ContainsAny(quoted.ReplaceAllString(r.Expr, ""), "<>=") && !strings.HasPrefix(r.Expr, "absent(") {
 				t.Errorf("alert %s compares nothing: %s", r.Alert, r.Expr)
 			}
 		}
 	}
+}
+
+var namedCommand = regexp.MustCompile(`\bgq ([^.:;]+)`)
+
+// commandFaults lists the commands that a text names and that gq does not have.
+func commandFaults(text string) (faults []string) {
+	root := newRoot(process{getenv: os.Getenv, stdin: strings.NewReader(""), stdout: io.Discard, stderr: io.Discard})
+	for _, m := range namedCommand.FindAllStringSubmatch(text, -1) {
+		c, rest, err := root.Find(strings.Fields(m[1]))
+		if err != nil || c.HasSubCommands() {
+			faults = append(faults, fmt.Sprintf("no command gq %s", m[1]))
+			continue
+		}
+		for _, word := range rest {
+			if name, ok := strings.CutPrefix(word, "--"); ok && c.Flags().Lookup(name) == nil {
+				faults = append(faults, fmt.Sprintf("%s has no flag %s", c.CommandPath(), word))
+			}
+		}
+	}
+	return faults
 }
 
 // The check of the board finds what it is for.
@@ -292,6 +316,16 @@ func TestBoardFaults(t *testing.T) {
 	} {
 		if got := strings.Join(e.faults(expr), "; "); got != want {
 			t.Errorf("%s: got %q, want %q", expr, got, want)
+		}
+	}
+	for text, want := range map[string]string{
+		"Jobs wait. gq job explain names the reason; see gq dlq list.": "",
+		"gq explain names the reason.":                                 "no command gq explain names the reason",
+		"rows wait: gq inbox.":                                         "no command gq inbox",
+		"gq job list --stat FAILED shows them.":                        "gq job list has no flag --stat",
+	} {
+		if got := strings.Join(commandFaults(text), "; "); got != want {
+			t.Errorf("%s: got %q, want %q", text, got, want)
 		}
 	}
 }

@@ -34,7 +34,8 @@ provider must be registered (gq provider register, or POST /api/matching/provide
 The shell runs the command. The command reads the job's payload from standard
 input; the SHA-256 of what it writes to standard output is the digest of the
 completion. Any exit status other than 0 is a failure. The environment contains
-GQ_JOB_ID, GQ_LEASE_ID, GQ_KIND and GQ_ATTEMPT.
+GQ_JOB_ID, GQ_LEASE_ID, GQ_KIND and GQ_ATTEMPT, and TRACEPARENT and TRACESTATE if the
+submission was part of a trace.
 
 While the program runs, its lease is renewed before renew_by. If the lease is
 withdrawn, the program gets SIGTERM, and SIGKILL after --grace. On SIGINT or
@@ -93,7 +94,9 @@ type given struct {
 	Acked   bool       `json:"acked"`
 	Status  string     `json:"status"`
 	Details struct {
-		Payload json.RawMessage `json:"payload"`
+		Payload     json.RawMessage `json:"payload"`
+		TraceParent string          `json:"traceparent"`
+		TraceState  string          `json:"tracestate"`
 	} `json:"job"`
 }
 
@@ -111,7 +114,7 @@ func (w *provider) run(ctx context.Context) error {
 	defer tick.Stop()
 	for first := true; ; first = false {
 		if err := w.look(ctx, work); err != nil && ctx.Err() == nil {
-			if first || errs.KindOf(err) != gq.KindInternal && !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, wire.ErrUnreachable) {
+			if first || errs.KindOf(err) != gq.KindInternal && !errors.Is(err, context.DeadlineExceeded) && !passing(err) {
 				return fmt.Errorf("provide %s: %w", w.id, err)
 			}
 			w.log.Warn("look for leases", "error", err)
@@ -125,6 +128,12 @@ func (w *provider) run(ctx context.Context) error {
 	}
 }
 
+// passing reports whether the same call may succeed later: the server is away, or cannot serve now.
+func passing(err error) bool {
+	kind := errs.KindOf(err)
+	return errors.Is(err, wire.ErrUnreachable) || kind == gq.KindUnavailable || kind == gq.KindExhausted
+}
+
 // finish waits for running programs, up to a limit.
 func (w *provider) finish() {
 	done := make(chan struct{})
@@ -132,7 +141,7 @@ func (w *provider) finish() {
 	select {
 	case <-done:
 	case <-time.After(w.drain):
-		w.log.Warn("programs under way are ended", "drain", w.drain)
+		w.log.Warn("programs under way are ended", "drain_ms", w.drain.Milliseconds())
 	}
 }
 
@@ -199,15 +208,31 @@ func (w *provider) serve(ctx context.Context, l given) {
 		return
 	case err == nil:
 		digest := sha256.Sum256(output)
-		_, _, err = w.tell(context.WithoutCancel(ctx), l.ID, "complete", map[string]any{
+		err = w.report(ctx, l.ID, "complete", map[string]any{
 			"provider_id": w.id, "output_digest": fmt.Sprintf("%x", digest), "meta": map[string]any{"output_bytes": len(output)},
 		})
 	default:
 		log.Warn("the program failed", "error", err)
-		_, _, err = w.tell(context.WithoutCancel(ctx), l.ID, "fail", map[string]any{"provider_id": w.id, "reason": err.Error()})
+		err = w.report(ctx, l.ID, "fail", map[string]any{"provider_id": w.id, "reason": err.Error()})
 	}
 	if err != nil {
 		log.Warn("report", "error", err)
+	}
+}
+
+// report ends a lease. While the server is away it repeats the call, which has no second effect,
+// until the provider stops. A server that comes back too late refuses it.
+func (w *provider) report(ctx context.Context, id gq.LeaseID, what string, body map[string]any) error {
+	for {
+		_, _, err := w.tell(context.WithoutCancel(ctx), id, what, body)
+		if !passing(err) {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return err
+		case <-time.After(w.poll):
+		}
 	}
 }
 
@@ -240,7 +265,7 @@ func (w *provider) renew(ctx context.Context, lost context.CancelCauseFunc, l gi
 		case err == nil:
 			l, now = next, at
 			continue
-		case errors.Is(err, wire.ErrUnreachable):
+		case passing(err):
 			log.Warn("renew", "error", err)
 			now = now.Add(max(left*2/3, 100*time.Millisecond))
 			continue
@@ -261,8 +286,14 @@ func (w *provider) execute(ctx context.Context, l given) ([]byte, error) {
 	command.Stdin = bytes.NewReader(l.Details.Payload)
 	result, tail := &limited{most: gq.MaxPayloadBytes}, &lastBytes{most: 1000}
 	command.Stdout, command.Stderr = result, io.MultiWriter(w.errors, tail)
-	command.Env = append(os.Environ(),
+	command.Env = append(plainEnviron(os.Environ()),
 		"GQ_JOB_ID="+l.Job, "GQ_LEASE_ID="+string(l.ID), "GQ_KIND="+l.Kind, "GQ_ATTEMPT="+strconv.FormatInt(l.Attempt, 10))
+	if trace := l.Details; trace.TraceParent != "" {
+		command.Env = append(command.Env, "TRACEPARENT="+trace.TraceParent)
+		if trace.TraceState != "" {
+			command.Env = append(command.Env, "TRACESTATE="+trace.TraceState)
+		}
+	}
 	endTogether(command)
 	command.WaitDelay = w.grace
 	err := command.Run()

@@ -2,12 +2,17 @@ package main
 
 import (
 	"context"
+	"crypto/sha256"
 	"fmt"
+	"io"
+	"net/http"
 	"net/http/httptest"
 	"os"
+	"path"
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -17,6 +22,7 @@ import (
 	"github.com/gopherqueue/gq/internal/faces/matching"
 	"github.com/gopherqueue/gq/internal/matchmaker"
 	"github.com/gopherqueue/gq/internal/testing/spec"
+	"github.com/gopherqueue/gq/internal/tracing"
 	"github.com/gopherqueue/gq/machine"
 	"github.com/gopherqueue/gq/match"
 	"github.com/gopherqueue/gq/store/local"
@@ -162,6 +168,115 @@ func provideOnce(t *testing.T, seconds int64) (late string) {
 		t.Errorf("%+v", got)
 	}
 	return late
+}
+
+// A provider outlasts a server that cannot serve for a while: it does not end, and it reports what
+// its program did when the server can serve again. The program has the trace of the submission,
+// not that of the provider.
+func TestProvideOutlastsAnOutage(t *testing.T) {
+	t.Setenv("TRACEPARENT", "00-11111111111111111111111111111111-1111111111111111-01")
+	t.Setenv("TRACESTATE", "not=this")
+	s, err := local.OpenMemory(local.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	e, err := engine.New(s, engine.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	d, err := matchmaker.New(e, s, matchmaker.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	api := matching.Handler(d, e, matching.Options{})
+	var down atomic.Bool
+	heartbeats, reports := make(chan struct{}, 1000), make(chan struct{}, 1000)
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !down.Load() {
+			api.ServeHTTP(w, r)
+			return
+		}
+		switch path.Base(r.URL.Path) {
+		case "heartbeat":
+			heartbeats <- struct{}{}
+		case "complete":
+			reports <- struct{}{}
+		}
+		w.Header().Set("Content-Type", "application/problem+json")
+		w.WriteHeader(http.StatusServiceUnavailable)
+		_, _ = io.WriteString(w, `{"code":"store_unavailable","detail":"the store's database is unreachable"}`)
+	}))
+	defer server.Close()
+	const parent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	if _, err := d.Register(ctx, match.Provider{ID: "gpu", Status: match.Active, Capabilities: match.Kinds(), Stake: 10_000, AttestationExpiresAt: match.MaxTime}, nil); err != nil {
+		t.Fatal(err)
+	}
+	traced := tracing.Extract(ctx, func(name string) string {
+		return map[string]string{"traceparent": parent, "tracestate": "vendor=value"}[name]
+	})
+	j, err := d.Submit(traced, match.Enqueue{Job: match.Job{Kind: match.AI}, Payload: []byte(`"x"`)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r, err := d.Round(ctx); err != nil || len(r.Assignments) != 1 {
+		t.Fatalf("%+v, %v", r, err)
+	}
+
+	dir := t.TempDir()
+	began, proceed := filepath.Join(dir, "began"), filepath.Join(dir, "proceed")
+	ended := make(chan outcome, 1)
+	go func() {
+		var stdout, stderr strings.Builder
+		status := run(ctx, []string{
+			"provide", "gpu", "--poll", "20ms", "--drain", "1s", "--exec",
+			`: > ` + began + `; while [ ! -e ` + proceed + ` ]; do sleep 0.05; done; printf '%s %s' "$TRACEPARENT" "$TRACESTATE"`,
+		}, func(name string) string { return map[string]string{"GQ_HTTP": server.URL}[name] }, strings.NewReader(""), &stdout, &stderr)
+		ended <- outcome{status, stdout.String(), stderr.String()}
+	}()
+	exists := func(name string) bool { _, err := os.Stat(name); return err == nil }
+	for deadline := time.Now().Add(patience); !exists(began); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("the program has not begun")
+		}
+	}
+	arrives := func(calls <-chan struct{}, what string) {
+		t.Helper()
+		select {
+		case <-calls:
+		case got := <-ended:
+			t.Fatalf("no %s; the provider has ended: %+v", what, got)
+		case <-time.After(patience):
+			t.Fatalf("no %s", what)
+		}
+	}
+	down.Store(true)
+	arrives(heartbeats, "heartbeat")
+	arrives(heartbeats, "heartbeat after a refused one")
+	if err := os.WriteFile(proceed, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	arrives(reports, "report")
+	down.Store(false)
+
+	id, _ := machine.ParseJobID(j.ID)
+	for deadline := time.Now().Add(patience); j.State != "COMPLETED"; time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("the job is %+v", j)
+		}
+		if j, err = d.Job(ctx, id); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if want := fmt.Sprintf("%x", sha256.Sum256([]byte(parent+" vendor=value"))); j.Digest != want {
+		t.Errorf("the program did not have the trace of the submission: the digest of its output is %q, want %q", j.Digest, want)
+	}
+	stop()
+	if got := <-ended; got.status != cli.ExitOK {
+		t.Errorf("%+v", got)
+	}
 }
 
 func TestProvideIsRefused(t *testing.T) {

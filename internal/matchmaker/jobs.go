@@ -156,6 +156,8 @@ type Job struct {
 	Lease         gq.LeaseID
 	Digest        string
 	Payload       []byte
+	TraceParent   string // W3C trace context of the submission, if it had one
+	TraceState    string
 	Existing      bool // submitted before under the same key; set by Submit alone
 }
 
@@ -270,6 +272,7 @@ func (d *Dispatcher) jobOf(job *gq.Job, set *match.Settings) (Job, error) {
 		PriorityCache: set.Priority.Cached(&m), Score: set.Priority.Score(&m, now.Unix()),
 		TTL: int64(s.Policy.Lifetime / time.Second), ExpiresAt: s.CreatedAt.Add(s.Policy.Lifetime).Unix(),
 		Tombstoned: s.Status.Terminal(), Payload: job.Spec.Payload.Data,
+		TraceParent: job.Spec.Attributes[gq.AttributeTraceParent], TraceState: job.Spec.Attributes[gq.AttributeTraceState],
 	}
 	if s.RunAt.After(now) {
 		out.RunAt = s.RunAt.Unix()

@@ -32,9 +32,9 @@
 // again to store them under the new key.
 //
 // A worker without the key of a job fails the attempt with a temporary error ([ErrUnknownKey]), so
-// that the job runs once the key has arrived, or on another worker. Content that was damaged or
-// moved is a permanent error ([ErrDamaged]), and so is content that is not encrypted at all
-// ([ErrPlain], unless [AcceptPlain] is given).
+// that the job runs once the key has arrived, or on another worker, as long as it has attempts
+// left. Content that was damaged or moved is a permanent error ([ErrDamaged]), and so is content
+// that is not encrypted at all ([ErrPlain], unless [AcceptPlain] is given).
 //
 // # Idempotency and uniqueness
 //

@@ -136,6 +136,52 @@ func TestEverythingIsEncrypted(t *testing.T) {
 	}
 }
 
+// Children that are unique by a field get its blind index, in whichever way they are spawned.
+func TestUniqueChildren(t *testing.T) {
+	raw := open(t)
+	c := raw.With(encrypt.Middleware(keys(t, "k1"), encrypt.BlindIndex(bytes.Repeat([]byte("index "), 8))))
+	child := gq.NewKind[card, gq.None]("child", gq.UniqueBy("Number"), gq.Unique(gq.WhileLive), gq.Delay(time.Hour))
+	existing, err := child.Submit(t.Context(), c, card{secret})
+	if err != nil {
+		t.Fatal(err)
+	}
+	start(t, c, func(w *worker.Worker) {
+		worker.HandleResult(w, charge, func(ctx context.Context, job *worker.Job[card]) (receipt, error) {
+			known, err := child.Spec(card{secret})
+			if err != nil {
+				return receipt{}, err
+			}
+			spawned, err := job.Spawn(ctx, nil, known)
+			if err != nil {
+				return receipt{}, gq.Permanent(err, "spawn")
+			}
+			if id := spawned[0].ID(); id != existing || spawned[0].Err != nil {
+				t.Errorf("a child with the same field is job %v, %v; want %v", id, spawned[0].Err, existing)
+			}
+			other, err := child.Spec(card{"5500"})
+			if err != nil {
+				return receipt{}, err
+			}
+			job.SpawnOnSuccess(known, other)
+			return receipt{}, nil
+		})
+	})
+	id, err := charge.Submit(t.Context(), c, card{secret})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := charge.Wait(t.Context(), c, id); err != nil {
+		t.Fatal(err)
+	}
+	page, err := raw.List(t.Context(), gq.Query{Types: []string{"child"}, Limit: 10})
+	if err != nil || len(page.Jobs) != 2 {
+		t.Fatalf("there are %d children, %v; want the existing one and another", len(page.Jobs), err)
+	}
+	for i := range page.Jobs {
+		hidden(t, raw, page.Jobs[i].State.ID)
+	}
+}
+
 // Workflows: results that other jobs read, signals, batches, schedules and edits.
 func TestOtherCalls(t *testing.T) {
 	raw := open(t)

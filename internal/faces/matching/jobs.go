@@ -39,6 +39,8 @@ type jobBody struct {
 	Tombstoned     bool            `json:"tombstoned"`
 	LeaseID        gq.LeaseID      `json:"lease_id,omitzero"`
 	Digest         string          `json:"output_digest,omitzero"`
+	TraceParent    string          `json:"traceparent,omitzero"`
+	TraceState     string          `json:"tracestate,omitzero"`
 	Payload        json.RawMessage `json:"payload,omitempty"`
 }
 
@@ -48,7 +50,7 @@ func jobOf(j *matchmaker.Job) jobBody {
 		EnqueueTS: j.EnqueuedAt, Attempts: j.Attempt, TTLAbs: j.TTL, ExpiresAt: j.ExpiresAt, TTLRelDeadline: present(j.RelDeadline),
 		RunAt: present(j.RunAt), Requester: j.Requester, SizeBytes: j.SizeBytes, MaxFee: j.MaxFee, Tier: j.Tier, Units: j.Units,
 		Regions: some(j.Regions), LastError: present(j.LastError), Message: j.Message, Reason: j.Reason, Tombstoned: j.Tombstoned,
-		LeaseID: j.Lease, Digest: j.Digest,
+		LeaseID: j.Lease, Digest: j.Digest, TraceParent: j.TraceParent, TraceState: j.TraceState,
 	}
 	if out.Tier == "" {
 		out.Tier = match.FreeTier
