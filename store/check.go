@@ -64,6 +64,31 @@ func CheckRunTimes(g Group, now time.Time, exists func(i int) bool) error {
 	return nil
 }
 
+// CheckUpdate reports every fault in what an update stores in addition to the state.
+func CheckUpdate(u *Update, l gq.Limits, r Retention) error {
+	var faults []gq.Fault
+	limit := func(field string, data []byte, most int) {
+		if len(data) > most {
+			faults = append(faults, gq.Fault{
+				Field: field, Problem: fmt.Sprintf("%d bytes are more than the limit of %d", len(data), most),
+			})
+		}
+	}
+	limit("result", u.Result, l.ResultBytes)
+	limit("checkpoint", u.Checkpoint, l.CheckpointBytes)
+	if u.Metadata != nil {
+		faults = append(faults, errs.FaultsOf(machine.CheckMetadata(*u.Metadata))...)
+	}
+	faults = append(faults, errs.FaultsOf(CheckSpawn(u.Spawn, l))...)
+	for i := range u.Spawn {
+		faults = append(faults, CheckKeyTime(&u.Spawn[i], r, fmt.Sprintf("spawn[%d].", i))...)
+	}
+	if len(faults) > 0 {
+		return &gq.InvalidError{Faults: faults}
+	}
+	return nil
+}
+
 // CheckSpawn is CheckGroup for the children of an update, if it has any.
 func CheckSpawn(specs []gq.Spec, l gq.Limits) error {
 	if len(specs) == 0 {

@@ -7,8 +7,6 @@ import (
 	"fmt"
 
 	"github.com/gopherqueue/gq"
-	"github.com/gopherqueue/gq/internal/errs"
-	"github.com/gopherqueue/gq/machine"
 	"github.com/gopherqueue/gq/store"
 	"github.com/gopherqueue/gq/store/codec"
 )
@@ -61,30 +59,8 @@ func (c *updating) apply(tx *txn, i int) {
 }
 
 func (s *Store) checkUpdate(u *store.Update) error {
-	var faults []gq.Fault
-	for _, blob := range []struct {
-		field string
-		size  int
-		limit int
-	}{
-		{"result", len(u.Result), s.config.Limits.ResultBytes},
-		{"checkpoint", len(u.Checkpoint), s.config.Limits.CheckpointBytes},
-	} {
-		if blob.size > blob.limit {
-			faults = append(faults, gq.Fault{
-				Field: blob.field, Problem: fmt.Sprintf("%d bytes are more than the limit of %d", blob.size, blob.limit),
-			})
-		}
-	}
-	if u.Metadata != nil {
-		faults = append(faults, errs.FaultsOf(machine.CheckMetadata(*u.Metadata))...)
-	}
-	faults = append(faults, errs.FaultsOf(store.CheckSpawn(u.Spawn, s.config.Limits))...)
-	for i := range u.Spawn {
-		faults = append(faults, store.CheckKeyTime(&u.Spawn[i], s.config.Retention, fmt.Sprintf("spawn[%d].", i))...)
-	}
-	if len(faults) > 0 {
-		return fmt.Errorf("update: %w", &gq.InvalidError{Faults: faults})
+	if err := store.CheckUpdate(u, s.config.Limits, s.config.Retention); err != nil {
+		return fmt.Errorf("update: %w", err)
 	}
 	return nil
 }

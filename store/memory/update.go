@@ -48,6 +48,9 @@ func (s *Store) Update(ctx context.Context, updates []store.Update) ([]store.Upd
 
 // decide returns what an update makes of a job, or why it is refused.
 func (s *Store) decide(j *job, u *store.Update, now time.Time) (next gq.State, events []gq.Event, err error) {
+	if err := store.CheckUpdate(u, s.config.Limits, s.config.Retention); err != nil {
+		return j.state, nil, err
+	}
 	next, events, err = u.Apply(j.state, now)
 	switch {
 	case err != nil:
@@ -83,9 +86,6 @@ func (s *Store) update(j *job, u *store.Update, now time.Time) store.Updated {
 func (s *Store) spawn(u *store.Update, now time.Time) ([]store.Placed, error) {
 	if len(u.Spawn) == 0 {
 		return nil, nil
-	}
-	if err := store.CheckSpawn(u.Spawn, s.config.Limits); err != nil {
-		return nil, err
 	}
 	placed, err := s.insert(store.Group{Jobs: u.Spawn, Authorize: u.Authorize}, now)
 	if err != nil {

@@ -11,8 +11,6 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/gopherqueue/gq"
-	"github.com/gopherqueue/gq/internal/errs"
-	"github.com/gopherqueue/gq/machine"
 	"github.com/gopherqueue/gq/store"
 	"github.com/gopherqueue/gq/store/codec"
 )
@@ -377,30 +375,9 @@ func differ(a, b gq.State) (bool, error) {
 	return !bytes.Equal(before, after), err
 }
 
-// checkUpdate reports every fault in what an update stores in addition to the state.
 func (s *Store) checkUpdate(u *store.Update) error {
-	var faults []gq.Fault
-	limit := func(field string, data []byte, most int) {
-		if len(data) > most {
-			faults = append(faults, gq.Fault{
-				Field: field, Problem: fmt.Sprintf("%d bytes are more than the limit of %d", len(data), most),
-			})
-		}
-	}
-	limit("result", u.Result, s.cfg.Limits.ResultBytes)
-	limit("checkpoint", u.Checkpoint, s.cfg.Limits.CheckpointBytes)
-	if u.Metadata != nil {
-		faults = append(faults, errs.FaultsOf(machine.CheckMetadata(*u.Metadata))...)
-	}
-	faults = append(faults, errs.FaultsOf(store.CheckSpawn(u.Spawn, s.cfg.Limits))...)
-	for i := range u.Spawn {
-		faults = append(faults, store.CheckKeyTime(&u.Spawn[i], s.cfg.Retention, fmt.Sprintf("spawn[%d].", i))...)
-	}
 	if u.Apply == nil {
 		return errors.New("no function to apply")
 	}
-	if len(faults) > 0 {
-		return &gq.InvalidError{Faults: faults}
-	}
-	return nil
+	return store.CheckUpdate(u, s.cfg.Limits, s.cfg.Retention)
 }

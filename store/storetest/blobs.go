@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/internal/errs"
 	"github.com/gopherqueue/gq/machine"
 	"github.com/gopherqueue/gq/store"
 )
@@ -38,6 +39,12 @@ var blobCases = []Case{
 		run:    blobMetadata,
 	},
 	{
+		Name:   "Blob/Limits",
+		Clause: "a result or checkpoint above its limit and invalid metadata are refused, and nothing changes",
+		Needs:  []string{"Insert", "Claim", "Update", "Get", "Close"},
+		run:    blobLimits,
+	},
+	{
 		Name:   "Blob/Reopen",
 		Clause: "results, checkpoints and metadata survive a restart",
 		Needs:  []string{"Insert", "Claim", "Update", "Get", "Close", reopening},
@@ -57,6 +64,28 @@ func blobResult(e *env) {
 		if got := e.get(job.ID).Result; !bytes.Equal(got, result) {
 			e.Errorf("a result of %d bytes reads back as %d other ones", size, len(got))
 		}
+	}
+}
+
+func blobLimits(e *env) {
+	limits := machine.DefaultLimits()
+	job := e.add()
+	j := e.one()
+	lease := j.State.Lease.Ref()
+	result, checkpoint := make([]byte, limits.ResultBytes+1), make([]byte, limits.CheckpointBytes+1)
+	before := e.get(job.ID)
+	for field, u := range map[string]store.Update{
+		"result":     {Apply: completing(lease, result), Result: result},
+		"checkpoint": {Apply: beating(lease, machine.Report{CheckpointBytes: len(checkpoint)}), Checkpoint: checkpoint},
+		"priority":   {Apply: beating(lease, machine.Report{Progress: 0.5}), Metadata: &gq.Metadata{Priority: 99}},
+	} {
+		u.Ref = byID(job.ID)
+		err := e.tryUpdate(u)[0].Err
+		e.is("an update with an invalid "+field, err, gq.ErrInvalid)
+		if faults := errs.FaultsOf(err); len(faults) != 1 || faults[0].Field != field {
+			e.Errorf("the error is %v, want a fault of %s", err, field)
+		}
+		e.equal("the job after an update with an invalid "+field, e.get(job.ID), before)
 	}
 }
 

@@ -339,6 +339,10 @@ func (n *naive) Update(ctx context.Context, updates []store.Update) ([]store.Upd
 
 func (n *naive) apply(j *naiveJob, u store.Update, now time.Time) store.Updated {
 	before := j.state
+	kept := store.Update{Result: u.Result, Checkpoint: u.Checkpoint, Metadata: u.Metadata} // spawn checks the children
+	if err := store.CheckUpdate(&kept, n.cfg.Limits, n.cfg.Retention); err != nil && n.bug != limitsNothing {
+		return store.Updated{State: before, Err: err}
+	}
 	if n.bug == losesUpdates { // decides before it takes the lock for the write
 		n.mu.Unlock()
 		runtime.Gosched()

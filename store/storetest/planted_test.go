@@ -133,6 +133,7 @@ const (
 	heartbeatsAreEvents bug = "a heartbeat is an event"
 	forgetsHeartbeats   bug = "a heartbeat does not extend the lease"
 	losesResult         bug = "results are lost"
+	limitsNothing       bug = "results, checkpoints and metadata are stored unchecked"
 	dropsCheckpoint     bug = "an update without a checkpoint drops the one there is"
 
 	// Time.
@@ -320,6 +321,7 @@ var planted = map[bug][]string{
 	heartbeatsAreEvents: {"Settle/Heartbeat", "Events/Only"},
 	forgetsHeartbeats:   {"Settle/Heartbeat"},
 	losesResult:         {"Blob/Result"},
+	limitsNothing:       {"Blob/Limits"},
 	dropsCheckpoint:     {"Blob/Checkpoint", "Blob/Kept"},
 
 	missesTimeouts: {"Due/Each"},
@@ -424,6 +426,7 @@ var beyondModel = []bug{
 	replacesAnything, // stories replace by key only, where Collide has refused already
 	forgetsSequence,  // takes hundreds of them
 	forgetsBackoffs,  // stories have no custom backoffs
+	limitsNothing,    // nor anything too large
 	acceptsAnyDoc, borrowsDoc, acceptsAnyPool, acceptsAnyKey, waitingFromStart, lastWins,
 	waitsInACircle,             // stories do not depend on jobs with order keys so closely
 	rateNamesLast, owesTheSame, // took more than 500 stories
