@@ -93,7 +93,7 @@ func TestLongAddresses(t *testing.T) {
 		long := strings.Repeat("x", size)
 		for _, path := range []string{"?x=" + long, "jobs?type=" + long, "jobs/" + long, "queue?name=" + long, long} {
 			a := s.do(http.MethodGet, path, nil)
-			if a.StatusCode == http.StatusUnauthorized || a.StatusCode >= http.StatusInternalServerError || !strings.Contains(a.body, "Sign out name of all") || len(a.body) > 100_000 {
+			if a.StatusCode == http.StatusUnauthorized || a.StatusCode >= http.StatusInternalServerError || !strings.Contains(a.body, "Signed in as name of all") || len(a.body) > 100_000 {
 				t.Errorf("%.20s with %d characters: %d, a page of %d", path, size, a.StatusCode, len(a.body))
 			}
 		}

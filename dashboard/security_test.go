@@ -167,7 +167,7 @@ func TestSignIn(t *testing.T) {
 	}
 	old := s.token(page)
 	page = s.get("", http.StatusOK)
-	s.has(page, "Sign out name of all")
+	s.has(page, "Signed in as name of all")
 	if s.token(page) == old {
 		t.Error("the form token does not depend on the session")
 	}

@@ -184,6 +184,7 @@ func TestPages(t *testing.T) {
 		s.submit(`{"type":"payroll.run","queue":"payroll"}`)
 		reader := s.call("POST", "/v1/tokens", `{"name":"reader","grants":[{"scopes":["read"],"queues":["mail"]}]}`)["token"].(string)
 		s.call("POST", "/v1/tokens", `{"name":"workers of mail","grants":[{"scopes":["work"],"queues":["mail"]},{"scopes":["submit","read"],"queues":["mail.*"]}]}`)
+		checkPages(s, map[string]string{"signin-form": "signin"}, looks, string(source), func(*tab) {})
 		checkPages(s, map[string]string{"tokens-listed": "tokens"}, looks, string(source), func(b *tab) { signIn(b, s.token) })
 		checkPages(s, map[string]string{"overview-reader": "", "queue-reader": "queue?name=mail", "queue-foreign": "queue?name=payroll"}, looks, string(source), func(b *tab) { signIn(b, reader) })
 	})
