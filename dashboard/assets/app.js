@@ -72,7 +72,7 @@ async function load() {
   loading = true;
   const began = Date.now();
   try {
-    const response = await fetch(location.href, { headers: { Accept: "text/html", "Gq-Reload": "1" }, credentials: "same-origin", signal: AbortSignal.timeout(longest) });
+    const response = await fetch(location.href, { headers: { Accept: "text/html", "Gq-Reload": "1" }, credentials: "same-origin", signal: AbortSignal.timeout?.(longest) });
     const text = await response.text();
     if (response.status === 401 || response.status === 403 || response.status === 404) {
       location.reload(); // the page says what has happened
