@@ -248,6 +248,48 @@ func TestTheServerGoesAndComesBack(t *testing.T) {
 	})
 }
 
+// What happens between the reading of a page and the beginning of its stream is not lost.
+func TestAChangeBeforeTheStream(t *testing.T) {
+	s := start(t, "memory:")
+	target, err := url.Parse("http://" + s.address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	proxy := httputil.NewSingleHostReverseProxy(target)
+	proxy.FlushInterval, proxy.ErrorLog = -1, log.New(io.Discard, "", 0)
+	var once sync.Once
+	front := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/live" {
+			once.Do(func() { s.submit(`{"type":"just.before","queue":"mail"}`) })
+		}
+		proxy.ServeHTTP(w, r)
+	}))
+	defer front.Close()
+	outside := *s
+	outside.address = strings.TrimPrefix(front.URL, "http://")
+	b := outside.open()
+	b.visit("jobs")
+	b.sees("just.before")
+	b.close()
+}
+
+// An open page of a visitor whose token is revoked asks for another one by itself.
+func TestATokenIsRevoked(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes up to half a minute")
+	}
+	s := start(t, "memory:", "the-token-of-an-administrator")
+	token := s.call("POST", "/v1/tokens", `{"name":"reader","grants":[{"scopes":["read"],"queues":["mail"]}]}`)["token"].(string)
+	b := s.open()
+	b.expect("Failed to load resource")
+	signIn(b, token)
+	b.visit("jobs")
+	b.live()
+	s.call("DELETE", "/v1/tokens/reader", "")
+	b.do(chromedp.WaitVisible(`input[name=token]`)) // unlike an expression it can be waited for while the page changes
+	b.sees("Your session has ended. Sign in again.")
+}
+
 // A server that hangs closes no connection: the page notices that it hears nothing.
 func TestTheServerHangs(t *testing.T) {
 	if testing.Short() {
