@@ -265,12 +265,12 @@ func TestAChangeBeforeTheStream(t *testing.T) {
 		proxy.ServeHTTP(w, r)
 	}))
 	defer front.Close()
+	defer front.CloseClientConnections() // Close waits for streams
 	outside := *s
 	outside.address = strings.TrimPrefix(front.URL, "http://")
 	b := outside.open()
 	b.visit("jobs")
 	b.sees("just.before")
-	b.close()
 }
 
 // An open page of a visitor whose token is revoked asks for another one by itself.
