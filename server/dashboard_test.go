@@ -295,7 +295,7 @@ func TestDashboardAddresses(t *testing.T) {
 			"/workflows/", "/workflows?cursor=", "/rounds/", "/rounds?before=", "/providers?after=", "/audit?by=", "/audit?verb=", "/audit?cursor=", "/webhooks?state=", "/webhooks?cursor=",
 		} {
 			status, page := admin.get(path + text)
-			if status == http.StatusUnauthorized || status >= http.StatusInternalServerError || !strings.Contains(page, "Sign out bootstrap") {
+			if status == http.StatusUnauthorized || status >= http.StatusInternalServerError || !strings.Contains(page, "Signed in as bootstrap") {
 				t.Errorf("%s%.40s (%d characters): %d %.300s", path, text, len(text), status, page)
 			}
 		}
