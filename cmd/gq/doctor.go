@@ -243,18 +243,18 @@ func (f *findings) queues(ctx context.Context, q queue, queues []gq.Queue, count
 		}
 		switch {
 		case queue.Paused && count.Live() > 0:
-			f.add("note", "queue", "%s is paused with %d live jobs; gq queue resume %s", queue.Name, count.Live(), queue.Name)
+			f.add("note", "queue", "%s is paused with %s; gq queue resume %s", queue.Name, jobCount(count.Live(), "live"), queue.Name)
 		case ready > 0 && !served:
 			other, err := otherReason(ctx, q, queue.Name)
 			if err != nil {
 				return err
 			}
 			if other != "" { // such as that of matching, whose jobs no worker claims
-				f.add("note", "queue", "%s has %d jobs ready; the oldest: %s", queue.Name, ready, clean(other))
+				f.add("note", "queue", "%s has %s; the oldest: %s", queue.Name, jobCount(ready, "ready"), clean(other))
 				continue
 			}
 			bad = true
-			f.add("fail", "queue", "%s has %d jobs ready and no worker asks for them", queue.Name, ready)
+			f.add("fail", "queue", "%s has %s and no worker asks for them", queue.Name, jobCount(ready, "ready"))
 		case queue.MaxDepth > 0 && count.Live() >= int64(queue.MaxDepth):
 			bad = true
 			f.add("fail", "queue", "%s is full: %d live jobs, and submissions are refused", queue.Name, count.Live())
@@ -308,4 +308,12 @@ func (f *findings) schedules(all []gq.Schedule) {
 	if len(all) > 0 {
 		f.add("ok", "schedules", "%d", len(all))
 	}
+}
+
+// jobCount returns a number of jobs in a state, such as 1 ready job.
+func jobCount(n int64, state string) string {
+	if n == 1 {
+		return "1 " + state + " job"
+	}
+	return fmt.Sprintf("%d %s jobs", n, state)
 }
