@@ -427,6 +427,7 @@ var beyondModel = []bug{
 	forgetsSequence,  // takes hundreds of them
 	forgetsBackoffs,  // stories have no custom backoffs
 	limitsNothing,    // nor anything too large
+	asksNobody,       // and everybody may do everything in them
 	acceptsAnyDoc, borrowsDoc, acceptsAnyPool, acceptsAnyKey, waitingFromStart, lastWins,
 	waitsInACircle,             // stories do not depend on jobs with order keys so closely
 	rateNamesLast, owesTheSame, // took more than 500 stories
