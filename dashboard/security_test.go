@@ -286,20 +286,28 @@ func mustNew(t *testing.T, q gq.Driver) *dashboard.Dashboard {
 	return d
 }
 
-func TestLive(t *testing.T) {
-	s := newSite(t, dashboard.Options{})
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	r, err := http.NewRequestWithContext(ctx, http.MethodGet, s.server.URL+"/live", nil)
+// stream opens a stream of changes and returns its lines.
+func (s *site) stream(path string) (lines *bufio.Scanner, end func()) {
+	s.Helper()
+	ctx, cancel := context.WithCancel(s.Context())
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, s.server.URL+"/"+path, nil)
 	if err != nil {
-		t.Fatal(err)
+		s.Fatal(err)
 	}
 	response, err := http.DefaultClient.Do(r)
 	if err != nil {
-		t.Fatal(err)
+		s.Fatal(err)
 	}
-	defer response.Body.Close()
-	lines := bufio.NewScanner(response.Body)
+	return bufio.NewScanner(response.Body), func() {
+		cancel()
+		response.Body.Close()
+	}
+}
+
+func TestLive(t *testing.T) {
+	s := newSite(t, dashboard.Options{})
+	lines, end := s.stream("live")
+	defer end()
 	next := func(prefix string) string {
 		t.Helper()
 		for lines.Scan() {
@@ -337,18 +345,8 @@ func TestLiveTellsWhatThePageMissed(t *testing.T) {
 	}
 	first := func(after string) string {
 		t.Helper()
-		ctx, cancel := context.WithCancel(t.Context())
-		defer cancel()
-		r, err := http.NewRequestWithContext(ctx, http.MethodGet, s.server.URL+"/live?after="+after, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		response, err := http.DefaultClient.Do(r)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer response.Body.Close()
-		lines := bufio.NewScanner(response.Body)
+		lines, end := s.stream("live?after=" + after)
+		defer end()
 		for lines.Scan() {
 			switch data, ok := strings.CutPrefix(lines.Text(), "data: "); {
 			case lines.Text() == "event: hello": // also sent if nothing was missed

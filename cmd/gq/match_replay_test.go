@@ -10,24 +10,14 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/gopherqueue/gq/engine"
 	"github.com/gopherqueue/gq/internal/cli"
 	"github.com/gopherqueue/gq/internal/faces/matching"
 	"github.com/gopherqueue/gq/internal/matchmaker"
 	"github.com/gopherqueue/gq/match"
-	"github.com/gopherqueue/gq/store/local"
 )
 
 func TestMatchReplay(t *testing.T) {
-	s, err := local.OpenMemory(local.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer s.Close()
-	e, err := engine.New(s, engine.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	s, e := memoryEngine(t)
 	d, err := matchmaker.New(e, s, matchmaker.Options{})
 	if err != nil {
 		t.Fatal(err)

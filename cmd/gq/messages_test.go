@@ -13,11 +13,9 @@ import (
 	"time"
 
 	"github.com/gopherqueue/gq"
-	"github.com/gopherqueue/gq/engine"
 	"github.com/gopherqueue/gq/internal/cli"
 	"github.com/gopherqueue/gq/internal/faces/native"
 	"github.com/gopherqueue/gq/server/config"
-	"github.com/gopherqueue/gq/store/local"
 )
 
 // An error message names what the user wrote and what to do.
@@ -181,15 +179,7 @@ func submitOutlastsARestart(t *testing.T) bool {
 	case status := <-ended:
 		t.Fatalf("it gave up with status %d:\n%s", status, stderr.text.String())
 	}
-	store, err := local.OpenMemory(local.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer store.Close() //nolint:errcheck // it is in memory
-	e, err := engine.New(store, engine.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	_, e := memoryEngine(t)
 	if listener, err = (&net.ListenConfig{}).Listen(t.Context(), "tcp", addr); err != nil {
 		cancel()
 		<-ended

@@ -17,7 +17,6 @@ import (
 	"time"
 
 	"github.com/gopherqueue/gq"
-	"github.com/gopherqueue/gq/engine"
 	"github.com/gopherqueue/gq/internal/cli"
 	"github.com/gopherqueue/gq/internal/faces/matching"
 	"github.com/gopherqueue/gq/internal/matchmaker"
@@ -25,7 +24,6 @@ import (
 	"github.com/gopherqueue/gq/internal/tracing"
 	"github.com/gopherqueue/gq/machine"
 	"github.com/gopherqueue/gq/match"
-	"github.com/gopherqueue/gq/store/local"
 )
 
 // A provider renews its lease before renew_by while its program runs, and reports how the
@@ -47,15 +45,7 @@ func TestProvide(t *testing.T) {
 // provideOnce returns what came too late for leases of a length.
 func provideOnce(t *testing.T, seconds int64) (late string) {
 	length := time.Duration(seconds) * time.Second
-	s, err := local.OpenMemory(local.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer s.Close()
-	e, err := engine.New(s, engine.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	s, e := memoryEngine(t)
 	set := match.DefaultSettings()
 	set.Lease.AI, set.AckTimeout = seconds, 1000*seconds-100
 	d, err := matchmaker.New(e, s, matchmaker.Options{Settings: &set})
@@ -176,15 +166,7 @@ func provideOnce(t *testing.T, seconds int64) (late string) {
 func TestProvideOutlastsAnOutage(t *testing.T) {
 	t.Setenv("TRACEPARENT", "00-11111111111111111111111111111111-1111111111111111-01")
 	t.Setenv("TRACESTATE", "not=this")
-	s, err := local.OpenMemory(local.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer s.Close()
-	e, err := engine.New(s, engine.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	s, e := memoryEngine(t)
 	d, err := matchmaker.New(e, s, matchmaker.Options{})
 	if err != nil {
 		t.Fatal(err)

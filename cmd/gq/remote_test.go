@@ -26,17 +26,24 @@ type shell struct {
 	env   map[string]string
 }
 
+// memoryEngine returns an engine, which nobody runs, and its store in memory.
+func memoryEngine(t testing.TB) (*local.Store, *engine.Engine) {
+	t.Helper()
+	s, err := local.OpenMemory(local.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close() })
+	e, err := engine.New(s, engine.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s, e
+}
+
 func newShell(t testing.TB) *shell {
 	t.Helper()
-	store, err := local.OpenMemory(local.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { store.Close() })
-	e, err := engine.New(store, engine.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	_, e := memoryEngine(t)
 	ctx, stop := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- e.Run(ctx) }()

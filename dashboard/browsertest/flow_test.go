@@ -293,7 +293,7 @@ func TestATokenIsRevoked(t *testing.T) {
 // A server that hangs closes no connection: the page notices that it hears nothing.
 func TestTheServerHangs(t *testing.T) {
 	if testing.Short() {
-		t.Skip("takes more than half a minute")
+		t.Skip("takes more than half a minute; make test-browser runs it")
 	}
 	s := start(t, storeOf(t, "file"))
 	b := s.open()
