@@ -67,7 +67,7 @@ Scenarios (--scenario, several with commas, or all):
   cycle    the table above
   enqueue  the same for submitting alone
   backlog  with --backlog jobs queued, and once the work that filling leaves
-           behind is done (for at most a minute): the cycle of the most callers
+           behind is done (for at most 5 minutes): the cycle of the most callers
            compared with an empty queue in the same run, live heap and disk per
            queued job, the time to close and to open the store again, and the
            rate of draining it, first tenth against last

@@ -101,6 +101,44 @@ func (b *benchServer) Gauge(ctx context.Context, name string) (use bench.ServerU
 	return use, nil
 }
 
+// multiplied copies all rows of finished jobs $1 times, with numbers that follow theirs. The last
+// six bits of a number say which job of its row it is, so they must not change.
+const (
+	multiplied = `
+	INSERT INTO gq.done (seq, members, ended, created, status, queue, fair, body, data)
+	SELECT d.seq + n * s.width, d.members, d.ended, d.created, d.status, d.queue, d.fair, d.body, d.data
+	FROM (SELECT ((max(seq) - min(seq)) / 64 + 2) * 64 AS width FROM gq.done) s, generate_series(1, $1::bigint) n, gq.done d`
+	countedMore = `
+	INSERT INTO gq.delta (queue, status, jobs, units)
+	SELECT queue, status, sum(jobs) * $1, 0
+	FROM (SELECT queue, status, jobs FROM gq.tally UNION ALL SELECT queue, status, jobs FROM gq.delta) c
+	WHERE status IN (SELECT status FROM gq.done LIMIT 1) GROUP BY queue, status`
+	numberedAfter = "SELECT setval('gq.submission', (SELECT max(seq) + 64 FROM gq.done))"
+)
+
+// Multiply implements [bench.Multiplier].
+func (b *benchServer) Multiply(ctx context.Context, name string, factor int) error {
+	settings, err := pgxpool.ParseConfig(b.url)
+	if err != nil {
+		return err
+	}
+	settings.ConnConfig.Database = b.database(name)
+	conn, err := pgx.ConnectConfig(ctx, settings.ConnConfig)
+	if err != nil {
+		return err
+	}
+	defer conn.Close(ctx) //nolint:errcheck // the transaction has its own error
+	return pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
+		for _, sql := range []string{countedMore, multiplied} { // counted before there are more
+			if _, err := tx.Exec(ctx, sql, factor-1); err != nil {
+				return err
+			}
+		}
+		_, err := tx.Exec(ctx, numberedAfter)
+		return err
+	})
+}
+
 func (b *benchServer) Keeps() bool { return true }
 
 func (b *benchServer) Close() error {

@@ -11,6 +11,8 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/engine"
 	"github.com/gopherqueue/gq/internal/bench"
 	"github.com/gopherqueue/gq/internal/testing/cmdtest"
 	"github.com/gopherqueue/gq/internal/testing/pgtest"
@@ -53,6 +55,64 @@ func TestBenchScaleJSON(t *testing.T) {
 	}
 	for name := range found {
 		t.Errorf("field %s is not in the list of this test", name)
+	}
+}
+
+// A history is copied; the counts, and the jobs that follow, are as if it had been run.
+func TestMultiplyHistory(t *testing.T) {
+	t.Parallel()
+	b := &benchServer{url: pgtest.Database(t), made: map[string]bool{}}
+	defer b.Close() //nolint:errcheck // the server is removed
+	s, err := b.Open("history", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	e, err := engine.New(s, engine.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	run := func(jobs int) {
+		t.Helper()
+		specs := make([]gq.Spec, jobs)
+		for i := range specs {
+			specs[i] = gq.Spec{Queue: "q", Type: "t"}
+		}
+		if _, err := e.SubmitBatch(t.Context(), specs); err != nil {
+			t.Fatal(err)
+		}
+		claimed, err := e.Claim(t.Context(), gq.ClaimRequest{Queues: []string{"q"}, Worker: "w", N: jobs})
+		if err != nil || len(claimed) != jobs {
+			t.Fatalf("claimed %d of %d jobs: %v", len(claimed), jobs, err)
+		}
+		for _, j := range claimed {
+			if _, err := e.Complete(t.Context(), j.State.Lease.Ref(), nil); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	run(100)
+	if err := b.Multiply(t.Context(), "history", 7); err != nil {
+		t.Fatal(err)
+	}
+	run(3)
+	counts, err := s.Counts(t.Context())
+	if err != nil || len(counts) != 1 || counts[0].By[gq.StatusCompleted] != 703 {
+		t.Errorf("counted %+v, %v; want 703 completed jobs", counts, err)
+	}
+	page, err := e.List(t.Context(), gq.Query{Limit: 1000})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ids := make(map[gq.JobID]bool)
+	for _, j := range page.Jobs {
+		if got, err := e.Get(t.Context(), j.State.ID, 0); err != nil || got.State.Status != gq.StatusCompleted {
+			t.Fatalf("a listed job is %+v, %v", got.State, err)
+		}
+		ids[j.State.ID] = true
+	}
+	if len(page.Jobs) != 703 || len(ids) != 703 {
+		t.Errorf("listed %d jobs with %d ids, want 703", len(page.Jobs), len(ids))
 	}
 }
 

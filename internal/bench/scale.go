@@ -193,6 +193,14 @@ type ServerUse struct {
 	DiskBytes int64 // of the store's database
 }
 
+// Multiplier is an optional interface of a [Place]: it makes a history longer, faster than
+// jobs can be run.
+type Multiplier interface {
+	// Multiply copies the finished jobs of an open store until there are factor times as many.
+	// Their events are not copied.
+	Multiply(ctx context.Context, name string, factor int) error
+}
+
 // Gauge is an optional interface of a [Place] whose stores are on a server.
 type Gauge interface {
 	Gauge(ctx context.Context, name string) (ServerUse, error)
@@ -254,9 +262,12 @@ func Scale(ctx context.Context, place Place, s ScaleSettings) (ScaleReport, erro
 	return r, nil
 }
 
+// stepName is the name of the store of a step.
+func stepName(a Axis, size int) string { return fmt.Sprintf("scale-%s-%d", a, size) }
+
 // step measures one size in a new store.
 func (r *scaleRun) step(ctx context.Context, g growth, size int) (step ScaleStep, err error) {
-	name := fmt.Sprintf("scale-%s-%d", g.axis, size)
+	name := stepName(g.axis, size)
 	b := &bench{place: r.place}
 	err = b.open(ctx, name, nil, func(ctx context.Context, s store.Store) error {
 		step, err = r.grown(ctx, g, s, name, size)

@@ -30,13 +30,35 @@ func loadBacklog(ctx context.Context, r *scaleRun, s store.Store, size int) (loa
 	return l, err
 }
 
-// loadHistory completes jobs as fast as the store allows. The measurement adds to the
+// copied is the longest history that is made by running jobs, if the place can multiply it.
+const copied = 1_000_000
+
+// loadHistory completes jobs as fast as the store allows, and copies them if they are many. The measurement adds to the
 // history too. It is as long as at other sizes, though, or small sizes would end before the
 // store has to flush and compact anything.
 func loadHistory(ctx context.Context, r *scaleRun, s store.Store, size int) (load, error) {
 	l := r.plain(s)
 	l.completed = int64(size)
-	q := newQuota(size, 0, nil)
+	m, ok := r.place.(Multiplier)
+	if !ok || size <= copied {
+		return l, r.complete(ctx, s, size)
+	}
+	factor := size / copied
+	if err := r.complete(ctx, s, size/factor); err != nil {
+		return l, err
+	}
+	if err := m.Multiply(ctx, stepName(AxisHistory, size), factor); err != nil {
+		return l, fmt.Errorf("copy finished jobs: %w", err)
+	}
+	return l, r.complete(ctx, s, size%factor)
+}
+
+// complete submits, claims and completes jobs.
+func (r *scaleRun) complete(ctx context.Context, s store.Store, jobs int) error {
+	if jobs == 0 {
+		return nil
+	}
+	q := newQuota(jobs, 0, nil)
 	_, err := together(ctx, fillCallers, func() {}, func() func(context.Context) error {
 		c := newCaller(s, new(calls), plainJob(), r.Payload, fillBatch)
 		return func(ctx context.Context) error {
@@ -48,7 +70,7 @@ func loadHistory(ctx context.Context, r *scaleRun, s store.Store, size int) (loa
 			return nil
 		}
 	})
-	return l, err
+	return err
 }
 
 // fillEach submits size jobs, after change has made each its own.
