@@ -44,7 +44,6 @@ func main() {
 type sizes struct {
 	Drain      int     `json:",omitempty"`
 	Backlog    int     `json:",omitempty"`
-	Step       int     `json:",omitempty"`
 	Bulk       int     `json:",omitempty"`
 	Batch      int     `json:",omitempty"`
 	Inserters  int     `json:",omitempty"` // concurrent calls of bulk
@@ -68,7 +67,7 @@ type sizes struct {
 }
 
 func (s sizes) task(row string) task {
-	t := task{Row: row, Step: s.Step, Batch: s.Batch, Inserters: s.Inserters, Callers: s.Callers}
+	t := task{Row: row, Batch: s.Batch, Inserters: s.Inserters, Callers: s.Callers}
 	switch row {
 	case "bulk":
 		t.Jobs, t.Seconds = s.Bulk, s.BulkFor
@@ -77,7 +76,7 @@ func (s sizes) task(row string) task {
 	case "drain":
 		t.Jobs, t.Fill, t.Seconds = s.Drain, s.Fill, s.DrainFor
 	case "backlog":
-		t.Jobs = s.Backlog
+		t.Jobs, t.Step = s.Backlog, s.Backlog/10
 	case "latency":
 		t.Jobs, t.Every = s.Latency, 10
 	case "idle":

@@ -31,11 +31,11 @@ var onPostgreSQL = group{
 	sides: []string{"gopherqueue", "river", "graphile", "pgboss"},
 	rows:  []string{"bulk", "single", "drain", "backlog", "latency", "idle", "pinned"},
 	full: sizes{
-		Drain: 200_000, Backlog: 1_000_000, Step: 100_000, Bulk: 200_000, Batch: 5000, Inserters: 2, Callers: 64, Single: 8,
+		Drain: 200_000, Backlog: 1_000_000, Bulk: 200_000, Batch: 5000, Inserters: 2, Callers: 64, Single: 8,
 		Latency: 1000, Rest: 8, Idle: 20, Calm: 40, Pinned: 180, Rate: 2000, Slots: 2000,
 	},
 	quick: sizes{
-		Drain: 10_000, Backlog: 20_000, Step: 2000, Bulk: 10_000, Batch: 1000, Inserters: 2, Callers: 64, Single: 1,
+		Drain: 10_000, Backlog: 20_000, Bulk: 10_000, Batch: 1000, Inserters: 2, Callers: 64, Single: 1,
 		Latency: 50, Rest: 3, Idle: 2, Calm: 1, Pinned: 2, Rate: 500, Slots: 2000,
 	},
 }
