@@ -76,7 +76,7 @@ func (s sizes) task(row string) task {
 	case "drain":
 		t.Jobs, t.Fill, t.Seconds = s.Drain, s.Fill, s.DrainFor
 	case "backlog":
-		t.Jobs, t.Step = s.Backlog, s.Backlog/10
+		t.Jobs = s.Backlog
 	case "latency":
 		t.Jobs, t.Every = s.Latency, 10
 	case "idle":
@@ -88,6 +88,7 @@ func (s sizes) task(row string) task {
 	case "half":
 		t.Seconds, t.Batch = s.Half, s.CycleBatch
 	}
+	t.Step = max(t.Jobs/10, 1)
 	return t
 }
 
