@@ -84,6 +84,27 @@ func TestMatchEqualsOracleInACrowd(t *testing.T) {
 	}
 }
 
+// Many tied jobs compete for few slots, with matches of the lane between them.
+func TestMatchEqualsOracleInARush(t *testing.T) {
+	assigned := 0
+	for seed := range 12 {
+		in := market(100+7*seed, 60+5*seed, 1+seed%3)
+		in.Policy.Quotas.LeasesMax = 1 + int64(seed%2)
+		for i := range in.Jobs {
+			j := &in.Jobs[i]
+			j.MaxFee, j.SizeBytes, j.EnqueuedAt = 0, 0, now-100
+		}
+		want, got := oracle(&in), round(t, &in)
+		if diff := gocmp.Diff(want, got); diff != "" {
+			t.Fatalf("seed %d (-oracle +match):\n%s", seed, diff)
+		}
+		assigned += len(got.Assignments)
+	}
+	if assigned < 500 {
+		t.Errorf("%d jobs were assigned: too few to tell", assigned)
+	}
+}
+
 // However the input is ordered, the result is byte-identical.
 func TestOrderOfInputDoesNotMatter(t *testing.T) {
 	spec.Covers(t, "M-08", "M-15")

@@ -17,6 +17,7 @@ type candidate struct {
 	taken bool   // removed from the queue
 	place int    // index of the planned provider, -1 for none
 	row   int32  // index among the candidates
+	at    int32  // index in shape.waiting while it waits
 	units int64  // of the job
 	picky bool   // some providers that fit its shape may still be unsuitable
 }
@@ -43,6 +44,7 @@ type round struct {
 	hashes  [][]uint64 // by place and row, computed where slots were scarce; 0 is unknown
 	hashed  int        // number of allocated hashes
 	missing []int32    // buffer: rows whose hashes are not known yet
+	given   []int32    // buffer: rows of the jobs that a plan has given to providers
 }
 
 // maxHashed limits the memory for hashes to 64 MiB. They are kept because a group is
@@ -221,6 +223,7 @@ func (r *round) plan(group []*candidate) {
 		return
 	}
 	r.gather(group)
+	r.given = r.given[:0]
 	missing := len(group)
 	for place := next(r.anyone, r.open, 0); place >= 0 && missing > 0; place = next(r.anyone, r.open, place+1) {
 		r.rivals = r.rivals[:0]
@@ -255,8 +258,23 @@ func (r *round) gather(group []*candidate) {
 			r.anyone.join(sh.fits)
 		}
 		sh.least, sh.most, sh.picky = min(sh.least, c.units), max(sh.most, c.units), sh.picky || c.picky
-		sh.waiting = append(sh.waiting, c.row)
+		r.wait(c)
 	}
+}
+
+// wait adds a job to those of its shape that wait.
+func (r *round) wait(c *candidate) {
+	c.at = int32(len(c.shape.waiting))
+	c.shape.waiting = append(c.shape.waiting, c.row)
+}
+
+// leave removes a job from those that wait. The last of them takes its place, so that most
+// stay where they are: see [sha256batch.Hasher.Sum64].
+func (r *round) leave(c *candidate) {
+	waiting := c.shape.waiting
+	last := waiting[len(waiting)-1]
+	waiting[c.at], r.candidates[last].at = last, c.at
+	c.shape.waiting = waiting[:len(waiting)-1]
 }
 
 // compete adds the jobs of a shape that a provider could take now. A job that it cannot
@@ -320,6 +338,11 @@ func (r *round) known(place int) []uint64 {
 		}
 		known = make([]uint64, len(r.candidates))
 		r.hashes[place] = known
+		r.missing = append(r.missing[:0], r.rivals...)
+		// A match of the lane takes the first slot. Whoever the plan gave it to is a rival here
+		// in the next plan.
+		r.missing = append(r.missing, r.given[:min(r.hasher.Spare(len(r.rivals)), len(r.given))]...)
+		return r.hash(place, known)
 	}
 	r.missing = r.missing[:0]
 	for _, row := range r.rivals {
@@ -327,6 +350,11 @@ func (r *round) known(place int) []uint64 {
 			r.missing = append(r.missing, row)
 		}
 	}
+	return r.hash(place, known)
+}
+
+// hash computes the missing hashes of pairs with a provider.
+func (r *round) hash(place int, known []uint64) []uint64 {
 	if len(r.missing) > 0 {
 		r.hasher.SetEnding("|", r.order[place].ID, "|", r.seedText)
 		r.hasher.Sum64(known, r.ids, r.missing)
@@ -367,7 +395,8 @@ func (r *round) give(place int, rivals []int32) (given int) {
 		if c := &r.candidates[row]; r.hasRoom(place, c.job) {
 			r.count(place, c.job)
 			c.place = place
-			c.shape.leave(row)
+			r.leave(c)
+			r.given = append(r.given, row)
 			given++
 		}
 	}
@@ -379,7 +408,7 @@ func (r *round) takeBack(rivals []int32) {
 		if c := &r.candidates[row]; c.place >= 0 {
 			r.uncount(c.place, c.job)
 			c.place = -1
-			c.shape.enter(row)
+			r.wait(c)
 		}
 	}
 }

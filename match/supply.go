@@ -195,22 +195,10 @@ type shape struct {
 	marks []mark // by ascending units and place
 
 	// Buffers of a plan.
-	waiting     []int32 // rows of its unassigned jobs, ascending
+	waiting     []int32 // rows of its unassigned jobs, in any order
 	kind        Kind    // of its jobs
 	least, most int64   // fewest and most units that any of them needs
 	picky       bool    // one of them is picky
-}
-
-func (sh *shape) leave(row int32) {
-	if i, found := slices.BinarySearch(sh.waiting, row); found {
-		sh.waiting = slices.Delete(sh.waiting, i, i+1)
-	}
-}
-
-func (sh *shape) enter(row int32) {
-	if i, found := slices.BinarySearch(sh.waiting, row); !found {
-		sh.waiting = slices.Insert(sh.waiting, i, row)
-	}
 }
 
 // mark says that no provider before a place has room for a job of this many units or

@@ -50,12 +50,12 @@ func (h *Hasher) SetEnding(parts ...string) {
 
 // Sum64 sets into[i], for each i in which, to the first 8 bytes of the digest of the text
 // that begins with beginnings[i], in big-endian order. It is fastest if many of these in a
-// row have the same length.
+// row have the same length, and the call before had most of them in the same places.
 func (h *Hasher) Sum64(into []uint64, beginnings []string, which []int32) {
-	for len(which) > 0 {
+	for position := 0; len(which) > 0; position++ {
 		n := 0
 		if h.batch != nil {
-			n = h.batch.sum64(into, beginnings, which, h.ending)
+			n = h.batch.sum64(position, into, beginnings, which, h.ending)
 		}
 		if n == 0 {
 			into[which[0]] = h.alone(beginnings[which[0]])
@@ -63,6 +63,14 @@ func (h *Hasher) Sum64(into []uint64, beginnings []string, which []int32) {
 		}
 		which = which[n:]
 	}
+}
+
+// Spare returns how many texts can be added to n of the same length without taking longer.
+func (h *Hasher) Spare(n int) int {
+	if h.batch == nil {
+		return 0
+	}
+	return (n+width-1)/width*width - n
 }
 
 // alone hashes one text. Much of the time for a short text goes to padding it and encoding

@@ -92,6 +92,25 @@ func TestSum64OfSome(t *testing.T) {
 	}
 }
 
+// The same beginnings with one ending after another, fewer of them each time.
+func TestSum64Again(t *testing.T) {
+	rng := rand.New(rand.NewPCG(5, 6))
+	for length := range 70 {
+		ways := ways()
+		beginnings, which := make([]string, 50), make([]int32, 50)
+		for i := range beginnings {
+			beginnings[i], which[i] = noise(rng, length), int32(i)
+		}
+		end := rng.IntN(100)
+		for len(which) > 0 {
+			check(t, ways, noise(rng, end), beginnings, which)
+			last := len(which) - 1
+			which[rng.IntN(len(which))] = which[last]
+			which = which[:last]
+		}
+	}
+}
+
 func FuzzSum64(f *testing.F) {
 	f.Add("|provider|seed", []byte("job-0001job-0002job-0003job-0004job-0005job-0006"), uint8(8))
 	f.Add("", bytes.Repeat([]byte{0xff}, 2000), uint8(255))

@@ -12,23 +12,36 @@ import (
 )
 
 const (
-	width = 16 // texts that are hashed at a time
-	few   = 6  // hashing this many one after another is as fast
+	width     = 16 // texts that are hashed at a time
+	few       = 2  // hashing this many one after another is as fast, or nearly
+	maxGroups = 64 // whose vectors are kept, 64 KiB with beginnings of one block
 )
 
 // vector has one word of each text. It fills an AVX-512 register.
 type vector [width]uint32
 
 // batch hashes many texts at a time. The blocks after the one in which the beginnings end
-// are the same in all texts, so their message schedules are computed once.
+// are the same in all texts, so their message schedules are computed once. Often the same
+// beginnings are hashed with one ending after another, so groups of them stay in their
+// vectors.
 type batch struct {
-	length int          // of the beginnings that the rest is prepared for, -1 for none
-	text   []byte       // buffer: a text without its beginning, padded
-	own    [][16]vector // blocks that hold part of a beginning
-	mixed  uint32       // the word in which a beginning ends, without the beginning
-	tail   []byte       // the blocks after these
-	shared [][64]uint32 // and their schedules
-	state  [8]vector
+	length   int          // of the beginnings that the rest is prepared for, -1 for none
+	prepared int          // how often it was prepared
+	text     []byte       // a text without its beginning, padded
+	own      int          // number of blocks that hold part of a beginning
+	mixed    uint32       // the word in which a beginning ends, without the beginning
+	tail     []byte       // the blocks after these
+	shared   [][64]uint32 // and their schedules
+	groups   []*group     // by position in a call
+	state    [8]vector
+}
+
+// group has the blocks of some texts that hold part of their beginnings.
+type group struct {
+	beginnings [width]string
+	length     int // of the beginnings
+	prepared   int // the preparation that the words after the beginnings are from
+	blocks     [][16]vector
 }
 
 // newBatch returns nil if the processor lacks the instructions.
@@ -40,8 +53,9 @@ func newBatch() *batch {
 }
 
 // sum64 hashes the first texts of which whose beginnings have the same length, and returns
-// how many: 0 if hashing them one after another is as fast.
-func (b *batch) sum64(into []uint64, beginnings []string, which []int32, ending []byte) int {
+// how many: 0 if hashing them one after another is as fast. They are the group with this
+// position in the call.
+func (b *batch) sum64(position int, into []uint64, beginnings []string, which []int32, ending []byte) int {
 	length, n := len(beginnings[which[0]]), 1
 	for n < min(width, len(which)) && len(beginnings[which[n]]) == length {
 		n++
@@ -52,12 +66,16 @@ func (b *batch) sum64(into []uint64, beginnings []string, which []int32, ending 
 	if b.length != length {
 		b.prepare(length, ending)
 	}
+	g := b.group(position % maxGroups)
 	for element, i := range which[:n] {
-		b.enter(element, beginnings[i])
+		if g.beginnings[element] != beginnings[i] {
+			g.beginnings[element] = beginnings[i]
+			g.enter(element, b.mixed)
+		}
 	}
 	b.state = initial
-	for i := range b.own {
-		ownBlock(&b.state, &b.own[i], &constants)
+	for i := range g.blocks {
+		ownBlock(&b.state, &g.blocks[i], &constants)
 	}
 	for i := range b.shared {
 		sharedBlock(&b.state, &b.shared[i])
@@ -71,26 +89,18 @@ func (b *batch) sum64(into []uint64, beginnings []string, which []int32, ending 
 // prepare sets everything that depends on the ending and the length of the beginnings.
 func (b *batch) prepare(length int, ending []byte) {
 	b.length = length
+	b.prepared++
 	b.text = b.text[:0]
 	for range length {
 		b.text = append(b.text, 0)
 	}
 	b.text = appendPadding(append(b.text, ending...))
-	own := (length + sha256.BlockSize - 1) / sha256.BlockSize
-	for len(b.own) < own {
-		b.own = append(b.own, [16]vector{})
+	b.own = (length + sha256.BlockSize - 1) / sha256.BlockSize
+	b.mixed = 0
+	if length/4 < b.own*16 {
+		b.mixed = binary.BigEndian.Uint32(b.text[length/4*4:])
 	}
-	b.own = b.own[:own]
-	for word := length / 4; word < own*16; word++ {
-		w := binary.BigEndian.Uint32(b.text[word*4:])
-		if word == length/4 {
-			b.mixed = w
-		}
-		for element := range width {
-			b.own[word/16][word%16][element] = w
-		}
-	}
-	if tail := b.text[own*sha256.BlockSize:]; !bytes.Equal(tail, b.tail) {
+	if tail := b.text[b.own*sha256.BlockSize:]; !bytes.Equal(tail, b.tail) {
 		b.tail = append(b.tail[:0], tail...)
 		b.shared = b.shared[:0]
 		for ; len(tail) > 0; tail = tail[sha256.BlockSize:] {
@@ -99,23 +109,64 @@ func (b *batch) prepare(length int, ending []byte) {
 	}
 }
 
-// enter writes a beginning into one element of the vectors.
-func (b *batch) enter(element int, beginning string) {
-	for block := range b.own {
-		words := &b.own[block]
-		for word := range words {
-			if len(beginning) < 4 {
-				w := b.mixed
-				for i := range len(beginning) {
-					w |= uint32(beginning[i]) << (24 - 8*i)
-				}
-				words[word][element] = w
-				return
-			}
-			words[word][element] = uint32(beginning[0])<<24 | uint32(beginning[1])<<16 | uint32(beginning[2])<<8 | uint32(beginning[3])
-			beginning = beginning[4:]
+// group returns a group that is prepared for the present ending and length.
+func (b *batch) group(position int) *group {
+	for len(b.groups) <= position {
+		b.groups = append(b.groups, new(group))
+	}
+	g := b.groups[position]
+	if g.prepared == b.prepared {
+		return g
+	}
+	g.prepared = b.prepared
+	if g.length != b.length {
+		g.length, g.beginnings = b.length, [width]string{}
+		for len(g.blocks) < b.own {
+			g.blocks = append(g.blocks, [16]vector{})
+		}
+		g.blocks = g.blocks[:b.own]
+	}
+	first := b.length / 4
+	if b.length%4 > 0 {
+		for element := range g.beginnings {
+			g.enterEnd(element, b.mixed)
+		}
+		first++
+	}
+	for word := first; word < b.own*16; word++ {
+		v, w := &g.blocks[word/16][word%16], binary.BigEndian.Uint32(b.text[word*4:])
+		for element := range v {
+			v[element] = w
 		}
 	}
+	return g
+}
+
+// enter writes a beginning into one element of the vectors.
+func (g *group) enter(element int, mixed uint32) {
+	rest := g.beginnings[element]
+	for block := range g.blocks {
+		words := &g.blocks[block]
+		for word := range words {
+			if len(rest) < 4 {
+				g.enterEnd(element, mixed)
+				return
+			}
+			words[word][element] = uint32(rest[0])<<24 | uint32(rest[1])<<16 | uint32(rest[2])<<8 | uint32(rest[3])
+			rest = rest[4:]
+		}
+	}
+}
+
+// enterEnd writes the word in which a beginning ends, with up to three bytes of it.
+func (g *group) enterEnd(element int, mixed uint32) {
+	at := g.length / 4
+	if end := g.beginnings[element]; len(end) == g.length {
+		for i, c := range []byte(end[at*4:]) {
+			mixed |= uint32(c) << (24 - 8*i)
+		}
+	}
+	g.blocks[at/16][at%16][element] = mixed
 }
 
 // schedule returns the words of a block, extended to all rounds, plus the constants.
