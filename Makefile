@@ -193,6 +193,10 @@ bench-gate: ## Fail if a hot path has become 25 % slower, beside a floor in the 
 bench-scale: ## Measure the cost of a job as a store grows; flags go into BENCH_FLAGS="--axis backlog --svg DIR"
 	$(GO) run ./cmd/gq bench scale $(BENCH_FLAGS)
 
+.PHONY: bench-goals
+bench-goals: postgres ## Measure every row with a goal, raw data into DIR; DATABASE=postgres://… adds a cycle beside 10,000,000 jobs
+	DATABASE='$(DATABASE)' GO='$(GO)' scripts/bench-goals $(DIR)
+
 .PHONY: bench-dashboards
 bench-dashboards: postgres ## Measure what 100 open dashboards cost the cycle of a server; BENCH_FLAGS="-dashboards-store postgres"
 	$(GO) test ./cmd/gq -count=1 -timeout $(TEST_TIMEOUT) -run '^$$' -bench '^BenchmarkDashboards$$' -benchtime 1x $(BENCH_FLAGS)
