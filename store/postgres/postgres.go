@@ -46,6 +46,7 @@ type Store struct {
 	pool   database
 	begins begins
 
+	crew        *crew
 	inserts     batcher[store.Group, store.Inserted]
 	updates     batcher[store.Update, store.Updated]
 	claims      batcher[store.Claim, store.Claimed]
