@@ -2,11 +2,38 @@ package main
 
 import (
 	"bytes"
+	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strconv"
+	"strings"
 )
+
+// machine describes this machine. What cannot be told is left out.
+func machine() string {
+	parts := []string{runtime.GOOS + "/" + runtime.GOARCH, fmt.Sprintf("%d CPUs", runtime.NumCPU())}
+	if model := field("/proc/cpuinfo", "model name"); model != "" {
+		parts = append(parts, model)
+	}
+	kilobytes, _, _ := strings.Cut(field("/proc/meminfo", "MemTotal"), " ")
+	if n, err := strconv.ParseInt(kilobytes, 10, 64); err == nil {
+		parts = append(parts, fmt.Sprintf("%d GiB", (n+1<<19)>>20))
+	}
+	return strings.Join(append(parts, runtime.Version()), ", ")
+}
+
+// field returns the value of the first line "name: value" of a file.
+func field(file, name string) string {
+	text, _ := os.ReadFile(file) // not on every system
+	for line := range strings.Lines(string(text)) {
+		if key, value, ok := strings.Cut(line, ":"); ok && strings.TrimSpace(key) == name {
+			return strings.TrimSpace(value)
+		}
+	}
+	return ""
+}
 
 // reading is CPU time in ticks: of the machine, and of this process with everything it
 // has started, server and peers. written is how many bytes these have sent to a disk.

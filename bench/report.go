@@ -8,7 +8,6 @@ import (
 	"io"
 	"os"
 	"os/exec"
-	"runtime"
 	"runtime/debug"
 	"slices"
 	"strings"
@@ -55,7 +54,7 @@ func newReport(g group, size sizes, quick bool, without map[string]string) *repo
 
 // describe records the environment of the run.
 func (r *report) describe(p programs, chosen []contender) error {
-	r.Machine = fmt.Sprintf("%s/%s, %d CPUs, %s", runtime.GOOS, runtime.GOARCH, runtime.NumCPU(), runtime.Version())
+	r.Machine = machine()
 	r.Commit = commit()
 	if info, ok := debug.ReadBuildInfo(); ok {
 		for _, m := range info.Deps {
