@@ -106,9 +106,8 @@ func TestStartBefore(t *testing.T) {
 		}
 		late := gq.Spec{Type: "t"}
 		gq.StartBefore(by)(&late)
-		if _, err := f.Submit(t.Context(), late); !errors.Is(err, gq.ErrInvalid) || !strings.Contains(err.Error(), "start_within") {
-			t.Errorf("a deadline that has passed: %v", err)
-		}
+		_, err := f.Submit(t.Context(), late)
+		faulty(t, "a deadline that has passed", err, "policy.start_within", "choose a later one")
 	})
 }
 

@@ -50,7 +50,10 @@ func checkPolicy(p *gq.Policy, at string, f *faults) {
 		{"start_within", p.StartWithin},
 		{"idempotency_window", p.IdempotencyWindow},
 	} {
-		if d.value < 0 || d.value > gq.MaxDuration {
+		switch {
+		case d.value < 0 && d.field == "start_within":
+			f.add(at+"."+d.field, "the start deadline was %v ago; choose a later one, or 0 for none", -d.value)
+		case d.value < 0 || d.value > gq.MaxDuration:
 			f.add(at+"."+d.field, "%v is not between 0 (no limit) and %v", d.value, gq.MaxDuration)
 		}
 	}
