@@ -119,10 +119,10 @@ func (f *findings) examine(ctx context.Context, q queue) error {
 	f.disk(&stats)
 	f.database(stats.Database, f.snapshotAge)
 	if n := stats.Total.By[gq.StatusFailed]; n > 0 {
-		f.add("note", "failed", "%d jobs failed for good; gq job list --state FAILED, gq job replay --state FAILED", n)
+		f.add("note", "failed", "%s; gq job list --state FAILED, gq job replay --state FAILED", jobCount(n, "failed"))
 	}
 	if n := stats.Total.By[gq.StatusDeadLetter]; n > 0 {
-		f.add("note", "dead", "%d jobs were given up; gq dlq list", n)
+		f.add("note", "dead", "%s; gq dlq list", jobCount(n, "dead"))
 	}
 	schedules, err := q.Schedules(ctx)
 	if err != nil {

@@ -79,8 +79,9 @@ func TestDoctorFinds(t *testing.T) {
 			p.stats, p.jobs = ready(1), []gq.Job{job(func(s *gq.Spec) { s.CostUnits = 6 })}
 		}, "fail", "jobs", "no live worker accepts a cost of 6"},
 		{"no worker", func(p *installation) { p.stats, p.workers[0].Queues = ready(3), []string{"other"} }, "fail", "queue", "mail has 3 ready jobs and no worker asks for them"},
-		{"failed jobs", func(p *installation) { p.stats.Total.By[gq.StatusFailed] = 4 }, "note", "failed", "4 jobs failed for good"},
-		{"dead letters", func(p *installation) { p.stats.Total.By[gq.StatusDeadLetter] = 4 }, "note", "dead", "4 jobs were given up"},
+		{"failed jobs", func(p *installation) { p.stats.Total.By[gq.StatusFailed] = 4 }, "note", "failed", "4 failed jobs; gq job list"},
+		{"a failed job", func(p *installation) { p.stats.Total.By[gq.StatusFailed] = 1 }, "note", "failed", "1 failed job; gq job list"},
+		{"dead letters", func(p *installation) { p.stats.Total.By[gq.StatusDeadLetter] = 4 }, "note", "dead", "4 dead jobs; gq dlq list"},
 		{"full disk", func(p *installation) { p.stats.DiskFree = diskFull - 1 }, "fail", "disk", "submissions are refused soon"},
 		{"low disk", func(p *installation) { p.stats.DiskFree = diskLow - 1 }, "note", "disk", "are free where the store is"},
 		{"a store that fills its disk", func(p *installation) { p.stats.DiskBytes = 101 << 30 }, "note", "disk", "are free where the store is"},
