@@ -18,7 +18,7 @@ type batcher[In, Out any] struct {
 	heavy  int            // waiting weight that justifies a second transaction
 	beside func(*In) bool // whether an item may run beside another transaction; nil means all
 	firm   func(*In) bool // do waits for its shared transaction even if ctx ends; nil means none
-	crew   *crew          // runs the transactions
+	runner *runner        // runs the transactions
 
 	mu      sync.Mutex
 	waiting []*call[In, Out] // guarded by mu
@@ -64,7 +64,7 @@ func (l *batcher[In, Out]) do(ctx context.Context, items []In) ([]Out, error) {
 	l.waiting = append(l.waiting, c)
 	if l.flights == 0 || l.flights < l.most && l.weighty() {
 		l.flights++
-		l.crew.Go(l.fly)
+		l.runner.Go(l.fly)
 	}
 	l.mu.Unlock()
 	if c.shared != nil {
@@ -171,7 +171,7 @@ func (l *batcher[In, Out]) share(calls []*call[In, Out]) {
 	if err != nil && (len(calls) > 1 || held(err)) && !uncertain(err) {
 		for _, c := range calls {
 			landed(c)
-			l.crew.Go(func() {
+			l.runner.under.Go(func() { // there may be many, so these goroutines do not stay
 				defer close(c.done)
 				c.out, c.err = l.run(c.ctx, c.items, true)
 			})

@@ -18,10 +18,10 @@ func TestOnlyHeavyCallsRunBesideATransaction(t *testing.T) {
 			begun   [][]int
 			proceed = make(chan struct{})
 		)
-		crew := newCrew(&all)
-		defer crew.stop()
+		runner := newRunner(&all)
+		defer runner.stop()
 		l := batcher[int, int]{
-			most: 2, heavy: 10, crew: crew,
+			most: 2, heavy: 10, runner: runner,
 			weight: func(n *int) int { return *n },
 			beside: func(n *int) bool { return *n != 50 },
 			run: func(_ context.Context, items []int, _ bool) ([]int, error) {

@@ -130,27 +130,27 @@ func start(ctx context.Context, pool database, begins begins, cfg store.Config) 
 	s.asides.every.Store(asideEvery)
 	s.spares = make(chan int64, maxSpares)
 	s.works.New = func() any { return new(workspace) }
-	s.crew = newCrew(&s.under)
+	s.runner = newRunner(&s.under)
 	s.inserts = batcher[store.Group, store.Inserted]{
-		run: s.insert, most: 2, heavy: heavyInserts, crew: s.crew, weight: func(g *store.Group) int { return len(g.Jobs) },
+		run: s.insert, most: 2, heavy: heavyInserts, runner: s.runner, weight: func(g *store.Group) int { return len(g.Jobs) },
 		firm: func(g *store.Group) bool { return g.Claim != nil },
 	}
 	s.updates = batcher[store.Update, store.Updated]{
-		run: s.update, most: 2, heavy: heavyUpdates, crew: s.crew, weight: func(u *store.Update) int { return 1 + len(u.Spawn) },
+		run: s.update, most: 2, heavy: heavyUpdates, runner: s.runner, weight: func(u *store.Update) int { return 1 + len(u.Spawn) },
 	}
 	// Claims that share a transaction do not wait for each other's locks on limited queues.
 	s.claims = batcher[store.Claim, store.Claimed]{
-		run: s.claim, most: 2, heavy: heavyClaims, crew: s.crew, weight: func(c *store.Claim) int { return c.N },
+		run: s.claim, most: 2, heavy: heavyClaims, runner: s.runner, weight: func(c *store.Claim) int { return c.N },
 		beside: func(c *store.Claim) bool { return !slices.ContainsFunc(c.Queues, s.limited.has) },
 	}
 	s.gets = batcher[getting, store.Found]{
-		run: s.get, most: 2, heavy: heavyGets, crew: s.crew, weight: func(*getting) int { return 1 },
+		run: s.get, most: 2, heavy: heavyGets, runner: s.runner, weight: func(*getting) int { return 1 },
 	}
 	s.oldests = batcher[string, oldestPage]{
-		run: s.findOldest, most: 2, heavy: heavyGets, crew: s.crew, weight: func(*string) int { return 1 },
+		run: s.findOldest, most: 2, heavy: heavyGets, runner: s.runner, weight: func(*string) int { return 1 },
 	}
 	s.configs = batcher[gq.Policy, []gq.Queue]{
-		run: s.queues, most: 1, crew: s.crew, weight: func(*gq.Policy) int { return 1 },
+		run: s.queues, most: 1, runner: s.runner, weight: func(*gq.Policy) int { return 1 },
 	}
 	s.registry.most = gq.MaxQueues
 	queues, err := collect[string](s.pool.Query(ctx, everyQueue))
@@ -226,7 +226,7 @@ func (s *Store) Close() error {
 	}
 	defer s.pool.close()
 	s.under.Wait()
-	s.crew.stop()
+	s.runner.stop()
 	s.notifier.stop()
 	// Read-only calls have also returned the time, and the next process must not return
 	// an earlier one. If this write fails, all acknowledged work is still committed.

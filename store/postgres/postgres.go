@@ -46,7 +46,7 @@ type Store struct {
 	pool   database
 	begins begins
 
-	crew        *crew
+	runner      *runner
 	inserts     batcher[store.Group, store.Inserted]
 	updates     batcher[store.Update, store.Updated]
 	claims      batcher[store.Claim, store.Claimed]
