@@ -20,7 +20,7 @@ var (
 func (p *Priority) Age(t int64) int64 { return p.age(t) }
 
 // MatchUnchecked is [Match] for an input that is known to be valid.
-func MatchUnchecked(in *Input) Result { return newRound(in).run() }
+func MatchUnchecked(in *Input) Result { return matchValid(in) }
 
 // Looked returns how often the round of an input considers a provider for a job.
 func Looked(in *Input) int {

@@ -51,5 +51,11 @@ func Match(in *Input) (Result, error) {
 	if err := in.Validate(); err != nil {
 		return Result{}, fmt.Errorf("match: %w", err)
 	}
-	return newRound(in).run(), nil
+	return matchValid(in), nil
+}
+
+func matchValid(in *Input) Result {
+	r := newRound(in)
+	defer r.release()
+	return r.run()
 }

@@ -3,8 +3,10 @@ package match
 import (
 	"bytes"
 	"cmp"
+	"crypto/sha256"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/gopherqueue/gq/internal/sha256batch"
 )
@@ -39,10 +41,10 @@ type round struct {
 	anyone set          // buffer: providers that fit any of them
 	rivals []int32      // buffer: rows of jobs that compete for a slot; the lowest hash wins
 
-	hasher  *sha256batch.Hasher
+	*memory
 	ids     []string   // of the candidates' jobs, by row
 	hashes  [][]uint64 // by place and row, computed where slots were scarce; 0 is unknown
-	hashed  int        // number of allocated hashes
+	hashed  int        // number of hashes that have a place
 	missing []int32    // buffer: rows whose hashes are not known yet
 	given   []int32    // buffer: rows of the jobs that a plan has given to providers
 }
@@ -50,6 +52,34 @@ type round struct {
 // maxHashed limits the memory for hashes to 64 MiB. They are kept because a group is
 // planned again after each match of the lane.
 const maxHashed = 8 << 20
+
+// memory is what rounds hand on, so that each need not allocate it.
+type memory struct {
+	hasher *sha256batch.Hasher
+	room   []uint64 // for hashes
+	free   []uint64 // what is left of it
+	text   []byte   // buffer
+}
+
+// maxRoom limits the memory that is handed on to 1 MiB. Rounds that need more allocate it.
+const maxRoom = 128 << 10
+
+var memories = sync.Pool{New: func() any { return &memory{hasher: sha256batch.New()} }}
+
+// row returns n zeros.
+func (m *memory) row(n int) []uint64 {
+	if len(m.free) < n {
+		if len(m.free) < len(m.room) || n > maxRoom { // the room is in use, or too small
+			return make([]uint64, n)
+		}
+		m.room = make([]uint64, maxRoom)
+		m.free = m.room
+	}
+	row := m.free[:n:n]
+	m.free = m.free[n:]
+	clear(row)
+	return row
+}
 
 func newRound(in *Input) *round {
 	seed := in.Seed()
@@ -61,7 +91,7 @@ func newRound(in *Input) *round {
 		jobs[i], r.ids[i] = r.candidates[i].job, r.candidates[i].job.ID
 	}
 	r.supply = newSupply(in, r.seed, jobs)
-	r.hasher = sha256batch.New()
+	r.memory = memories.Get().(*memory)
 	r.anyone = newSet(len(r.order))
 	r.hashes = make([][]uint64, len(r.order))
 	return r
@@ -135,7 +165,44 @@ func (r *round) run() Result {
 		r.plan(group)
 		r.visit(group)
 	}
+	r.nameLeases()
 	return r.result
+}
+
+// release hands the memory of a round on. Nothing may be asked of the round afterwards.
+func (r *round) release() {
+	r.free = r.room
+	memories.Put(r.memory)
+}
+
+// nameLeases sets the ids of the leases of all assignments, hashing many at a time.
+func (r *round) nameLeases() {
+	const many = 64
+	var (
+		beginnings [many]string
+		ends       [many]int
+		which      [many]int32
+		sums       [many][sha256.Size]byte
+	)
+	for i := range which {
+		which[i] = int32(i)
+	}
+	r.hasher.SetEnding(r.seedText)
+	for made := range slices.Chunk(r.result.Assignments, many) {
+		r.text = r.text[:0]
+		for i, a := range made {
+			r.text = appendLease(r.text, a.Job, a.Provider, a.Attempt)
+			ends[i] = len(r.text)
+		}
+		texts, from := string(r.text), 0
+		for i := range made {
+			beginnings[i], from = texts[from:ends[i]], ends[i]
+		}
+		r.hasher.Sum256(sums[:], beginnings[:], which[:len(made)])
+		for i := range made {
+			made[i].Lease = leaseID(sums[i])
+		}
+	}
 }
 
 // tied returns the job at the head of the queue and those with the same score and time,
@@ -203,8 +270,7 @@ func (r *round) assign(c *candidate, place int) {
 	r.count(place, c.job)
 	p := r.order[place]
 	r.result.Assignments = append(r.result.Assignments, Assignment{
-		Job: c.job.ID, Provider: p.ID, Lease: r.seed.Lease(c.job.ID, p.ID, c.job.Attempt),
-		Attempt: c.job.Attempt, Score: c.score,
+		Job: c.job.ID, Provider: p.ID, Attempt: c.job.Attempt, Score: c.score,
 	})
 }
 
@@ -336,7 +402,7 @@ func (r *round) known(place int) []uint64 {
 			clear(r.hashes)
 			r.hashed = len(r.candidates)
 		}
-		known = make([]uint64, len(r.candidates))
+		known = r.row(len(r.candidates))
 		r.hashes[place] = known
 		r.missing = append(r.missing[:0], r.rivals...)
 		// A match of the lane takes the first slot. Whoever the plan gave it to is a rival here

@@ -56,15 +56,19 @@ func (s *Seed) UnmarshalText(text []byte) error {
 // Lease returns the id of the lease that a provider gets for an attempt of a job, counted
 // from 0, under this seed. It is the hash of these four.
 func (s Seed) Lease(job, provider string, attempt int64) gq.LeaseID {
-	text := make([]byte, 0, 256)
+	text := appendLease(make([]byte, 0, 256), job, provider, attempt)
+	return leaseID(sha256.Sum256(hex.AppendEncode(text, s[:])))
+}
+
+// appendLease appends what is hashed for the id of a lease, up to the seed.
+func appendLease(text []byte, job, provider string, attempt int64) []byte {
 	text = append(text, leaseTag+"|"...)
 	text = append(append(text, job...), '|')
 	text = append(append(text, provider...), '|')
-	text = append(strconv.AppendInt(text, attempt, 10), '|')
-	text = hex.AppendEncode(text, s[:])
-	sum := sha256.Sum256(text)
-	return gq.LeaseID(hex.EncodeToString(sum[:]))
+	return append(strconv.AppendInt(text, attempt, 10), '|')
 }
+
+func leaseID(sum [sha256.Size]byte) gq.LeaseID { return gq.LeaseID(hex.EncodeToString(sum[:])) }
 
 // Pair decides which of several tied jobs gets a scarce slot of a provider: the one with
 // the lower digest, compared from the first byte.

@@ -1,5 +1,5 @@
-// Package sha256batch computes the first bytes of the SHA-256 digests of many short texts
-// that differ only in how they begin. Where the processor can, it hashes 16 texts at a
+// Package sha256batch computes the SHA-256 digests of many short texts that differ only in
+// how they begin. Where the processor can, it hashes 16 texts at a
 // time; otherwise it uses crypto/sha256, with the same results.
 package sha256batch
 
@@ -55,10 +55,32 @@ func (h *Hasher) Sum64(into []uint64, beginnings []string, which []int32) {
 	for position := 0; len(which) > 0; position++ {
 		n := 0
 		if h.batch != nil {
-			n = h.batch.sum64(position, into, beginnings, which, h.ending)
+			n = h.batch.hash(position, beginnings, which, h.ending)
+			for element, i := range which[:n] {
+				into[i] = h.batch.sum64(element)
+			}
 		}
 		if n == 0 {
 			into[which[0]] = h.alone(beginnings[which[0]])
+			n = 1
+		}
+		which = which[n:]
+	}
+}
+
+// Sum256 sets into[i], for each i in which, to the digest of the text that begins with
+// beginnings[i].
+func (h *Hasher) Sum256(into [][sha256.Size]byte, beginnings []string, which []int32) {
+	for position := 0; len(which) > 0; position++ {
+		n := 0
+		if h.batch != nil {
+			n = h.batch.hash(position, beginnings, which, h.ending)
+			for element, i := range which[:n] {
+				into[i] = h.batch.sum256(element)
+			}
+		}
+		if n == 0 {
+			into[which[0]] = sha256.Sum256(append([]byte(beginnings[which[0]]), h.ending...))
 			n = 1
 		}
 		which = which[n:]

@@ -29,11 +29,16 @@ func check(t *testing.T, ways map[string]*Hasher, ending string, beginnings []st
 		h.SetEnding(ending[:len(ending)/2], ending[len(ending)/2:])
 		got := make([]uint64, len(beginnings))
 		h.Sum64(got, beginnings, which)
+		whole := make([][sha256.Size]byte, len(beginnings))
+		h.Sum256(whole, beginnings, which)
 		for i, beginning := range beginnings {
 			sum := sha256.Sum256([]byte(beginning + ending))
 			want := binary.BigEndian.Uint64(sum[:])
 			if !chosen[int32(i)] {
-				want = 0
+				want, sum = 0, [sha256.Size]byte{}
+			}
+			if whole[i] != sum {
+				t.Fatalf("%s: text %d of %d with %d+%d bytes: %x, want %x", way, i, len(beginnings), len(beginning), len(ending), whole[i], sum)
 			}
 			if got[i] != want {
 				t.Fatalf("%s: text %d of %d with %d+%d bytes: %016x, want %016x", way, i, len(beginnings), len(beginning), len(ending), got[i], want)

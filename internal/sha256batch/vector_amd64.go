@@ -7,6 +7,7 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"math/bits"
+	"slices"
 
 	"golang.org/x/sys/cpu"
 )
@@ -25,22 +26,19 @@ type vector [width]uint32
 // beginnings are hashed with one ending after another, so groups of them stay in their
 // vectors.
 type batch struct {
-	length   int          // of the beginnings that the rest is prepared for, -1 for none
-	prepared int          // how often it was prepared
-	text     []byte       // a text without its beginning, padded
-	own      int          // number of blocks that hold part of a beginning
-	mixed    uint32       // the word in which a beginning ends, without the beginning
-	tail     []byte       // the blocks after these
-	shared   [][64]uint32 // and their schedules
-	groups   []*group     // by position in a call
-	state    [8]vector
+	length int          // of the beginnings that the rest is prepared for, -1 for none
+	text   []byte       // a text with zeros for its beginning, padded
+	common [][16]uint32 // the words of its blocks that hold part of the beginning
+	tail   []byte       // the blocks after these
+	shared [][64]uint32 // and their schedules
+	groups []*group     // by position in a call
+	state  [8]vector    // after the last block of the texts that were hashed last
 }
 
-// group has the blocks of some texts that hold part of their beginnings.
+// group has the beginnings of some texts, as blocks that are zero after them.
 type group struct {
 	beginnings [width]string
-	length     int // of the beginnings
-	prepared   int // the preparation that the words after the beginnings are from
+	length     int
 	blocks     [][16]vector
 }
 
@@ -52,10 +50,10 @@ func newBatch() *batch {
 	return &batch{length: -1}
 }
 
-// sum64 hashes the first texts of which whose beginnings have the same length, and returns
+// hash hashes the first texts of which whose beginnings have the same length, and returns
 // how many: 0 if hashing them one after another is as fast. They are the group with this
-// position in the call.
-func (b *batch) sum64(position int, into []uint64, beginnings []string, which []int32, ending []byte) int {
+// position in the call. [batch.sum64] and [batch.sum256] return their digests.
+func (b *batch) hash(position int, beginnings []string, which []int32, ending []byte) int {
 	length, n := len(beginnings[which[0]]), 1
 	for n < min(width, len(which)) && len(beginnings[which[n]]) == length {
 		n++
@@ -69,38 +67,45 @@ func (b *batch) sum64(position int, into []uint64, beginnings []string, which []
 	g := b.group(position % maxGroups)
 	for element, i := range which[:n] {
 		if g.beginnings[element] != beginnings[i] {
-			g.beginnings[element] = beginnings[i]
-			g.enter(element, b.mixed)
+			g.enter(element, beginnings[i])
 		}
 	}
 	b.state = initial
 	for i := range g.blocks {
-		ownBlock(&b.state, &g.blocks[i], &constants)
+		ownBlock(&b.state, &g.blocks[i], &b.common[i], &constants)
 	}
 	for i := range b.shared {
 		sharedBlock(&b.state, &b.shared[i])
 	}
-	for element, i := range which[:n] {
-		into[i] = uint64(b.state[0][element])<<32 | uint64(b.state[1][element])
-	}
 	return n
+}
+
+// sum64 returns the first 8 bytes of a digest.
+func (b *batch) sum64(element int) uint64 {
+	return uint64(b.state[0][element])<<32 | uint64(b.state[1][element])
+}
+
+// sum256 returns a digest.
+func (b *batch) sum256(element int) (sum [sha256.Size]byte) {
+	for i := range b.state {
+		binary.BigEndian.PutUint32(sum[i*4:], b.state[i][element])
+	}
+	return sum
 }
 
 // prepare sets everything that depends on the ending and the length of the beginnings.
 func (b *batch) prepare(length int, ending []byte) {
 	b.length = length
-	b.prepared++
-	b.text = b.text[:0]
-	for range length {
-		b.text = append(b.text, 0)
-	}
+	b.text = append(b.text[:0], make([]byte, length)...)
 	b.text = appendPadding(append(b.text, ending...))
-	b.own = (length + sha256.BlockSize - 1) / sha256.BlockSize
-	b.mixed = 0
-	if length/4 < b.own*16 {
-		b.mixed = binary.BigEndian.Uint32(b.text[length/4*4:])
+	own := (length + sha256.BlockSize - 1) / sha256.BlockSize
+	b.common = slices.Grow(b.common[:0], own)[:own]
+	for block := range b.common {
+		for word := range b.common[block] {
+			b.common[block][word] = binary.BigEndian.Uint32(b.text[block*sha256.BlockSize+word*4:])
+		}
 	}
-	if tail := b.text[b.own*sha256.BlockSize:]; !bytes.Equal(tail, b.tail) {
+	if tail := b.text[own*sha256.BlockSize:]; !bytes.Equal(tail, b.tail) {
 		b.tail = append(b.tail[:0], tail...)
 		b.shared = b.shared[:0]
 		for ; len(tail) > 0; tail = tail[sha256.BlockSize:] {
@@ -109,64 +114,28 @@ func (b *batch) prepare(length int, ending []byte) {
 	}
 }
 
-// group returns a group that is prepared for the present ending and length.
+// group returns a group for beginnings of the present length.
 func (b *batch) group(position int) *group {
 	for len(b.groups) <= position {
 		b.groups = append(b.groups, new(group))
 	}
 	g := b.groups[position]
-	if g.prepared == b.prepared {
-		return g
-	}
-	g.prepared = b.prepared
 	if g.length != b.length {
 		g.length, g.beginnings = b.length, [width]string{}
-		for len(g.blocks) < b.own {
-			g.blocks = append(g.blocks, [16]vector{})
-		}
-		g.blocks = g.blocks[:b.own]
-	}
-	first := b.length / 4
-	if b.length%4 > 0 {
-		for element := range g.beginnings {
-			g.enterEnd(element, b.mixed)
-		}
-		first++
-	}
-	for word := first; word < b.own*16; word++ {
-		v, w := &g.blocks[word/16][word%16], binary.BigEndian.Uint32(b.text[word*4:])
-		for element := range v {
-			v[element] = w
-		}
+		g.blocks = slices.Grow(g.blocks[:0], len(b.common))[:len(b.common)]
+		clear(g.blocks)
 	}
 	return g
 }
 
 // enter writes a beginning into one element of the vectors.
-func (g *group) enter(element int, mixed uint32) {
-	rest := g.beginnings[element]
-	for block := range g.blocks {
-		words := &g.blocks[block]
-		for word := range words {
-			if len(rest) < 4 {
-				g.enterEnd(element, mixed)
-				return
-			}
-			words[word][element] = uint32(rest[0])<<24 | uint32(rest[1])<<16 | uint32(rest[2])<<8 | uint32(rest[3])
-			rest = rest[4:]
-		}
+func (g *group) enter(element int, beginning string) {
+	g.beginnings[element] = beginning
+	for at := 0; at < len(beginning); at += 4 {
+		var word [4]byte
+		copy(word[:], beginning[at:])
+		g.blocks[at/sha256.BlockSize][at/4%16][element] = binary.BigEndian.Uint32(word[:])
 	}
-}
-
-// enterEnd writes the word in which a beginning ends, with up to three bytes of it.
-func (g *group) enterEnd(element int, mixed uint32) {
-	at := g.length / 4
-	if end := g.beginnings[element]; len(end) == g.length {
-		for i, c := range []byte(end[at*4:]) {
-			mixed |= uint32(c) << (24 - 8*i)
-		}
-	}
-	g.blocks[at/16][at%16][element] = mixed
 }
 
 // schedule returns the words of a block, extended to all rounds, plus the constants.
@@ -186,10 +155,11 @@ func schedule(block []byte) (w [64]uint32) {
 	return w
 }
 
-// ownBlock adds a block that differs between the texts to the state.
+// ownBlock adds a block that differs between the texts to the state: their own words,
+// joined with the ones they have in common.
 //
 //go:noescape
-func ownBlock(state *[8]vector, words *[16]vector, constants *[64]uint32)
+func ownBlock(state *[8]vector, words *[16]vector, common *[16]uint32, constants *[64]uint32)
 
 // sharedBlock adds a block that is the same in all texts to the state.
 //

@@ -82,28 +82,34 @@
 	VMOVDQU32 Z6, 384(at) \
 	VMOVDQU32 Z7, 448(at)
 
-// func ownBlock(state *[8]vector, words *[16]vector, constants *[64]uint32)
-TEXT ·ownBlock(SB), NOSPLIT, $0-24
+// JOIN adds to the words at SI, which are zero after the beginnings, what follows these.
+#define JOIN(i, w) \
+	VMOVDQU32 (i*64)(SI), w   \
+	VPORD.BCST (i*4)(DX), w, w
+
+// func ownBlock(state *[8]vector, words *[16]vector, common *[16]uint32, constants *[64]uint32)
+TEXT ·ownBlock(SB), NOSPLIT, $0-32
 	MOVQ state+0(FP), DI
 	MOVQ words+8(FP), SI
-	MOVQ constants+16(FP), R8
+	MOVQ common+16(FP), DX
+	MOVQ constants+24(FP), R8
 	LOAD(DI)
-	VMOVDQU32 0(SI), Z16
-	VMOVDQU32 64(SI), Z17
-	VMOVDQU32 128(SI), Z18
-	VMOVDQU32 192(SI), Z19
-	VMOVDQU32 256(SI), Z20
-	VMOVDQU32 320(SI), Z21
-	VMOVDQU32 384(SI), Z22
-	VMOVDQU32 448(SI), Z23
-	VMOVDQU32 512(SI), Z24
-	VMOVDQU32 576(SI), Z25
-	VMOVDQU32 640(SI), Z26
-	VMOVDQU32 704(SI), Z27
-	VMOVDQU32 768(SI), Z28
-	VMOVDQU32 832(SI), Z29
-	VMOVDQU32 896(SI), Z30
-	VMOVDQU32 960(SI), Z31
+	JOIN(0, Z16)
+	JOIN(1, Z17)
+	JOIN(2, Z18)
+	JOIN(3, Z19)
+	JOIN(4, Z20)
+	JOIN(5, Z21)
+	JOIN(6, Z22)
+	JOIN(7, Z23)
+	JOIN(8, Z24)
+	JOIN(9, Z25)
+	JOIN(10, Z26)
+	JOIN(11, Z27)
+	JOIN(12, Z28)
+	JOIN(13, Z29)
+	JOIN(14, Z30)
+	JOIN(15, Z31)
 	MOVQ $3, CX
 
 rounds:
