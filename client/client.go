@@ -72,6 +72,7 @@ type Client struct {
 	inbox     pb.InboxServiceClient
 	events    pb.EventsServiceClient
 	work      workLink
+	gatherer  gatherer
 
 	life context.Context // of the stream and background work
 	die  context.CancelFunc
@@ -83,13 +84,14 @@ type Client struct {
 	background sync.WaitGroup
 }
 
-// later runs f in the background, unless the client is closed.
-func (c *Client) later(f func()) {
+// later runs f in the background, unless the client is closed. It reports whether it does.
+func (c *Client) later(f func()) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if !c.closed {
 		c.background.Go(f)
 	}
+	return !c.closed
 }
 
 // New creates a client for the server at an address; "" is [DefaultAddress]. Several addresses,
@@ -147,6 +149,7 @@ func New(address string, o Options) (*Client, error) {
 		events: pb.NewEventsServiceClient(conn),
 	}
 	c.life, c.die = context.WithCancel(context.Background())
+	c.gatherer.within = gatherWithin
 	c.work = workLink{client: c, gate: make(chan struct{}, 1)}
 	c.work.life, c.work.stop = context.WithCancel(c.life)
 	return c, nil

@@ -33,20 +33,31 @@ const (
 //
 // If the idempotency key is already used, Submit returns the existing job, and Same reports
 // whether that job has the same content.
-func (c *Client) Submit(ctx context.Context, s gq.Spec) (gq.SubmitResult, error) {
+//
+// Calls of many goroutines share requests.
+func (c *Client) Submit(ctx context.Context, s gq.Spec) (out gq.SubmitResult, err error) {
 	s, drawn := c.keyed(s)
-	m, err := invoke(ctx, c, safeIf(repeatable(&s)), c.jobs.Submit, &pb.SubmitRequest{Spec: pbconv.ProtoSpec(&s)})
+	if shares(ctx, &s) {
+		out, err = c.submitShared(ctx, &s)
+	} else {
+		out, err = c.submitAlone(ctx, &s)
+	}
+	if drawn {
+		out.Existing, out.Same = false, false
+	}
+	return out, err
+}
+
+// submitAlone makes a request for one submission.
+func (c *Client) submitAlone(ctx context.Context, s *gq.Spec) (gq.SubmitResult, error) {
+	m, err := invoke(ctx, c, safeIf(repeatable(s)), c.jobs.Submit, &pb.SubmitRequest{Spec: pbconv.ProtoSpec(s)})
 	if err != nil {
 		if faults := errs.FaultsOf(err); faults != nil && wire.RequestOf(err) == "" {
 			err = fmt.Errorf("submit %.80q: %w", s.Type, err)
 		}
 		return gq.SubmitResult{Err: err}, err
 	}
-	out, err := read("submit", m, pbconv.SubmittedFromProto)
-	if drawn {
-		out.Existing, out.Same = false, false
-	}
-	return out, err
+	return read("submit", m, pbconv.SubmittedFromProto)
 }
 
 // keyed gives a submission without a key a random one, unless Options.SendOnce is set or nothing is
