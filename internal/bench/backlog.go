@@ -13,30 +13,32 @@ import (
 // compared with a tenth of the backlog.
 const drainCallers = 8
 
-// backlog measures the cycle on an empty queue, fills the queue, measures the cycle
-// again, closes and reopens the store, and drains it.
+// backlog measures the cycle on an empty queue, fills another, measures the cycle again,
+// closes and reopens that store, and drains it. It then measures the cycle on an empty queue
+// once more: the speed of a machine can change within these minutes.
 func (b *bench) backlog(ctx context.Context) (BacklogResult, error) {
 	result := BacklogResult{Jobs: b.Backlog, DrainCallers: drainCallers, DrainBatch: b.Batch}
-	before := readMachine()
+	machine := readMachine()
 	b.recorder.reset()
-	err := b.with(ctx, Backlog, "", nil, func(ctx context.Context, s store.Store) error {
-		without, _, err := b.cycles(ctx, s)
-		for i, batch := range b.batches() {
-			result.Cycles = append(result.Cycles, BacklogCycle{
-				Callers: b.mostCallers(), Batch: batch, Without: without[i].rate, CPUWithout: without[i].cpu,
-			})
+	var before, with, after []speed
+	for _, part := range []func(context.Context, store.Store) error{
+		func(ctx context.Context, s store.Store) (err error) { before, _, err = b.cycles(ctx, s); return err },
+		func(ctx context.Context, s store.Store) (err error) { with, err = b.full(ctx, s, &result); return err },
+		func(ctx context.Context, s store.Store) (err error) { after, _, err = b.cycles(ctx, s); return err },
+	} {
+		if err := b.with(ctx, Backlog, "", nil, part); err != nil {
+			return result, err
 		}
-		return err
-	})
-	if err != nil {
-		return result, err
 	}
-	if err := b.with(ctx, Backlog, "", nil, func(ctx context.Context, s store.Store) error {
-		return b.full(ctx, s, &result)
-	}); err != nil {
-		return result, err
+	for i, batch := range b.batches() {
+		without := before[i].mean(after[i])
+		result.Cycles = append(result.Cycles, BacklogCycle{
+			Callers: b.mostCallers(), Batch: batch,
+			Without: without.rate, CPUWithout: without.cpu,
+			With: with[i].rate, CPUWith: with[i].cpu, Ratio: with[i].rate / without.rate,
+		})
 	}
-	result.OthersCPU = before.until(readMachine()).others
+	result.OthersCPU = machine.until(readMachine()).others
 	return result, ctx.Err()
 }
 
@@ -44,6 +46,14 @@ func (b *bench) backlog(ctx context.Context) (BacklogResult, error) {
 type speed struct {
 	rate float64
 	cpu  *float64
+}
+
+func (s speed) mean(o speed) speed {
+	mean := speed{rate: (s.rate + o.rate) / 2}
+	if s.cpu != nil && o.cpu != nil {
+		mean.cpu = new((*s.cpu + *o.cpu) / 2)
+	}
+	return mean
 }
 
 // cycles measures the cycle with the largest number of callers, for each batch size.
@@ -61,11 +71,12 @@ func (b *bench) cycles(ctx context.Context, s store.Store) (speeds []speed, done
 	return speeds, done, nil
 }
 
-func (b *bench) full(ctx context.Context, s store.Store, result *BacklogResult) error {
+// full fills a store and returns how fast the cycle is then, for each batch size.
+func (b *bench) full(ctx context.Context, s store.Store, result *BacklogResult) (with []speed, err error) {
 	empty := liveHeap()
 	took, err := fill(ctx, s, plainJob(), b.Payload, b.Backlog)
 	if err != nil {
-		return fmt.Errorf("fill: %w", err)
+		return nil, fmt.Errorf("fill: %w", err)
 	}
 	result.FillJobsPerSecond = rate(int64(b.Backlog), took)
 	result.HeapPerJob = float64(liveHeap()-empty) / float64(b.Backlog)
@@ -73,35 +84,30 @@ func (b *bench) full(ctx context.Context, s store.Store, result *BacklogResult) 
 		result.DiskPerJob = new(float64(m.Meter().DiskBytes) / float64(b.Backlog))
 	}
 	if err := calm(ctx); err != nil {
-		return err
+		return nil, err
 	}
 	with, done, err := b.cycles(ctx, s)
 	if err != nil {
-		return err
-	}
-	for i := range result.Cycles {
-		c := &result.Cycles[i]
-		c.With, c.CPUWith = with[i].rate, with[i].cpu
-		c.Ratio = c.With / c.Without
+		return nil, err
 	}
 	if err := verify(ctx, s, int64(b.Backlog), done); err != nil {
-		return err
+		return nil, err
 	}
 	if b.place.Keeps() {
 		reopened, err := b.reopen(s, result)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		defer reopened.Close() //nolint:errcheck // drained and verified; it is removed next
 		s = reopened
 		if err := verify(ctx, s, int64(b.Backlog), done); err != nil {
-			return fmt.Errorf("after reopening: %w", err)
+			return nil, fmt.Errorf("after reopening: %w", err)
 		}
 	}
 	if err := b.drain(ctx, s, result); err != nil {
-		return fmt.Errorf("drain: %w", err)
+		return nil, fmt.Errorf("drain: %w", err)
 	}
-	return verify(ctx, s, 0, done+int64(b.Backlog))
+	return with, verify(ctx, s, 0, done+int64(b.Backlog))
 }
 
 func (b *bench) reopen(s store.Store, result *BacklogResult) (store.Store, error) {
