@@ -149,7 +149,7 @@ func New(address string, o Options) (*Client, error) {
 		events: pb.NewEventsServiceClient(conn),
 	}
 	c.life, c.die = context.WithCancel(context.Background())
-	c.gatherer.within = gatherWithin
+	c.gatherer.within, c.gatherer.shared = gatherWithin, sharedWithin
 	c.work = workLink{client: c, gate: make(chan struct{}, 1)}
 	c.work.life, c.work.stop = context.WithCancel(c.life)
 	return c, nil

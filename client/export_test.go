@@ -4,8 +4,11 @@ import "time"
 
 const SubmitCalls = submitCalls
 
-// GatherWithin sets how long a call of Submit waits for others to return.
-func GatherWithin(c *Client, d time.Duration) { c.gatherer.within = d }
+// GatherWithin sets how long a call of Submit waits for others to return, and then for the
+// request that it shares with others.
+func GatherWithin(c *Client, within, shared time.Duration) {
+	c.gatherer.within, c.gatherer.shared = within, shared
+}
 
 // Waiting returns how many calls of Submit wait for others to return.
 func Waiting(c *Client) int {

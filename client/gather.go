@@ -27,11 +27,16 @@ const (
 
 	// gatherWithin is how long a call of Submit waits for that.
 	gatherWithin = 250 * time.Millisecond
+
+	// sharedWithin is how long it waits for a request that it shares. One of the others may wait
+	// for a lock.
+	sharedWithin = 2 * time.Second
 )
 
 // gatherer lets concurrent calls of Submit share requests.
 type gatherer struct {
-	within  time.Duration // how long a submission waits
+	within  time.Duration // how long a submission waits for a request
+	shared  time.Duration // and how long for the answer to one that it shares
 	mu      sync.Mutex
 	calls   int           // requests on their way
 	waiting []*submission // in the order of their calls
@@ -56,14 +61,15 @@ type group struct {
 	members []*submission
 }
 
-// shares reports whether a submission can share a request: it must be safe to repeat, and there
-// must be nothing that goes with its request alone.
-func shares(ctx context.Context, s *gq.Spec) bool {
+// shares reports whether nothing goes with a request for this submission alone.
+func shares(ctx context.Context) bool {
 	sent, _ := metadata.FromOutgoingContext(ctx)
-	return repeatable(s) && len(sent) == 0 && !tracing.Traced(ctx)
+	return len(sent) == 0 && !tracing.Traced(ctx)
 }
 
-// submitShared sends a submission, alone if few others are on their way.
+// submitShared sends a submission, alone if few others are on their way. The submission must
+// have a key that only this call knows, so that it can be sent again whatever became of the
+// request that it shared.
 func (c *Client) submitShared(ctx context.Context, s *gq.Spec) (gq.SubmitResult, error) {
 	g := &c.gatherer
 	g.mu.Lock()
@@ -80,7 +86,7 @@ func (c *Client) submitShared(ctx context.Context, s *gq.Spec) (gq.SubmitResult,
 
 	late := time.NewTimer(g.within)
 	defer late.Stop()
-	for {
+	for sent := false; ; sent = true {
 		select {
 		case <-own.done:
 			if own.alone {
@@ -88,15 +94,26 @@ func (c *Client) submitShared(ctx context.Context, s *gq.Spec) (gq.SubmitResult,
 			}
 			return own.result, own.err
 		case <-late.C:
-			if g.leave(own) == nil {
-				return c.submitAlone(ctx, s)
+			if shared := g.leave(own); shared != nil && !sent {
+				late.Reset(g.shared)
+				continue
+			} else if shared != nil {
+				shared.left()
 			}
+			return c.submitAlone(ctx, s)
 		case <-ctx.Done():
-			if sent := g.leave(own); sent != nil && sent.callers.Add(-1) == 0 {
-				sent.cancel()
+			if shared := g.leave(own); shared != nil {
+				shared.left()
 			}
 			return c.abandoned(ctx)
 		}
+	}
+}
+
+// left cancels a request that nobody waits for any more.
+func (g *group) left() {
+	if g.callers.Add(-1) == 0 {
+		g.cancel()
 	}
 }
 

@@ -65,10 +65,10 @@ func serveCounted(t *testing.T, change ...func(*fixture)) (*fixture, *requests, 
 	f := serve(t, append(change, func(f *fixture) {
 		f.client.Dial = append(f.client.Dial, grpc.WithUnaryInterceptor(r.intercept))
 	})...)
-	client.GatherWithin(f.Client, time.Hour)
+	client.GatherWithin(f.Client, time.Hour, time.Hour)
 	c := &submitters{fixture: f}
 	for i := range client.SubmitCalls {
-		c.submit(t.Context(), gq.Spec{Type: "first", Key: gq.IdempotencyKey{Name: fmt.Sprint("first ", i)}})
+		c.submit(t.Context(), gq.Spec{Type: fmt.Sprint("first ", i)})
 		<-r.held
 	}
 	return f, r, c
@@ -111,8 +111,7 @@ func TestSubmissionsShareRequests(t *testing.T) {
 	for range n {
 		c.submit(t.Context(), gq.Spec{Type: "work"})
 	}
-	same := c.submit(t.Context(), gq.Spec{Type: "first", Key: gq.IdempotencyKey{Name: "first 0"}})
-	c.wait(n + 1)
+	c.wait(n)
 	close(r.release)
 	c.all.Wait()
 	alone, many := r.count()
@@ -121,7 +120,7 @@ func TestSubmissionsShareRequests(t *testing.T) {
 	}
 	ids := make(map[gq.JobID]bool)
 	for _, out := range c.results {
-		if out.Err != nil || out.Existing != (out == same) || out.Same != (out == same) {
+		if out.Err != nil || out.Existing || out.Same {
 			t.Fatalf("result %+v", *out)
 		}
 		ids[out.ID()] = true
@@ -137,10 +136,9 @@ func TestSubmissionsShareRequests(t *testing.T) {
 // A rejected submission returns the same error as it would alone, and the others are stored.
 func TestRejectedAmongOthers(t *testing.T) {
 	_, r, c := serveCounted(t, func(f *fixture) { f.limits = gq.Limits{PayloadBytes: 1000, ResultBytes: 1000, CheckpointBytes: 1000} })
-	key := func(name string) gq.IdempotencyKey { return gq.IdempotencyKey{Name: name} }
-	good := c.submit(t.Context(), gq.Spec{Type: "work", Key: key("good")})
-	large := c.submit(t.Context(), gq.Spec{Type: "work", Key: key("large"), Payload: gq.Payload{Data: make([]byte, 2000)}})
-	text := c.submit(t.Context(), gq.Spec{Type: "not UTF-8: \xff", Key: key("text")})
+	good := c.submit(t.Context(), gq.Spec{Type: "work"})
+	large := c.submit(t.Context(), gq.Spec{Type: "work", Payload: gq.Payload{Data: make([]byte, 2000)}})
+	text := c.submit(t.Context(), gq.Spec{Type: "not UTF-8: \xff"})
 	c.wait(3)
 	close(r.release)
 	c.all.Wait()
@@ -151,8 +149,8 @@ func TestRejectedAmongOthers(t *testing.T) {
 		out  *gq.SubmitResult
 		spec gq.Spec
 	}{
-		{large, gq.Spec{Type: "work", Key: key("large"), Payload: gq.Payload{Data: make([]byte, 2000)}}},
-		{text, gq.Spec{Type: "not UTF-8: \xff", Key: key("text")}},
+		{large, gq.Spec{Type: "work", Payload: gq.Payload{Data: make([]byte, 2000)}}},
+		{text, gq.Spec{Type: "not UTF-8: \xff"}},
 	} {
 		_, alone := c.Submit(t.Context(), test.spec)
 		if test.out.Err == nil || alone == nil || plain(test.out.Err) != plain(alone) || !errors.Is(test.out.Err, gq.ErrInvalid) {
@@ -198,11 +196,33 @@ func TestCallersThatLeave(t *testing.T) {
 // Nobody waits for others without end.
 func TestSubmissionsWaitNotLong(t *testing.T) {
 	f, r, c := serveCounted(t)
-	client.GatherWithin(f.Client, time.Millisecond)
+	client.GatherWithin(f.Client, time.Millisecond, time.Hour)
 	c.submit(t.Context(), gq.Spec{Type: "late"})
 	<-r.held // it is sent alone, though none of the others has returned
 	close(r.release)
 	c.all.Wait()
+}
+
+// A request that takes long, since one of its submissions has to wait, delays the others only for
+// a time. They are sent again, each alone, and stored once.
+func TestSharedRequestTakesLong(t *testing.T) {
+	f, r, c := serveCounted(t)
+	client.GatherWithin(f.Client, 10*time.Millisecond, time.Millisecond)
+	r.mu.Lock()
+	r.holdMany = true
+	r.mu.Unlock()
+	first, second := c.submit(t.Context(), gq.Spec{Type: "stuck"}), c.submit(t.Context(), gq.Spec{Type: "stuck"})
+	// Both go alone, whether or not they shared a request before.
+	r.release <- struct{}{}
+	for alone := 0; alone < client.SubmitCalls+2; alone, _ = r.count() {
+		<-r.held
+	}
+	close(r.release)
+	c.all.Wait()
+	jobs, err := f.List(t.Context(), gq.Query{Types: []string{"stuck"}, Limit: 10})
+	if err != nil || first.Err != nil || second.Err != nil || len(jobs.Jobs) != 2 {
+		t.Errorf("%d jobs, errors %v, %v and %v", len(jobs.Jobs), err, first.Err, second.Err)
+	}
 }
 
 // What goes with one request alone shares none.
@@ -213,6 +233,7 @@ func TestSubmissionsThatShareNothing(t *testing.T) {
 		spec gq.Spec
 	}{
 		{metadata.AppendToOutgoingContext(t.Context(), "x-request-id", "mine"), gq.Spec{Type: "named"}},
+		{t.Context(), gq.Spec{Type: "keyed", Key: gq.IdempotencyKey{Name: "mine"}}},
 		{t.Context(), gq.Spec{Type: "unique", Key: gq.IdempotencyKey{Name: "one"}, Unique: gq.UniqueRule{While: gq.WhileLive}}},
 	} {
 		c.submit(s.ctx, s.spec)

@@ -34,10 +34,10 @@ const (
 // If the idempotency key is already used, Submit returns the existing job, and Same reports
 // whether that job has the same content.
 //
-// Calls of many goroutines share requests.
+// Calls of many goroutines without a key share requests.
 func (c *Client) Submit(ctx context.Context, s gq.Spec) (out gq.SubmitResult, err error) {
 	s, drawn := c.keyed(s)
-	if shares(ctx, &s) {
+	if drawn && shares(ctx) {
 		out, err = c.submitShared(ctx, &s)
 	} else {
 		out, err = c.submitAlone(ctx, &s)
