@@ -109,7 +109,7 @@ func databaseOptions(fs vfs.FS, cache *pebble.Cache) *pebble.Options {
 		MemTableStopWritesThreshold: memTables,
 		L0CompactionThreshold:       12,
 		L0StopWritesThreshold:       64,
-		LBaseMaxBytes:               4 << 30, // fewer levels: see docs/performance-notes.md, "Ten million jobs queued"
+		LBaseMaxBytes:               1 << 30, // fewer levels: see docs/performance-notes.md, "Ten million jobs queued"
 		FormatMajorVersion:          pebble.FormatNewest,
 		CompactionConcurrencyRange:  func() (int, int) { return 1, 2 },
 		BytesPerSync:                1 << 20,
