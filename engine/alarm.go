@@ -11,7 +11,7 @@ import (
 type alarm struct {
 	waitQueue  *waitQueue
 	subscribed bool          // the store reports news
-	due        time.Time     // when the next job is due, in the store's time; zero is never
+	due        time.Time     // when the next job is due or a retry for an overdue one, in the store's time; zero is never
 	read       time.Time     // when due was read; zero if it must be read again
 	retry      time.Time     // when a limit allows another claim; zero is never
 	again      time.Duration // until the next retry for an overdue job
@@ -29,17 +29,17 @@ func (a *alarm) wait() time.Duration {
 	a.retry, wq.retry = wake.Earlier(a.retry, wq.retry), time.Time{}
 	a.due, wq.due = wake.Earlier(a.due, wq.due), time.Time{}
 	wq.mu.Unlock()
-	if a.brief || a.read.IsZero() {
-		if soon := dueEvery - time.Since(a.read); soon > 0 {
-			a.brief = true
-			return soon
-		}
-		a.brief = false
-		a.look()
-	}
 	sleep := wq.engine.options.Poll
 	if a.subscribed {
 		sleep = max(sleep, time.Minute) // notifications can get lost
+	}
+	if a.brief || a.read.IsZero() {
+		if soon := dueEvery - time.Since(a.read); soon > 0 {
+			a.brief, sleep = true, soon
+		} else {
+			a.brief = false
+			a.look()
+		}
 	}
 	now := wq.engine.clock.now()
 	for _, at := range []time.Time{a.due, a.retry} {
@@ -50,17 +50,21 @@ func (a *alarm) wait() time.Duration {
 	return sleep
 }
 
-// rings reports, at the end of a sleep, whether all waitlists must retry.
-func (a *alarm) rings() bool {
-	if a.brief {
-		return false
-	}
+// rings reports, at the end of a sleep or when something woke the wait queue before it, whether
+// all waitlists must retry.
+func (a *alarm) rings(slept bool) bool {
+	passed := false
 	now := a.waitQueue.engine.clock.now()
-	if !a.retry.IsZero() && !now.Before(a.retry) {
-		a.retry = time.Time{}
+	for _, at := range []*time.Time{&a.due, &a.retry} {
+		if !at.IsZero() && !now.Before(*at) {
+			*at, passed = time.Time{}, true
+		}
 	}
-	a.read = time.Time{}
-	return true
+	if passed || slept && !a.brief {
+		a.read = time.Time{}
+		return true
+	}
+	return false
 }
 
 // look reads when the next job is due. A job can have become due since the last claim, so
@@ -74,10 +78,9 @@ func (a *alarm) look() {
 		a.again, a.due = 0, due.Next
 		return
 	}
-	now := e.clock.now()
-	if a.again > 0 && now.Before(a.due) {
-		return
+	if a.again > 0 && !a.due.IsZero() {
+		return // that retry is still to come
 	}
-	a.due = now.Add(a.again)
+	a.due = e.clock.now().Add(a.again)
 	a.again = min(max(2*a.again, dueEvery), e.options.Poll)
 }

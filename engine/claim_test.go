@@ -346,30 +346,34 @@ func TestNewsOfEndsAndTimes(t *testing.T) {
 // TestDueAmidNews has a job become due right after a claim has looked, while something
 // else is committed all the time.
 func TestDueAmidNews(t *testing.T) {
-	bubble(t, func(t *testing.T, f *fixture) {
-		f.submit(gq.Spec{Queue: "other"})
-		_, other := f.take(func(r *gq.ClaimRequest) { r.Queues = []string{"other"} })
-		for i := range 20 {
-			began := time.Now()
-			got := make(chan []gq.Job, 1)
-			go func() {
-				got <- must[[]gq.Job](t)(f.Claim(t.Context(), gq.ClaimRequest{Worker: "w", Wait: time.Hour, N: 1}))
-			}()
-			synctest.Wait()
-			f.submit(gq.Spec{Delay: time.Duration(i) * time.Millisecond})
-			for beats := 0; len(got) == 0 && beats < 1000; beats++ {
-				must[[]gq.LeaseResult](t)(f.Heartbeat(t.Context(), []gq.Heartbeat{{Lease: other}}))
-				time.Sleep(7 * time.Millisecond)
-			}
-			if len(got) == 0 {
-				t.Fatalf("a job with a delay of %d ms is not claimed after %v", i, time.Since(began))
-			}
-			<-got
-			if late := time.Since(began); late > 100*time.Millisecond {
-				t.Errorf("a job with a delay of %d ms is claimed after %v", i, late)
-			}
-		}
-	})
+	for _, every := range []time.Duration{7 * time.Millisecond, time.Millisecond, 300 * time.Microsecond} {
+		t.Run(every.String(), func(t *testing.T) {
+			bubble(t, func(t *testing.T, f *fixture) {
+				f.submit(gq.Spec{Queue: "other"})
+				_, other := f.take(func(r *gq.ClaimRequest) { r.Queues = []string{"other"} })
+				for i := range 20 {
+					began := time.Now()
+					got := make(chan []gq.Job, 1)
+					go func() {
+						got <- must[[]gq.Job](t)(f.Claim(t.Context(), gq.ClaimRequest{Worker: "w", Wait: time.Hour, N: 1}))
+					}()
+					synctest.Wait()
+					f.submit(gq.Spec{Delay: time.Duration(i) * time.Millisecond})
+					for beats := 0; len(got) == 0 && beats < 1000; beats++ {
+						must[[]gq.LeaseResult](t)(f.Heartbeat(t.Context(), []gq.Heartbeat{{Lease: other}}))
+						time.Sleep(every)
+					}
+					if len(got) == 0 {
+						t.Fatalf("a job with a delay of %d ms is not claimed after %v", i, time.Since(began))
+					}
+					<-got
+					if late := time.Since(began); late > 100*time.Millisecond {
+						t.Errorf("a job with a delay of %d ms is claimed after %v", i, late)
+					}
+				}
+			})
+		})
+	}
 }
 
 // TestJobsBetweenTryingAndWaiting: a job arrives after a claim came back empty and before

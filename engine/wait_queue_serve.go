@@ -26,12 +26,14 @@ func (wq *waitQueue) serve() {
 			continue
 		}
 		timer.Reset(a.wait())
+		slept := false
 		select {
 		case <-wq.wake:
 		case <-timer.C:
-			if a.rings() {
-				wq.readyAll()
-			}
+			slept = true
+		}
+		if a.rings(slept) {
+			wq.readyAll()
 		}
 	}
 }
