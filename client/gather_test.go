@@ -18,7 +18,7 @@ import (
 )
 
 // requests counts the requests of a client for submissions. It holds those for single ones, and
-// all others once hold is set, until release is closed.
+// those for several once holdMany is set, until release is closed.
 type requests struct {
 	mu          sync.Mutex
 	alone, many int
