@@ -47,7 +47,7 @@ func newCaller(s store.Store, times *calls, template gq.Spec, payload, batch int
 	for i := range c.specs {
 		c.specs[i] = template
 		c.specs[i].Payload.Data = data[i*payload : (i+1)*payload : (i+1)*payload]
-		c.groups[i] = store.Group{Jobs: c.specs[i : i+1 : i+1]}
+		c.groups[i] = store.Group{Jobs: c.specs[i : i+1 : i+1], Mint: true} // as the engine submits them
 	}
 	c.claims[0] = store.Claim{Filter: store.Filter{Queues: []string{queueName}}, Worker: "bench", Parts: gq.WithPayload}
 	return c

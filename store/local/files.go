@@ -108,16 +108,20 @@ func databaseOptions(fs vfs.FS, cache *pebble.Cache) *pebble.Options {
 		MemTableSize:                memTableBytes,
 		MemTableStopWritesThreshold: memTables,
 		L0CompactionThreshold:       12,
+		L0CompactionFileThreshold:   2500, // tables that do not overlap need no merging
 		L0StopWritesThreshold:       64,
 		LBaseMaxBytes:               1 << 30, // fewer levels: see docs/performance-notes.md, "Ten million jobs queued"
 		FormatMajorVersion:          pebble.FormatNewest,
 		CompactionConcurrencyRange:  func() (int, int) { return 1, 2 },
 		BytesPerSync:                1 << 20,
 	}
+	options.Experimental.SpanPolicyFunc = func(first []byte) (pebble.SpanPolicy, []byte, error) {
+		return pebble.SpanPolicy{}, tableEnd(first), nil
+	}
 	for i := range options.Levels {
 		options.Levels[i].FilterPolicy = bloom.FilterPolicy(10)
 	}
-	// Flushed tables are merged soon: compressing them is not worth the time.
+	// No table is compressed: other levels have the setting of the first.
 	options.Levels[0].Compression = func() *sstable.CompressionProfile { return sstable.NoCompression }
 	return options
 }

@@ -7,6 +7,7 @@ import (
 	"io"
 	"maps"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -120,10 +121,18 @@ func (a *asks) look(s *Store) portrait {
 	return p
 }
 
+// answer returns the answer to a question. A call that failed answers none of its questions.
+func (p portrait) answer(question string) any {
+	if answer, given := p[question]; given {
+		return answer
+	}
+	return p[question[:max(0, strings.LastIndexByte(question, ' '))]]
+}
+
 // differs says where a portrait differs from the truth, other than by reporting damage.
 func (p portrait) differs(truth portrait) string {
 	for _, question := range slices.Sorted(maps.Keys(truth)) {
-		if err, failed := p[question].(error); failed {
+		if err, failed := p.answer(question).(error); failed {
 			if want, wanted := truth[question].(error); wanted && errors.Is(err, gq.ErrNotFound) && errors.Is(want, gq.ErrNotFound) {
 				continue
 			}
@@ -132,7 +141,7 @@ func (p portrait) differs(truth portrait) string {
 			}
 			continue
 		}
-		if diff := cmp.Diff(truth[question], p[question]); diff != "" {
+		if diff := cmp.Diff(truth[question], p.answer(question)); diff != "" {
 			return fmt.Sprintf("%s (-truth +seen):\n%s", question, diff)
 		}
 	}

@@ -3,6 +3,7 @@ package local
 import (
 	"crypto/sha256"
 	"encoding/binary"
+	"math"
 
 	"github.com/gopherqueue/gq"
 )
@@ -42,6 +43,29 @@ const (
 
 func numberKey(prefix byte, n uint64) []byte {
 	return binary.BigEndian.AppendUint64([]byte{prefix}, n)
+}
+
+// tableNumbers is how many bits of the numbers in one table may differ.
+const tableNumbers = 20
+
+// tableEnd returns the key before which a table that begins with this key must end. A table
+// has records of one kind, and its numbered records have similar numbers. Otherwise a table
+// with new records and tombstones of old ones would overlap all tables between them, and
+// Pebble would merge them all.
+func tableEnd(first []byte) []byte {
+	if len(first) == 0 {
+		return nil
+	}
+	switch first[0] {
+	case prefixSpec, prefixLive, prefixResult, prefixCheckpoint, prefixMetadata, prefixEvents, prefixHistory:
+		if len(first) < 9 {
+			break
+		}
+		if last := binary.BigEndian.Uint64(first[1:]) | (1<<tableNumbers - 1); last < math.MaxUint64 {
+			return numberKey(first[0], last+1)
+		}
+	}
+	return []byte{first[0] + 1}
 }
 
 func smallKey(prefix byte, n uint32) []byte {
