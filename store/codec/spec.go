@@ -136,6 +136,22 @@ func specHas(s *gq.Spec) (bits uint64) {
 	return bits
 }
 
+// SkimSpec reads the id and the queue of an encoded spec.
+func SkimSpec(b []byte) (id gq.JobID, queue string, err error) {
+	d := decoder{b: b}
+	d.version()
+	d.uvarint()
+	id, queue = d.id(), d.string()
+	return id, queue, d.err
+}
+
+// SetSpecID replaces the id in an encoded spec.
+func SetSpecID(b []byte, id gq.JobID) {
+	d := decoder{b: b[1:]} // after the version
+	d.uvarint()
+	copy(b[len(b)-len(d.b):], id[:])
+}
+
 // DecodeSpec reads what AppendSpec wrote. The payload is a part of b, not a copy.
 func DecodeSpec(b []byte) (s gq.Spec, err error) {
 	if err := Decode(&s, b); err != nil {

@@ -69,11 +69,11 @@ func (tx *txn) changeAll(c store.Change, specs [][]byte, size int) (out store.Ch
 	}
 	if len(c.Insert) > 0 {
 		group := store.Group{Jobs: c.Insert}
-		p, err := tx.checkInsert(group, make([]store.Placed, len(c.Insert)), nil)
+		p, err := tx.checkInsert(group, specs, make([]store.Placed, len(c.Insert)), nil)
 		if err != nil {
 			return out, &store.ChangeError{Update: store.Inserting, Err: err}
 		}
-		tx.admit(group, specs, p)
+		tx.admit(p)
 		out.Placed = p.placed
 	}
 	out.States = make([]gq.State, len(c.Updates))

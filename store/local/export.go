@@ -1,6 +1,7 @@
 package local
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/binary"
@@ -20,12 +21,14 @@ import (
 // export reads the records of a snapshot, one kind after the other. A cursor is the
 // last key read, or the first byte of the next kind's keys.
 type export struct {
-	s     *Store
-	snap  *pebble.Snapshot
-	head  store.Head
-	names map[uint32]string // of queues
-	empty map[uint32]bool   // deleted queues without jobs
-	own   map[uint32]int    // limit keys with limits of their own, by queue
+	s       *Store
+	snap    *pebble.Snapshot
+	head    store.Head
+	names   map[uint32]string // of queues
+	numbers map[string]uint32 // of queues
+	empty   map[uint32]bool   // deleted queues without jobs
+	pack    packRecord        // the last one that was read
+	own     map[uint32]int    // limit keys with limits of their own, by queue
 }
 
 // exported are the kinds of records that are items of their own, in the order of
@@ -39,7 +42,7 @@ func (s *Store) Export(ctx context.Context) (store.Export, error) {
 	if err := s.told(ctx); err != nil {
 		return nil, fmt.Errorf("export: %w", err)
 	}
-	x := &export{s: s, names: map[uint32]string{}, empty: map[uint32]bool{}, own: map[uint32]int{}}
+	x := &export{s: s, names: map[uint32]string{}, numbers: map[string]uint32{}, empty: map[uint32]bool{}, own: map[uint32]int{}}
 	err := s.view(ctx, oneByOne, func(time.Time) (then, error) {
 		s.awaitDisk()
 		x.snap = s.db.NewSnapshot()
@@ -50,7 +53,7 @@ func (s *Store) Export(ctx context.Context) (store.Export, error) {
 			Time: time.Unix(0, s.lastTime).UTC(), // an empty store's time is 1970
 		}
 		for _, q := range t.numbers[1:] {
-			x.names[q.number] = q.config.Name
+			x.names[q.number], x.numbers[q.config.Name] = q.config.Name, q.number
 			if q.hidden() {
 				x.empty[q.number] = true
 			}
@@ -318,19 +321,25 @@ func (x *export) events(items *store.Items, key, value []byte) error {
 
 // kept reports whether a job existed when the export began, live or ended.
 func (x *export) kept(id gq.JobID) (bool, error) {
-	_, err := x.get(idKey(id))
-	if err == nil {
-		return true, nil
-	}
-	if !errors.Is(err, gq.ErrNotFound) {
+	seq := x.s.table.jobs.key.Number(id)
+	ref, err := x.get(idKey(id))
+	switch {
+	case err == nil && len(ref) == 8:
+		seq = binary.BigEndian.Uint64(ref)
+	case err == nil:
+		return false, fmt.Errorf("record %q: %w", idKey(id), gq.ErrCorrupt)
+	case !errors.Is(err, gq.ErrNotFound):
 		return false, err
 	}
-	x.s.mu.RLock()
-	defer x.s.mu.RUnlock()
-	if x.s.table.jobs.get(id) != nil {
-		return true, nil
+	raw, err := x.get(numberKey(prefixSpec, seq))
+	if errors.Is(err, gq.ErrNotFound) {
+		return false, nil
 	}
-	return x.s.exists(idKey(id))
+	if err != nil {
+		return false, err
+	}
+	found, _, err := codec.SkimSpec(raw)
+	return found == id, err
 }
 
 // job reads all records of the job with this spec.
@@ -344,13 +353,19 @@ func (x *export) job(items *store.Items, key, value []byte, size *int) error {
 	if item.Spec, err = codec.DecodeSpec(append([]byte(nil), value...)); err != nil {
 		return err
 	}
-	record, err := x.record(seq, item.Spec.ID)
+	record, err := x.record(seq, item.Spec.Queue)
 	if err != nil {
 		return fmt.Errorf("job %s: %w", item.Spec.ID, corrupt(err))
 	}
 	h, state, err := decodeRecord(record, seq, alone)
 	if err != nil {
 		return err
+	}
+	if state.ID.IsZero() {
+		state.ID = x.pack.id(x.s.table.jobs.key, seq)
+	}
+	if state.ID != item.Spec.ID {
+		return fmt.Errorf("job %s has the state of %s: %w", item.Spec.ID, state.ID, gq.ErrCorrupt)
 	}
 	item.State, item.Metadata = state, item.Spec.Metadata
 	for _, part := range []struct {
@@ -383,16 +398,44 @@ func (x *export) job(items *store.Items, key, value []byte, size *int) error {
 }
 
 // record reads a job's state record, live or finished.
-func (x *export) record(seq uint64, id gq.JobID) ([]byte, error) {
+func (x *export) record(seq uint64, queue string) ([]byte, error) {
 	record, err := x.get(numberKey(prefixLive, seq))
-	if !errors.Is(err, gq.ErrNotFound) {
+	if errors.Is(err, gq.ErrNotFound) {
+		record, err = x.packed(seq)
+	}
+	if err != nil && !errors.Is(err, gq.ErrNotFound) || err == nil && !bytes.Equal(record, packEnded) {
 		return record, err
 	}
-	ref, err := x.get(idKey(id))
-	if err != nil {
-		return nil, err
+	k := doneKey{queue: x.numbers[queue], seq: seq}
+	for _, k.status = range endings {
+		if record, err = x.get(k.append(nil)); !errors.Is(err, gq.ErrNotFound) {
+			break
+		}
 	}
-	return x.get(append([]byte{prefixDone}, ref...))
+	return record, err
+}
+
+// packed returns the record of a job in its first state, with a zero id, if it belongs to a
+// pack.
+func (x *export) packed(seq uint64) (_ []byte, err error) {
+	if !x.pack.has(seq) {
+		it, err := x.snap.NewIter(iterOptions(prefixPack))
+		if err != nil {
+			return nil, err
+		}
+		defer func() { err = errors.Join(err, it.Close()) }()
+		if !it.SeekLT(numberKey(prefixPack, seq+1)) {
+			return nil, either(damaged(it.Error()), gq.ErrNotFound)
+		}
+		value, err := it.ValueAndErr()
+		if err == nil {
+			x.pack, err = decodePack(slices.Clone(it.Key()), slices.Clone(value))
+		}
+		if err != nil || !x.pack.has(seq) {
+			return nil, either(damaged(err), gq.ErrNotFound)
+		}
+	}
+	return x.pack.start, nil
 }
 
 // keyUntil returns when a job's idempotency key expires, zero if the job no longer has

@@ -25,7 +25,7 @@ const (
 	formatFile       = "GOPHERQUEUE"
 	formatPrefix     = "gopherqueue store format "
 	formatUnfinished = " (unfinished)"
-	formatVersion    = 1
+	formatVersion    = 2
 )
 
 // Exists reports whether there is a store in a directory.
@@ -74,7 +74,7 @@ func (s *Store) openFiles(cacheMiB int, acceptLoss bool) error {
 		err = errors.Join(s.failure(), s.db.Close())
 	}
 	if err == nil && !finished {
-		if err = s.writeFormat(""); err != nil {
+		if err = s.finishFiles(); err != nil {
 			err = errors.Join(opening(err), s.db.Close())
 		}
 	}
@@ -86,6 +86,19 @@ func (s *Store) openFiles(cacheMiB int, acceptLoss bool) error {
 	s.lock = lock
 	s.disk.watches.Store(true)
 	return nil
+}
+
+// finishFiles completes a new store. Pebble panics if its log is broken.
+func (s *Store) finishFiles() (err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			err = fmt.Errorf("%v", r)
+		}
+	}()
+	if err := s.createIDKey(); err != nil {
+		return err
+	}
+	return s.writeFormat("")
 }
 
 const (
@@ -254,8 +267,8 @@ func (s *Store) checkFormat() (finished bool, err error) {
 	case version > formatVersion:
 		return false, fmt.Errorf("%s says format %d, this program knows formats up to %d; use a newer program: %w",
 			name, version, formatVersion, gq.ErrFormat)
-	case version < 1:
-		return false, fmt.Errorf("%s says format %d, which never was: %w", name, version, gq.ErrFormat)
+	case version < formatVersion:
+		return false, fmt.Errorf("%s says format %d, which no release had; this program knows format %d: %w", name, version, formatVersion, gq.ErrFormat)
 	}
 	return !unfinished, nil
 }

@@ -2,7 +2,6 @@ package local
 
 import (
 	"encoding/binary"
-	"math"
 	"slices"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -20,14 +19,13 @@ type idFilter struct {
 }
 
 const (
-	filterLeast = 1 << 20 // smallest capacity for finished jobs: 1.3 MB
-	keysLeast   = 1 << 14 // smallest capacity for keys, which many stores have none of
-	filterMost  = 1 << 26 // largest: 84 MB; with more finished jobs every insert reads the disk
+	filterLeast = 1 << 14 // smallest capacity: many stores have no foreign ids, or no keys
+	filterMost  = 1 << 26 // largest: 84 MB; with more ids every insert of a foreign one reads the disk
 )
 
 // newFilter makes a filter with room to grow, or nil if it would be too large.
-func newFilter(ids, least int) *idFilter {
-	room := least
+func newFilter(ids int) *idFilter {
+	room := filterLeast
 	for room < 2*ids {
 		room *= 2
 	}
@@ -75,11 +73,10 @@ func mix(x uint64) uint64 {
 	return x ^ x>>33
 }
 
-// onDisk tells which records of a kind may be on disk: those of finished jobs by id, or keys by
-// hash. The writer owns it.
+// onDisk tells which records of a kind may be on disk: ids from elsewhere, or keys by hash. The
+// writer owns it.
 type onDisk struct {
 	prefix   byte
-	least    int          // smallest capacity of a filter
 	filter   *idFilter    // nil while there is none
 	building *filterBuild // nil unless one is being built
 }
@@ -94,16 +91,11 @@ type filterBuild struct {
 // has reports false only for an id without a record on disk.
 func (d *onDisk) has(id gq.JobID) bool { return d.filter == nil || d.filter.has(id) }
 
-// build starts to fill a filter with the ids of all records. There are total of them; a
-// negative number is unknown.
-func (d *onDisk) build(s *Store, total int64) {
+// build starts to fill a filter with the ids of all records, of which a new store has none.
+func (d *onDisk) build(s *Store, none bool) {
 	d.filter = nil
-	f := newFilter(int(min(max(total, 0), math.MaxInt32)), d.least)
-	if f == nil {
-		return
-	}
-	if total == 0 {
-		d.filter = f
+	if none {
+		d.filter = newFilter(0)
 		return
 	}
 	b := &filterBuild{done: make(chan *idFilter, 1), stop: make(chan struct{})}
@@ -111,16 +103,12 @@ func (d *onDisk) build(s *Store, total int64) {
 	snapshot := s.db.NewSnapshot()
 	s.background.Go(func() {
 		defer func() { _ = snapshot.Close() }() // nothing to do about an error
-		if total < 0 {
-			count := 0
-			if !b.scan(snapshot, d.prefix, func(gq.JobID) { count++ }) {
-				return
-			}
-			if f = newFilter(count, d.least); f == nil {
-				return
-			}
+		count := 0
+		if !b.scan(snapshot, d.prefix, func(gq.JobID) { count++ }) {
+			return
 		}
-		if b.scan(snapshot, d.prefix, f.add) {
+		f := newFilter(count)
+		if f != nil && b.scan(snapshot, d.prefix, f.add) {
 			b.done <- f
 		}
 	})
@@ -163,8 +151,8 @@ func (d *onDisk) stop() {
 }
 
 // note adds the records of this commit in one go, so that their cache misses overlap. If the
-// filter is full it builds another one for a number of records that total returns.
-func (d *onDisk) note(tx *txn, added func(yield func(gq.JobID) bool), total func() int64) {
+// filter is full it builds another one.
+func (d *onDisk) note(tx *txn, added func(yield func(gq.JobID) bool)) {
 	if b := d.building; b != nil {
 		b.late = slices.AppendSeq(b.late, added)
 		select {
@@ -185,47 +173,36 @@ func (d *onDisk) note(tx *txn, added func(yield func(gq.JobID) bool), total func
 	}
 	if d.filter.full() {
 		tx.awaitDisk()
-		d.build(tx.s, total())
+		d.build(tx.s, false)
 		if d.building != nil { // records of this commit are not on disk yet
 			d.building.late = slices.AppendSeq(d.building.late, added)
 		}
 	}
 }
 
-// buildFilters starts to fill the filters of finished jobs and of keys.
+// buildFilters starts to fill the filters.
 func (s *Store) buildFilters() {
-	s.finished.build(s, s.countFinished())
-	keys := int64(-1)
-	if s.countFinished() == 0 && s.table.jobs.count == 0 {
-		keys = 0
-	}
-	s.keys.build(s, keys)
+	s.foreign.build(s, s.table.lastJob == 0)
+	s.keys.build(s, s.table.lastJob == 0)
 }
 
 func (s *Store) dropFilters() {
-	s.finished.drop()
+	s.foreign.drop()
 	s.keys.drop()
 }
 
-func (s *Store) countFinished() (total int64) {
-	for _, q := range s.table.numbers[1:] {
-		for st := gq.StatusCompleted; st <= gq.StatusCancelled; st++ {
-			total += q.counts[st]
-		}
-	}
-	return total
-}
-
-// noteRecords adds this commit's finished jobs and keys to the filters.
+// noteRecords adds this commit's ids from elsewhere and keys to the filters.
 func (tx *txn) noteRecords() {
-	here := tx.here()
-	tx.s.finished.note(tx, func(yield func(gq.JobID) bool) {
-		for _, j := range here.finished {
-			if !yield(j.id) {
-				return
+	if len(tx.ids) > 0 || tx.s.foreign.building != nil {
+		tx.s.foreign.note(tx, func(yield func(gq.JobID) bool) {
+			for i := range tx.ids {
+				if !yield(tx.ids[i].id) {
+					return
+				}
 			}
-		}
-	}, tx.s.countFinished)
+		})
+	}
+	here := tx.here()
 	if len(here.keys) > 0 || tx.s.keys.building != nil {
 		tx.s.keys.note(tx, func(yield func(gq.JobID) bool) {
 			for key := range here.keys {
@@ -233,6 +210,6 @@ func (tx *txn) noteRecords() {
 					return
 				}
 			}
-		}, func() int64 { return -1 })
+		})
 	}
 }

@@ -180,6 +180,7 @@ func newFixture(t *testing.T) *fixture {
 	b.old()
 	b.flush()
 	b.live()
+	b.packed()
 	b.limited()
 	b.flush()
 	for range 3 {
@@ -322,6 +323,27 @@ func (b *builder) live() {
 	b.update(b.insert(func(s *gq.Spec) {}), store.Update{Apply: func(s gq.State, now time.Time) (gq.State, []gq.Event, error) {
 		return machine.Cancel(s, "not wanted", now)
 	}})
+}
+
+// packed submits jobs that share a record. One of them is running and one has ended.
+func (b *builder) packed() {
+	b.t.Helper()
+	var groups []store.Group
+	for range packLeast + 2 {
+		b.ids++
+		spec := gq.Spec{ID: machine.NewJobID([16]byte{b.ids, 7}), Type: "send", Queue: "packed", Payload: gq.Payload{Data: []byte("1")}}.WithDefaults()
+		groups = append(groups, store.Group{Jobs: []gq.Spec{spec}, Mint: true})
+	}
+	out, err := b.s.Insert(context.Background(), groups)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	for i := range out {
+		b.f.asks.jobs = append(b.f.asks.jobs, store.Ref{Job: out[i].Jobs[0].State.ID})
+	}
+	b.claim(out[1].Jobs[0].State.ID, "lease-of-packed")
+	ended := out[2].Jobs[0].State.ID
+	b.complete(ended, b.claim(ended, "lease-of-ended"))
 }
 
 // limited makes a queue with every limit partly used, and a document.

@@ -4,15 +4,18 @@ import (
 	"encoding/binary"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/store"
 )
 
-// ids finds jobs by id and by sequence number. The ids are a hash table without
-// pointers, which the garbage collector does not scan: about 18 bytes per job, where a
-// map takes 40. Probes compare hashes and visit a job only if its hash is equal.
+// ids finds jobs by id and by sequence number. The number of most jobs follows from the id;
+// only jobs with an id from elsewhere are in a hash table. That has no pointers, which the
+// garbage collector would scan: about 18 bytes per job, where a map takes 40. Probes compare
+// hashes and visit a job only if its hash is equal.
 type ids struct {
+	key        *store.IDKey
 	bySequence sequenceIndex[*job]
 	slots      []idSlot // a power of two, open addressing with linear probing
-	count      int
+	count      int      // jobs in slots
 }
 
 // idSlot is a job in the hash table. Sequence numbers start at 1; 0 is an empty slot.
@@ -27,7 +30,14 @@ func hashID(id *gq.JobID) uint32 {
 // at finds a job by sequence number.
 func (t *ids) at(seq uint64) *job { return t.bySequence.get(seq) }
 
+// isForeign reports whether an id is from elsewhere: the number of its job does not follow from
+// it.
+func (t *ids) isForeign(id gq.JobID, seq uint64) bool { return t.key.Number(id) != seq }
+
 func (t *ids) get(id gq.JobID) *job {
+	if j := t.at(t.key.Number(id)); j != nil && j.id == id {
+		return j
+	}
 	if t.count == 0 {
 		return nil
 	}
@@ -47,11 +57,14 @@ func (t *ids) get(id gq.JobID) *job {
 
 // add adds a job whose id and number must not be present.
 func (t *ids) add(j *job) {
+	t.bySequence.add(j.seq, j)
+	if !j.foreign {
+		return
+	}
 	if t.count >= len(t.slots)*3/4 {
 		t.resize(max(64, 2*len(t.slots)))
 	}
 	t.put(idSlot{hashID(&j.id), uint32(j.seq), uint32(j.seq >> 32)})
-	t.bySequence.add(j.seq, j)
 	t.count++
 }
 
@@ -76,12 +89,15 @@ func (t *ids) resize(size int) {
 
 // remove removes a job, which must be present, and closes the gap.
 func (t *ids) remove(j *job) {
+	t.bySequence.remove(j.seq)
+	if !j.foreign {
+		return
+	}
 	mask := uint32(len(t.slots) - 1)
 	gap := hashID(&j.id) & mask
 	for t.slots[gap].seq() != j.seq {
 		gap = (gap + 1) & mask
 	}
-	t.bySequence.remove(j.seq)
 	t.count--
 	for i := (gap + 1) & mask; t.slots[i].seq() != 0; i = (i + 1) & mask {
 		// A job behind the gap may move into it, unless its home slot lies between the

@@ -254,6 +254,10 @@ func (tx *txn) toldIn(id gq.JobID) (uint64, error) {
 func (tx *txn) importJob(item *store.JobItem) (err error) {
 	t, spec, state := tx.t, &item.Spec, item.State
 	seq := state.Sequence
+	foreign := t.jobs.isForeign(state.ID, seq)
+	if foreign {
+		tx.ids = append(tx.ids, idEntry{state.ID, seq})
+	}
 	if t.jobs.get(state.ID) != nil || t.jobs.at(seq) != nil || state.Status.Held() && state.Lease == nil || spec.ID != state.ID {
 		return fmt.Errorf("is there twice, or broken: %w", gq.ErrCorrupt)
 	}
@@ -295,10 +299,15 @@ func (tx *txn) importJob(item *store.JobItem) (err error) {
 	bucket := tx.bucket(spec)
 	bucket.jobs++
 	h.bucket = bucket.number
-	j := &job{id: state.ID, seq: seq, bucket: bucket, cost: h.cost, toRun: noTimer, toDue: noTimer}
+	j := &job{id: state.ID, seq: seq, foreign: foreign, bucket: bucket, cost: h.cost, toRun: noTimer, toDue: noTimer}
 	tx.scratch = encodeRecord(tx.scratch[:0], h, &state)
 	tx.put(prefixLive, seq, tx.scratch)
-	t.adopt(j, h, &state, tx.scratch)
+	if state.Status.Held() {
+		j.open = &opened{h, state}
+	} else {
+		j.record = t.share(h.bucket, tx.scratch, nil)
+	}
+	t.adopt(j, h, &state)
 	return nil
 }
 
@@ -307,7 +316,6 @@ func (tx *txn) importEnded(h header, state *gq.State, q *queue) {
 	key := doneKey{q.number, state.Status, state.Sequence}.append(nil)
 	tx.scratch = encodeRecord(tx.scratch[:0], h, state)
 	tx.set(key, tx.scratch)
-	tx.set(idKey(state.ID), key[1:])
 	if state.Policy.Retention > 0 {
 		tx.keepOwn(state)
 	}

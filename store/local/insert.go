@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/gopherqueue/gq"
@@ -161,21 +162,66 @@ type parent struct {
 
 // insert checks a group against the stored jobs, then adds all of it or nothing.
 func (tx *txn) insert(g store.Group, encoded [][]byte, placed []store.Placed) store.Inserted {
-	p, err := tx.checkInsert(g, placed, nil)
+	p, err := tx.checkInsert(g, encoded, placed, nil)
 	if err != nil {
 		return store.Inserted{Err: fmt.Errorf("insert: %w", err)}
 	}
-	tx.admit(g, encoded, p)
+	tx.admit(p)
 	return store.Inserted{Jobs: placed}
 }
 
 // checkedGroup is a group that has passed all checks.
 type checkedGroup struct {
-	placed []store.Placed
-	same   map[gq.JobID]gq.JobID // members that resolve to existing jobs, and jobs that members replace
-	graph  groupGraph
+	store.Group
+	encoded [][]byte // specs
+	minted  gq.JobID // the id of the only job, if it is made here; the spec has another one
+	placed  []store.Placed
+	same    map[gq.JobID]gq.JobID // members that resolve to existing jobs, and jobs that members replace
+	graph   groupGraph
 
 	collisions []collision // members that do more than to be inserted or to resolve
+}
+
+// id returns the id of a member.
+func (p *checkedGroup) id(member int) gq.JobID {
+	if !p.minted.IsZero() {
+		return p.minted
+	}
+	return p.Jobs[member].ID
+}
+
+// mint gives the jobs of a group ids made from the numbers that they will have, also in their
+// encoded specs. A group of several jobs is copied, with the dependencies within it renamed.
+func (tx *txn) mint(p *checkedGroup) {
+	next := tx.t.lastJob + 1
+	if len(p.Jobs) == 1 {
+		p.minted = tx.t.jobs.key.ID(next, p.Jobs[0].ID)
+		codec.SetSpecID(p.encoded[0], p.minted)
+		return
+	}
+	minted := make(map[gq.JobID]gq.JobID, len(p.Jobs))
+	p.Jobs = slices.Clone(p.Jobs)
+	for i := range p.Jobs {
+		id := tx.t.jobs.key.ID(next+uint64(i), p.Jobs[i].ID)
+		minted[p.Jobs[i].ID], p.Jobs[i].ID = id, id
+		codec.SetSpecID(p.encoded[i], id)
+	}
+	for i := range p.Jobs {
+		spec, cloned := &p.Jobs[i], false
+		for k, d := range spec.DependsOn {
+			id, ok := minted[d.Job]
+			if !ok {
+				continue
+			}
+			if !cloned {
+				spec.DependsOn, cloned = slices.Clone(spec.DependsOn), true
+			}
+			spec.DependsOn[k].Job = id
+		}
+		if cloned {
+			p.encoded[i], _ = codec.AppendSpec(spec, nil) // never fails
+		}
+	}
 }
 
 // spawner is the job whose update spawns the group.
@@ -187,51 +233,54 @@ type spawner struct {
 
 // checkInsert checks a group against the stored jobs and changes nothing. The spawning
 // job, if any, counts in its new state.
-func (tx *txn) checkInsert(g store.Group, placed []store.Placed, b *spawner) (checkedGroup, error) {
-	p := checkedGroup{placed: placed}
+func (tx *txn) checkInsert(g store.Group, encoded [][]byte, placed []store.Placed, b *spawner) (checkedGroup, error) {
+	p := checkedGroup{Group: g, encoded: encoded, placed: placed}
 	if err := tx.s.disk.room(forJobs, tx.size()+groupWeight(g)<<10); err != nil {
 		return p, err
 	}
+	if g.Mint {
+		tx.mint(&p)
+	}
 	var err error
-	if err = tx.known(g, &p, b); err != nil {
+	if err = tx.known(&p, b); err != nil {
 		return p, err
 	}
-	if err := store.CheckRunTimes(g, tx.now, func(i int) bool { return placed[i].Existing }); err != nil {
+	if err := store.CheckRunTimes(p.Group, tx.now, func(i int) bool { return placed[i].Existing }); err != nil {
 		return p, err
 	}
-	after := tx.followTails(g, &p, b)
-	if p.graph, err = tx.resolveGraph(g, placed, p.same, after, b); err != nil {
+	after := tx.followTails(p.Group, &p, b)
+	if p.graph, err = tx.resolveGraph(&p, after, b); err != nil {
 		return p, err
 	}
-	if err := tx.checkFollowers(g, &p); err != nil {
+	if err := tx.checkFollowers(&p); err != nil {
 		return p, err
 	}
-	if err := tx.guardDepth(g, &p, b); err != nil {
+	if err := tx.guardDepth(&p, b); err != nil {
 		return p, err
 	}
-	return p, tx.guardQueues(g)
+	return p, tx.guardQueues(p.Group)
 }
 
 // admit adds a group that was checked in this commit.
-func (tx *txn) admit(g store.Group, encoded [][]byte, p checkedGroup) {
+func (tx *txn) admit(p checkedGroup) {
 	tx.number(p.placed)
 	tx.settleCollisions(p)
 	for _, i := range p.graph.order {
-		spec, raw, notBefore := &g.Jobs[i], encoded[i], time.Time{}
+		spec, raw, notBefore := &p.Jobs[i], p.encoded[i], time.Time{}
 		if c := p.collision(i); c != nil {
 			notBefore = c.notBefore
 			if c.replaced() && spec.Replaces.IsZero() {
 				spec = new(*spec)
-				spec.Replaces = c.job.id
+				spec.ID, spec.Replaces = p.id(i), c.job.id
 				raw, _ = codec.AppendSpec(spec, nil) // never fails
 			}
 		}
-		tx.add(&p.placed[i].State, spec, raw, i, p.graph, notBefore)
+		tx.add(&p.placed[i].State, p.id(i), spec, raw, i, p.graph, notBefore)
 	}
-	for i := range g.Jobs { // members that resolve to another member
+	for i := range p.Jobs { // members that resolve to another member
 		if p.placed[i].Existing && p.placed[i].State.ID.IsZero() {
-			for k := range g.Jobs {
-				if g.Jobs[k].ID == p.same[g.Jobs[i].ID] {
+			for k := range p.Jobs {
+				if p.Jobs[k].ID == p.same[p.Jobs[i].ID] {
 					p.placed[i].State = p.placed[k].State
 				}
 			}
@@ -239,12 +288,14 @@ func (tx *txn) admit(g store.Group, encoded [][]byte, p checkedGroup) {
 	}
 }
 
-// number numbers the new members in the order submitted.
+// number numbers the new members in the order submitted. A member that exists leaves a gap,
+// so that the numbers, and the ids made of them, are known before.
 func (tx *txn) number(placed []store.Placed) {
+	next := tx.t.lastJob + 1
 	for i := range placed {
 		if !placed[i].Existing {
-			tx.t.lastJob++
-			placed[i].State.Sequence = tx.t.lastJob
+			placed[i].State.Sequence = next + uint64(i)
+			tx.t.lastJob = next + uint64(i)
 		}
 	}
 }
@@ -266,10 +317,12 @@ func (tx *txn) find(id gq.JobID) (gq.State, error) {
 // unknown returns an error if an id was ever used.
 func (tx *txn) unknown(id gq.JobID) error {
 	taken := tx.t.jobs.get(id) != nil
-	if !taken && tx.s.finished.has(id) {
+	if n := tx.t.jobs.key.Number(id); !taken && (n <= tx.t.lastJob || tx.s.foreign.has(id)) {
 		tx.awaitDisk()
-		var err error
-		if taken, err = tx.s.exists(idKey(id)); err != nil {
+		switch _, err := tx.s.findDone(id); {
+		case err == nil:
+			taken = true
+		case !errors.Is(err, gq.ErrNotFound):
 			return err
 		}
 	}
@@ -290,7 +343,8 @@ type groupGraph struct {
 
 var single = groupGraph{order: []int{0}}
 
-func (tx *txn) resolveGraph(g store.Group, placed []store.Placed, same map[gq.JobID]gq.JobID, after []gq.JobID, b *spawner) (groupGraph, error) {
+func (tx *txn) resolveGraph(p *checkedGroup, after []gq.JobID, b *spawner) (groupGraph, error) {
+	g, placed, same := p.Group, p.placed, p.same
 	if len(g.Jobs) == 1 && placed[0].Existing {
 		return groupGraph{}, nil
 	}
@@ -375,10 +429,10 @@ func (tx *txn) parent(id gq.JobID, b *spawner) (parent, error) {
 }
 
 // guardDepth rejects a group that would exceed a queue's MaxDepth.
-func (tx *txn) guardDepth(g store.Group, p *checkedGroup, b *spawner) error {
+func (tx *txn) guardDepth(p *checkedGroup, b *spawner) error {
 	var more map[string]int64
-	for i := range g.Jobs {
-		q := tx.t.queues[g.Jobs[i].Queue]
+	for i := range p.Jobs {
+		q := tx.t.queues[p.Jobs[i].Queue]
 		if q == nil || q.config.MaxDepth == 0 || p.placed[i].Existing {
 			continue
 		}
@@ -393,10 +447,10 @@ func (tx *txn) guardDepth(g store.Group, p *checkedGroup, b *spawner) error {
 				more[b.job.bucket.queue.config.Name]--
 			}
 		}
-		more[g.Jobs[i].Queue]++
-		if q.liveCount()+more[g.Jobs[i].Queue] > int64(q.config.MaxDepth) {
+		more[p.Jobs[i].Queue]++
+		if q.liveCount()+more[p.Jobs[i].Queue] > int64(q.config.MaxDepth) {
 			return fmt.Errorf("queue %s has %d of at most %d live jobs: %w",
-				g.Jobs[i].Queue, q.liveCount(), q.config.MaxDepth, gq.ErrQueueFull)
+				p.Jobs[i].Queue, q.liveCount(), q.config.MaxDepth, gq.ErrQueueFull)
 		}
 	}
 	return nil
@@ -416,13 +470,16 @@ func (tx *txn) guardQueues(g store.Group) error {
 }
 
 // add writes a checked job. Only the sequence number of its state is set.
-func (tx *txn) add(state *gq.State, spec *gq.Spec, encoded []byte, i int, f groupGraph, notBefore time.Time) {
+func (tx *txn) add(state *gq.State, id gq.JobID, spec *gq.Spec, encoded []byte, i int, f groupGraph, notBefore time.Time) {
 	t, seq := tx.t, state.Sequence
 	bucket := tx.bucket(spec)
 	bucket.jobs++
-	j := &job{id: spec.ID, seq: seq, bucket: bucket, cost: spec.CostUnits, toRun: noTimer, toDue: noTimer}
+	j := &job{id: id, seq: seq, bucket: bucket, cost: spec.CostUnits, toRun: noTimer, toDue: noTimer}
+	if j.foreign = tx.t.jobs.isForeign(id, seq); j.foreign {
+		tx.ids = append(tx.ids, idEntry{id, seq})
+	}
 	submission := machine.Submission{
-		ID: spec.ID, Sequence: seq, Policy: t.intern(spec.Policy), Own: spec.Metadata.Priority,
+		ID: id, Sequence: seq, Policy: t.intern(spec.Policy), Own: spec.Metadata.Priority,
 		Depth: 1, RunAt: store.RunAt(spec, notBefore, tx.now), Events: tx.noted[:0], Gate: spec.Gate, Trace: machine.TraceParent(spec),
 	}
 	h := header{bucket: bucket.number, cost: spec.CostUnits}
@@ -433,7 +490,7 @@ func (tx *txn) add(state *gq.State, spec *gq.Spec, encoded []byte, i int, f grou
 	}
 	if spec.Key.Name != "" {
 		h.flags |= flagKeyed
-		record := keyRecord{spec.ID, spec.Key.Fingerprint, spec.Unique.While, machine.KeyUntil(spec, submission.RunAt, tx.now).UnixNano()}
+		record := keyRecord{id, spec.Key.Fingerprint, spec.Unique.While, machine.KeyUntil(spec, submission.RunAt, tx.now).UnixNano()}
 		hash := keyHash(&spec.Key)
 		tx.here().keys[hash] = record
 		tx.name = append(append(tx.name[:0], prefixKey), hash[:]...)

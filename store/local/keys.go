@@ -12,8 +12,8 @@ import (
 // that keys sort numerically. docs/storage.md also has the formats of the values.
 //
 // A job's records are keyed by its sequence number, not its id: numbers only grow, so
-// new records go to the end of the key space and old ones are removed in ranges. Only
-// finished jobs need a record that maps id to number; live ones are in memory.
+// new records go to the end of the key space and old ones are removed in ranges. The number
+// follows from the id, except for ids from elsewhere, which have a record.
 const (
 	prefixMeta       = 'a' // a name              → store-wide value
 	prefixQueue      = 'b' // b queue             → configuration
@@ -22,7 +22,7 @@ const (
 	prefixSpec       = 'e' // e seq               → spec with payload
 	prefixLive       = 'f' // f seq               → state of a live job
 	prefixDone       = 'g' // g queue status seq  → state of a finished job
-	prefixID         = 'h' // h id                → key of the finished job
+	prefixID         = 'h' // h id                → seq, for ids not made here
 	prefixResult     = 'i' // i seq               → result
 	prefixCheckpoint = 'j' // j seq               → checkpoint
 	prefixMetadata   = 'k' // k seq               → metadata, once changed
@@ -39,6 +39,7 @@ const (
 	prefixOwed       = 'v' // v queue key         → until when a limit key owes units of its rate
 	prefixOwnKey     = 'w' // w queue key         → limits of one limit key
 	prefixKept       = 'x' // x until seq         → id of a finished job with a retention of its own
+	prefixPack       = 'y' // y seq               → first states of new jobs, from this one on
 )
 
 func numberKey(prefix byte, n uint64) []byte {
@@ -57,7 +58,7 @@ func tableEnd(first []byte) []byte {
 		return nil
 	}
 	switch first[0] {
-	case prefixSpec, prefixLive, prefixResult, prefixCheckpoint, prefixMetadata, prefixEvents, prefixHistory:
+	case prefixSpec, prefixLive, prefixResult, prefixCheckpoint, prefixMetadata, prefixEvents, prefixHistory, prefixPack:
 		if len(first) < 9 {
 			break
 		}

@@ -75,7 +75,7 @@ type Store struct {
 	specs     specs
 	opened    openedPool
 	readAhead uint64 // the last job whose spec was read ahead
-	finished  onDisk // finished jobs
+	foreign   onDisk // ids of jobs from elsewhere
 	keys      onDisk
 	documents documents
 	onCommit  func([]byte)
@@ -198,7 +198,7 @@ func open(dir string, o Options) (_ *Store, err error) {
 		return nil, errors.Join(fmt.Errorf("open %s: %w", dir, err), s.closeFiles(false))
 	}
 	s.lastEvent.Store(s.table.lastEvent)
-	s.finished, s.keys = onDisk{prefix: prefixID, least: filterLeast}, onDisk{prefix: prefixKey, least: keysLeast}
+	s.foreign, s.keys = onDisk{prefix: prefixID}, onDisk{prefix: prefixKey}
 	s.buildFilters()
 	s.idle <- struct{}{}
 	go s.write()
@@ -216,7 +216,7 @@ func (s *Store) Close() error {
 		s.intake.mu.Unlock()
 		s.wakeUp()
 		<-s.stopped
-		s.finished.stop()
+		s.foreign.stop()
 		s.keys.stop()
 		s.background.Wait()
 		closed := fmt.Errorf("%s: %w", s.dir, gq.ErrClosed)

@@ -52,11 +52,11 @@ func TestOpenRefuses(t *testing.T) {
 			write(t, dir, "queue.db", "SQLite format 3")
 		}, "queue.db/store", gq.ErrFormat, "queue.db"},
 		{"a newer format", func(t *testing.T, dir string) {
-			write(t, dir, formatFile, "gopherqueue store format 2\n")
+			write(t, dir, formatFile, "gopherqueue store format 3\n")
 			write(t, dir, "MANIFEST-000001", "of the future")
-		}, "", gq.ErrFormat, "format 2"},
-		{"a format that never was", func(t *testing.T, dir string) {
-			write(t, dir, formatFile, "gopherqueue store format 0\n")
+		}, "", gq.ErrFormat, "format 3"},
+		{"an older format", func(t *testing.T, dir string) {
+			write(t, dir, formatFile, "gopherqueue store format 1\n")
 		}, "", gq.ErrFormat, formatFile},
 		{"garbage for a format", func(t *testing.T, dir string) {
 			write(t, dir, formatFile, "\x00\xff\x00\xff"+strings.Repeat("x", 1<<20))

@@ -45,8 +45,8 @@ func (tx *txn) openParts() {
 	}
 }
 
-// join returns the whole commit and leaves empty parts.
-func (tx *txn) join() *pebble.Batch {
+// whole returns the whole commit and leaves empty parts.
+func (tx *txn) whole() *pebble.Batch {
 	whole := tx.s.db.NewBatchWithSize(tx.size() + 128) // room for the mark
 	for _, b := range tx.parts {
 		if !b.Empty() {
@@ -62,7 +62,7 @@ func (tx *txn) size() (bytes int) {
 	for _, b := range tx.parts {
 		bytes += b.Len()
 	}
-	return bytes + len(tx.ids)*(1+len(gq.JobID{})+doneKeySize)
+	return bytes + len(tx.ids)*(1+len(gq.JobID{})+8) + tx.joined*100
 }
 
 func (tx *txn) empty() bool {

@@ -2,6 +2,7 @@ package local
 
 import (
 	"bytes"
+	crand "crypto/rand"
 	"encoding/binary"
 	"encoding/json"
 	"errors"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/machine"
+	"github.com/gopherqueue/gq/store"
 )
 
 // recover builds the table from the records of live jobs. It reads no finished ones.
@@ -22,7 +24,7 @@ func (s *Store) recover() (err error) {
 		}
 	}()
 	for _, step := range []func() error{
-		s.recoverImport, s.recoverMarks, s.recoverPools, s.recoverQueues, s.recoverPaces, s.recoverOwnKeys, s.recoverOwed, s.recoverBuckets, s.recoverJobs, s.recoverEdges, s.recoverEnded, s.recoverNumbers,
+		s.recoverIDKey, s.recoverImport, s.recoverMarks, s.recoverPools, s.recoverQueues, s.recoverPaces, s.recoverOwnKeys, s.recoverOwed, s.recoverBuckets, s.recoverJobs, s.recoverEdges, s.recoverEnded, s.recoverNumbers,
 	} {
 		if err := step(); err != nil {
 			return err
@@ -48,6 +50,31 @@ func (s *Store) each(prefix byte, visit func(key, value []byte) error) (err erro
 		}
 	}
 	return damaged(it.Error())
+}
+
+// metaIDKey is the secret of the ids made here, and its checksum: with a wrong secret no job
+// would be found.
+var metaIDKey = []byte{prefixMeta, 'k'}
+
+// createIDKey draws the secret of a new store.
+func (s *Store) createIDKey() error {
+	secret := make([]byte, store.IDSecretSize, store.IDSecretSize+4)
+	crand.Read(secret) // never fails
+	return s.db.Set(metaIDKey, binary.BigEndian.AppendUint32(secret, checksum(secret)), pebble.Sync)
+}
+
+func (s *Store) recoverIDKey() error {
+	raw, err := s.read(metaIDKey)
+	if err == nil && (len(raw) != store.IDSecretSize+4 || binary.BigEndian.Uint32(raw[store.IDSecretSize:]) != checksum(raw[:store.IDSecretSize])) {
+		err = gq.ErrCorrupt
+	}
+	if err == nil {
+		s.table.jobs.key, err = store.NewIDKey(raw[:store.IDSecretSize])
+	}
+	if err != nil {
+		return fmt.Errorf("record %q: %w", metaIDKey, corrupt(err))
+	}
+	return nil
 }
 
 func (s *Store) recoverMarks() error {
@@ -113,44 +140,72 @@ func (s *Store) recoverBuckets() error {
 	})
 }
 
-func (s *Store) recoverJobs() error {
+// recoverJobs reads the live jobs: those in packs, and those that have a record of their own,
+// in the order of their numbers.
+func (s *Store) recoverJobs() (err error) {
+	packs := packReader{s: s}
+	if packs.it, err = s.iterate(prefixPack); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, damaged(packs.it.Error()), packs.it.Close()) }()
+	packs.more = packs.it.First()
 	t := s.table
 	var h header
 	var state gq.State
 	var last *record // what they were decoded from
-	return s.each(prefixLive, func(key, value []byte) (err error) {
+	err = s.each(prefixLive, func(key, value []byte) error {
 		if len(key) != 9 {
 			return gq.ErrCorrupt
 		}
 		seq := binary.BigEndian.Uint64(key[1:])
-		if last != nil && last.fits(value) {
+		p, err := packs.skipTo(seq)
+		if err != nil {
+			return err
+		}
+		if p != nil && bytes.Equal(value, packEnded) {
+			p.left--
+			return nil
+		}
+		if last != nil && last.fits(value) && p == last.pack {
 			state.ID, state.Sequence = gq.JobID(value[last.id:]), seq
 		} else if h, state, err = decodeRecord(value, seq, t.intern); err != nil {
 			return err
 		}
-		bucket := t.buckets[h.bucket]
-		if bucket == nil {
-			return fmt.Errorf("bucket %d is missing: %w", h.bucket, gq.ErrCorrupt)
+		if last = nil; !state.Status.Held() {
+			last = t.share(h.bucket, value, p)
 		}
-		if !state.Live() || t.jobs.get(state.ID) != nil {
-			return fmt.Errorf("job %s is %s, or there twice: %w", state.ID, state.Status, gq.ErrCorrupt)
-		}
-		bucket.jobs++
-		j := &job{id: state.ID, seq: seq, bucket: bucket, cost: h.cost, toRun: noTimer, toDue: noTimer}
-		t.adopt(j, h, &state, value)
-		last = j.record
-		t.lastJob = max(t.lastJob, seq)
-		return nil
+		return s.adopt(h, &state, last, p)
 	})
+	if err == nil {
+		_, err = packs.skipTo(math.MaxUint64)
+	}
+	return err
 }
 
-// adopt adds a live job from its record.
-func (t *table) adopt(j *job, h header, state *gq.State, record []byte) {
-	if state.Status.Held() {
-		j.open = &opened{h, *state}
-	} else {
-		j.record = t.share(h.bucket, record)
+// adopt adds a live job. If it is held, its record has only its pack, if it has one.
+func (s *Store) adopt(h header, state *gq.State, r *record, p *pack) error {
+	t, seq := s.table, state.Sequence
+	bucket := t.buckets[h.bucket]
+	if bucket == nil {
+		return fmt.Errorf("bucket %d is missing: %w", h.bucket, gq.ErrCorrupt)
 	}
+	if !state.Live() || t.jobs.get(state.ID) != nil || t.jobs.at(seq) != nil {
+		return fmt.Errorf("job %s is %s, or there twice: %w", state.ID, state.Status, gq.ErrCorrupt)
+	}
+	bucket.jobs++
+	j := &job{id: state.ID, seq: seq, foreign: t.jobs.isForeign(state.ID, seq), bucket: bucket, cost: h.cost, toRun: noTimer, toDue: noTimer, record: r}
+	if state.Status.Held() {
+		if j.open = (&opened{h, *state}); p != nil {
+			j.record = &record{pack: p}
+		}
+	}
+	t.adopt(j, h, state)
+	t.lastJob = max(t.lastJob, seq)
+	return nil
+}
+
+// adopt adds a live job that has its record.
+func (t *table) adopt(j *job, h header, state *gq.State) {
 	q := j.bucket.queue
 	q.attach(j, h.keys)
 	q.lineUp(j, h.keys)

@@ -161,10 +161,10 @@ func (tx *txn) expired(cursor int, status gq.Status, horizon int64, limit int) (
 				return false
 			}
 			if e.Status == status && e.Type == endingEvent(status) {
-				k, _, err := tx.readDone(e.Job)
-				if err == nil && k.status == status {
+				k, err := tx.endedIn(e.queue, status, e.Job)
+				if err == nil {
 					gone = append(gone, k)
-				} else if err != nil && !errors.Is(err, gq.ErrNotFound) {
+				} else if !errors.Is(err, gq.ErrNotFound) {
 					visitErr = err
 					return false
 				}
@@ -177,6 +177,22 @@ func (tx *txn) expired(cursor int, status gq.Status, horizon int64, limit int) (
 		}
 	}
 	return gone, more, damaged(it.Error())
+}
+
+// endedIn finds a job that ended in an earlier commit, with a known queue and status. It returns
+// ErrNotFound if there is none.
+func (tx *txn) endedIn(queue uint32, status gq.Status, id gq.JobID) (doneKey, error) {
+	if tx.gone[id] {
+		return doneKey{}, gq.ErrNotFound
+	}
+	k, err := tx.s.findDone(id)
+	if err != nil {
+		return k, err
+	}
+	if k.status = status; k.queue != queue {
+		return k, fmt.Errorf("queue of job %s: %w", id, gq.ErrCorrupt)
+	}
+	return k, tx.s.see(k.append(nil), func([]byte) error { return nil })
 }
 
 func endingEvent(s gq.Status) gq.EventType {
@@ -218,7 +234,9 @@ func (tx *txn) drop(gone []doneKey, own bool) (int, error) {
 		if !own && state.Policy.Retention > 0 {
 			continue
 		}
-		tx.remove(idKey(state.ID))
+		if tx.t.jobs.isForeign(state.ID, k.seq) {
+			tx.remove(idKey(state.ID))
+		}
 		if h.flags&flagKeyed != 0 {
 			if err := tx.dropKey(k.seq, state.ID); err != nil {
 				return 0, err

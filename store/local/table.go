@@ -52,7 +52,7 @@ type table struct {
 type job struct {
 	id     gq.JobID
 	seq    uint64
-	record *record // nil while open is set
+	record *record // while open is set only its pack counts, and it may be nil
 	open   *opened
 	bucket *bucket
 	limit  *limitKey        // nil is no limit
@@ -63,6 +63,8 @@ type job struct {
 	status gq.Status
 	ready  bool // claimable
 	shown  bool // in the bucket
+
+	foreign bool // its id is from elsewhere: see ids
 }
 
 // record is the encoded state of waiting jobs. Jobs of one bucket that are submitted
@@ -71,18 +73,31 @@ type job struct {
 type record struct {
 	encoded []byte // see encodeRecord; the id is zero
 	id      int    // where the id is
+	pack    *pack  // nil is none
 }
 
-// share returns the record of a waiting job: one that another job has, if possible.
-func (t *table) share(bucket uint32, encoded []byte) *record {
+func newRecord(encoded []byte) *record {
+	r := &record{encoded: append(make([]byte, 0, len(encoded)), encoded...), id: recordID(encoded)}
+	clear(r.encoded[r.id : r.id+len(gq.JobID{})])
+	return r
+}
+
+// share returns the record of a waiting job: one that another job of its pack has, if possible.
+func (t *table) share(bucket uint32, encoded []byte, p *pack) *record {
 	last := &t.shared[bucket%uint32(len(t.shared))]
-	if *last != nil && (*last).fits(encoded) {
+	if *last != nil && (*last).pack == p && (*last).fits(encoded) {
 		return *last
 	}
-	r := &record{append(make([]byte, 0, len(encoded)), encoded...), recordID(encoded)}
-	clear(r.encoded[r.id : r.id+len(gq.JobID{})])
-	*last = r
+	r := newRecord(encoded)
+	r.pack, *last = p, r
 	return r
+}
+
+// of returns the record of the job with an id, in a buffer.
+func (r *record) of(id gq.JobID, buffer *[]byte) []byte {
+	*buffer = append((*buffer)[:0], r.encoded...)
+	copy((*buffer)[r.id:], id[:])
+	return *buffer
 }
 
 // fits reports whether the record of a job differs from r only in the id.

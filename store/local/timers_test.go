@@ -12,6 +12,7 @@ import (
 	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/internal/testing/race"
 	"github.com/gopherqueue/gq/machine"
+	"github.com/gopherqueue/gq/store"
 )
 
 // TestTimers compares the two heaps of timers, which share their jobs, with lists.
@@ -118,7 +119,7 @@ func checkTimers(r *rapid.T, h *timers, set map[*job]int64) {
 // TestIDs compares the id table with a map. There are so few hashes that jobs collide.
 func TestIDs(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
-		var table ids
+		table := ids{key: newIDKey(r)}
 		known := map[gq.JobID]*job{}
 		var order []gq.JobID
 		last := uint64(0)
@@ -126,9 +127,13 @@ func TestIDs(t *testing.T) {
 			for range rapid.IntRange(1, 100).Draw(r, "n") {
 				if len(order) == 0 || rapid.IntRange(0, 2).Draw(r, "add") > 0 {
 					id := machine.NewJobID([16]byte{rapid.Byte().Draw(r, "a"), rapid.ByteRange(0, 7).Draw(r, "b")})
+					foreign := rapid.IntRange(0, 4).Draw(r, "foreign") > 0
+					if !foreign {
+						id = table.key.ID(last+1, id)
+					}
 					if known[id] == nil {
 						last++
-						known[id] = &job{id: id, seq: last}
+						known[id] = &job{id: id, seq: last, foreign: foreign}
 						order = append(order, id)
 						table.add(known[id])
 					}
@@ -139,8 +144,14 @@ func TestIDs(t *testing.T) {
 				delete(known, order[i])
 				order = slices.Delete(order, i, i+1)
 			}
-			if table.count != len(known) {
-				r.Fatalf("%d jobs, want %d", table.count, len(known))
+			foreign := 0
+			for _, j := range known {
+				if j.foreign {
+					foreign++
+				}
+			}
+			if table.count != foreign {
+				r.Fatalf("%d jobs with ids from elsewhere, want %d", table.count, foreign)
 			}
 			for _, id := range append(order, machine.NewJobID([16]byte{1, 99})) {
 				if got := table.get(id); got != known[id] {
@@ -151,12 +162,20 @@ func TestIDs(t *testing.T) {
 	})
 }
 
+func newIDKey(t rapid.TB) *store.IDKey {
+	key, err := store.NewIDKey([]byte("0123456789abcdef"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return key
+}
+
 // TestIDsShrink: a table frees memory when most jobs are gone, and keeps the others.
 func TestIDsShrink(t *testing.T) {
-	var table ids
+	table := ids{key: newIDKey(t)}
 	jobs := make([]*job, 20_000)
 	for i := range jobs {
-		jobs[i] = &job{seq: uint64(i + 1), id: machine.NewJobID([16]byte{byte(i), byte(i >> 8), byte(i >> 16)})}
+		jobs[i] = &job{seq: uint64(i + 1), foreign: true, id: machine.NewJobID([16]byte{byte(i), byte(i >> 8), byte(i >> 16)})}
 		table.add(jobs[i])
 	}
 	for at, j := range jobs {
@@ -208,15 +227,16 @@ func TestSequenceIndex(t *testing.T) {
 // TestIDFilter: the filter may be wrong, rarely, about an id that was never used, and
 // never about one that was.
 func TestIDFilter(t *testing.T) {
+	const room = 1 << 20
 	for name, id := range map[string]func(n uint64) gq.JobID{
 		"counted": func(n uint64) gq.JobID { return idOf(n, 1) },
 		"random":  func(n uint64) gq.JobID { return idOf(mix(n), mix(n+1<<40)) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			f := newFilter(0, filterLeast)
-			for n := range uint64(filterLeast) {
+			f := newFilter(room / 2)
+			for n := range uint64(room) {
 				if f.full() {
-					t.Fatalf("full with %d of %d ids", n, filterLeast)
+					t.Fatalf("full with %d of %d ids", n, room)
 				}
 				f.add(id(n))
 			}
@@ -228,12 +248,12 @@ func TestIDFilter(t *testing.T) {
 			if race.Share() {
 				step = 16
 			}
-			for n := uint64(0); n < filterLeast; n += step {
+			for n := uint64(0); n < room; n += step {
 				asked++
 				if !f.has(id(n)) {
 					t.Fatalf("id %d was added and is not there", n)
 				}
-				if f.has(id(n + filterLeast)) {
+				if f.has(id(n + room)) {
 					others++
 				}
 				half := id(n)
@@ -262,7 +282,7 @@ func TestIDFilterRoom(t *testing.T) {
 		filterMost/2 + 1: 0, math.MaxInt32: 0,
 	} {
 		got := 0
-		if f := newFilter(ids, filterLeast); f != nil {
+		if f := newFilter(ids); f != nil {
 			got = f.room
 		}
 		if got != room {

@@ -26,7 +26,9 @@ type txn struct {
 	first   uint64    // the first event of the current instant
 	recent  []*recent // this commit and those that are not durable yet, oldest first
 	spare   *recent
-	ids     []idEntry // of the jobs that ended in this commit
+	runs    []run     // packs of new jobs
+	joined  int       // jobs in them
+	ids     []idEntry // of this commit's new jobs whose ids are from elsewhere
 	touched []*queue
 	paces   []*queue          // those whose pace changed
 	owers   []*limitKey       // those that owe more or less than before
@@ -34,6 +36,7 @@ type txn struct {
 	gone    map[gq.JobID]bool // finished jobs that this commit removes: the disk still has them
 	noted   []gq.Event        // scratch for the current job's events
 	scratch []byte
+	spell   []byte  // scratch for records of other jobs
 	name    []byte  // scratch for keys
 	decoded opened  // scratch for look
 	source  *record // what decoded was decoded from
@@ -126,13 +129,13 @@ func (tx *txn) key(hash gq.JobID) (keyRecord, bool) {
 	return keyRecord{}, false
 }
 
-// idEntry leads from the id of an ended job to its record.
+// idEntry leads from an id that is from elsewhere to its job.
 type idEntry struct {
 	id  gq.JobID
-	key doneKey
+	seq uint64
 }
 
-// sealIDs adds the index entries of the jobs that ended, sorted: ids are random, and Pebble
+// sealIDs adds the index entries of ids from elsewhere, sorted: ids are random, and Pebble
 // finds the place of a record faster if the one before is near.
 func (tx *txn) sealIDs() {
 	slices.SortFunc(tx.ids, func(a, b idEntry) int { return bytes.Compare(a.id[:], b.id[:]) })
@@ -140,8 +143,8 @@ func (tx *txn) sealIDs() {
 		e := &tx.ids[i]
 		tx.name = append(append(tx.name[:0], prefixID), e.id[:]...)
 		id := len(tx.name)
-		tx.name = e.key.append(tx.name)
-		tx.set(tx.name[:id], tx.name[id+1:])
+		tx.name = binary.BigEndian.AppendUint64(tx.name, e.seq)
+		tx.set(tx.name[:id], tx.name[id:])
 	}
 	tx.ids = tx.ids[:0]
 }
@@ -150,6 +153,7 @@ func (tx *txn) sealIDs() {
 // and, if it has no events, the time.
 func (tx *txn) seal() {
 	tx.noteRecords()
+	tx.sealPacks()
 	tx.sealIDs()
 	tx.sealKeys()
 	told := tx.events.count > 0
@@ -216,6 +220,10 @@ func (tx *txn) store(j *job, h header, old, next *gq.State, events []gq.Event) {
 		tx.change(j.bucket.queue)
 	}
 	h.lastEvent = tx.record(events, j.bucket.queue, h.lastEvent)
+	if old == nil && next.Live() && tx.join(j, h, next) {
+		t.place(j, next)
+		return
+	}
 	tx.scratch = encodeRecord(tx.scratch[:0], h, next)
 	t.place(j, next)
 	if l := next.Lease; l != nil && (old == nil || old.Lease == nil || old.Lease.ID != l.ID) && t.isForeign(j, next) {
@@ -240,10 +248,13 @@ func (tx *txn) keep(j *job, h header, s *gq.State) {
 		if j.open == nil {
 			j.open = pool.get()
 		}
-		j.record, j.open.header, j.open.state = nil, h, *s
+		j.open.header, j.open.state = h, *s
+		if j.pack() == nil {
+			j.record = nil
+		}
 		return
 	}
-	j.record = tx.t.share(h.bucket, tx.scratch)
+	j.record = tx.t.share(h.bucket, tx.scratch, j.pack())
 	if j.open != nil {
 		pool.put(j.open)
 		j.open = nil
@@ -253,16 +264,14 @@ func (tx *txn) keep(j *job, h header, s *gq.State) {
 // finish moves an ended job out of memory and queues its dependents for an update.
 func (tx *txn) finish(j *job, s *gq.State) {
 	t, q := tx.t, j.bucket.queue
-	tx.name = appendNumberKey(tx.name[:0], prefixLive, j.seq)
-	tx.remove(tx.name)
 	done := doneKey{q.number, s.Status, j.seq}
 	tx.name = done.append(tx.name[:0])
 	tx.set(tx.name, tx.scratch)
-	tx.ids = append(tx.ids, idEntry{j.id, done})
 	if s.Policy.Retention > 0 {
 		tx.keepOwn(s)
 	}
 
+	tx.leave(j)
 	tx.s.specs.drop(j.seq)
 	q.detach(j)
 	tx.stepOut(j)
@@ -327,54 +336,102 @@ func (tx *txn) readDone(id gq.JobID) (k doneKey, record []byte, err error) {
 	return tx.s.readDone(id)
 }
 
-// readDone finds a finished job on disk. It returns ErrNotFound if there is none.
-func (s *Store) readDone(id gq.JobID) (k doneKey, record []byte, err error) {
-	ref, err := s.read(idKey(id))
-	if err != nil {
-		return k, nil, err
-	}
-	full := append([]byte{prefixDone}, ref...)
-	k, ok := parseDoneKey(full)
-	if !ok {
-		return k, nil, fmt.Errorf("index entry of job %s: %w", id, gq.ErrCorrupt)
-	}
-	record, err = s.read(full)
-	if errors.Is(err, gq.ErrNotFound) {
-		// Both records go together: unless the job has just been collected, data is
-		// lost.
-		if there, again := s.exists(idKey(id)); there || again != nil {
-			return k, nil, fmt.Errorf("record %q of job %s: %w", full, id, errors.Join(corrupt(err), again))
+// findDone finds the number and the queue of a job on disk, live or finished. It returns
+// ErrNotFound if there is none. The caller holds the lock, or is the writer.
+func (s *Store) findDone(id gq.JobID) (doneKey, error) {
+	if n := s.table.jobs.key.Number(id); n <= s.table.lastJob {
+		if k, err := s.specOf(id, n); !errors.Is(err, gq.ErrNotFound) {
+			return k, err
 		}
 	}
-	return k, record, err
+	seq, err := s.foreignNumber(id)
+	if err != nil {
+		return doneKey{}, err
+	}
+	k, err := s.specOf(id, seq)
+	if errors.Is(err, gq.ErrNotFound) { // both records go together
+		if _, again := s.foreignNumber(id); !errors.Is(again, gq.ErrNotFound) {
+			return k, fmt.Errorf("record %q: %w", idKey(id), errors.Join(corrupt(err), again))
+		}
+	}
+	return k, err
+}
+
+// specOf reads the queue of the job with a number, if it has the id.
+func (s *Store) specOf(id gq.JobID, seq uint64) (k doneKey, err error) {
+	var found gq.JobID
+	var name string
+	err = s.see(numberKey(prefixSpec, seq), func(raw []byte) (err error) {
+		found, name, err = codec.SkimSpec(raw)
+		return err
+	})
+	if err == nil && found != id {
+		err = gq.ErrNotFound
+	}
+	if err != nil {
+		return k, err
+	}
+	q := s.table.queues[name]
+	if q == nil {
+		return k, fmt.Errorf("queue %.80q of job %s: %w", name, id, corrupt(gq.ErrNotFound))
+	}
+	return doneKey{queue: q.number, seq: seq}, nil
+}
+
+// foreignNumber returns the number of the job with an id from elsewhere.
+func (s *Store) foreignNumber(id gq.JobID) (seq uint64, err error) {
+	err = s.see(idKey(id), func(raw []byte) error {
+		if len(raw) != 8 {
+			return fmt.Errorf("record %q: %w", idKey(id), gq.ErrCorrupt)
+		}
+		seq = binary.BigEndian.Uint64(raw)
+		return nil
+	})
+	return seq, err
+}
+
+// readDone finds a finished job on disk. It returns ErrNotFound if there is none. The caller
+// holds the lock, or is the writer.
+func (s *Store) readDone(id gq.JobID) (k doneKey, record []byte, err error) {
+	if k, err = s.findDone(id); err != nil {
+		return k, nil, err
+	}
+	for _, k.status = range endings {
+		if record, err = s.read(k.append(nil)); !errors.Is(err, gq.ErrNotFound) {
+			return k, record, err
+		}
+	}
+	// All records go together: unless the job has just been collected, data is lost.
+	if _, again := s.findDone(id); !errors.Is(again, gq.ErrNotFound) {
+		return k, nil, fmt.Errorf("state of job %s: %w", id, errors.Join(corrupt(err), again))
+	}
+	return k, nil, err
 }
 
 // read copies a value from disk. It returns ErrNotFound if there is none.
-func (s *Store) read(key []byte) ([]byte, error) {
-	value, closer, err := s.db.Get(key)
-	if errors.Is(err, pebble.ErrNotFound) {
-		return nil, gq.ErrNotFound
-	}
-	if err != nil {
-		return nil, fmt.Errorf("read %q from %s: %w", key, s.dir, errors.Join(gq.ErrCorrupt, err))
-	}
-	out := append([]byte(nil), value...)
-	if err := closer.Close(); err != nil {
-		return nil, fmt.Errorf("read %q from %s: %w", key, s.dir, err)
-	}
-	return out, nil
+func (s *Store) read(key []byte) (value []byte, err error) {
+	err = s.see(key, func(v []byte) error {
+		value = append([]byte(nil), v...)
+		return nil
+	})
+	return value, err
 }
 
-// exists reports whether a record exists.
-func (s *Store) exists(key []byte) (bool, error) {
-	_, closer, err := s.db.Get(key)
+// see looks at a value on disk, which is valid until look returns. It returns ErrNotFound if
+// there is none.
+func (s *Store) see(key []byte, look func(value []byte) error) error {
+	value, closer, err := s.db.Get(key)
 	if errors.Is(err, pebble.ErrNotFound) {
-		return false, nil
+		return gq.ErrNotFound
 	}
 	if err != nil {
-		return false, fmt.Errorf("read %q from %s: %w", key, s.dir, errors.Join(gq.ErrCorrupt, err))
+		return fmt.Errorf("read %q from %s: %w", key, s.dir, errors.Join(gq.ErrCorrupt, err))
 	}
-	return true, closer.Close()
+	err = look(value)
+	if closing := closer.Close(); closing != nil {
+		err = errors.Join(err, fmt.Errorf("read %q from %s: %w", key, s.dir, closing))
+	}
+	return err
 }
 
 // lookup finds the job that a lease belongs or belonged to: a live job, or the id of an
@@ -422,12 +479,12 @@ func (s *Store) leaseJob(id gq.LeaseID) (gq.JobID, error) {
 	if !minted {
 		return gq.JobID{}, gq.ErrNotFound
 	}
-	raw, err := s.read(numberKey(prefixSpec, seq))
-	if err != nil {
-		return gq.JobID{}, err
-	}
-	spec, err := codec.DecodeSpec(raw)
-	return spec.ID, err
+	var job gq.JobID
+	err = s.see(numberKey(prefixSpec, seq), func(raw []byte) (err error) {
+		job, _, err = codec.SkimSpec(raw)
+		return err
+	})
+	return job, err
 }
 
 func encodeCounts(q *queue) []byte {

@@ -45,19 +45,19 @@ func (p *checkedGroup) resolve(id, to gq.JobID) {
 
 // known finds members whose key belongs to an existing job or to an earlier member, decides
 // about them, and rejects used ids.
-func (tx *txn) known(g store.Group, p *checkedGroup, b *spawner) error {
+func (tx *txn) known(p *checkedGroup, b *spawner) error {
 	var first map[gq.JobID]int // member by hash of its key
-	for i := range g.Jobs {
-		spec := &g.Jobs[i]
+	for i := range p.Jobs {
+		spec := &p.Jobs[i]
 		replaces := spec.Replaces
 		if spec.Key.Name != "" {
 			hash := keyHash(&spec.Key)
 			if k, ok := first[hash]; ok {
-				p.resolve(spec.ID, g.Jobs[k].ID)
-				p.placed[i] = store.Placed{Existing: true, Same: spec.Unique.While != 0 || g.Jobs[k].Key.Fingerprint == spec.Key.Fingerprint}
+				p.resolve(spec.ID, p.Jobs[k].ID)
+				p.placed[i] = store.Placed{Existing: true, Same: spec.Unique.While != 0 || p.Jobs[k].Key.Fingerprint == spec.Key.Fingerprint}
 				continue
 			}
-			holder, err := tx.collide(&g, p, i, hash, b)
+			holder, err := tx.collide(p, i, hash, b)
 			if err != nil {
 				return err
 			}
@@ -68,7 +68,7 @@ func (tx *txn) known(g store.Group, p *checkedGroup, b *spawner) error {
 			if !holder.IsZero() {
 				replaces = holder
 			}
-			if len(g.Jobs) > 1 {
+			if len(p.Jobs) > 1 {
 				if first == nil {
 					first = map[gq.JobID]int{}
 				}
@@ -76,9 +76,12 @@ func (tx *txn) known(g store.Group, p *checkedGroup, b *spawner) error {
 			}
 		}
 		if !replaces.IsZero() {
-			if err := tx.takePlace(&g, p, i, replaces); err != nil {
+			if err := tx.takePlace(p, i, replaces); err != nil {
 				return err
 			}
+		}
+		if p.Mint {
+			continue
 		}
 		if err := tx.unknown(spec.ID); err != nil {
 			return err
@@ -89,8 +92,8 @@ func (tx *txn) known(g store.Group, p *checkedGroup, b *spawner) error {
 
 // collide decides about a member whose key may be recorded for another job. It returns the
 // job that the member replaces, if it replaces one.
-func (tx *txn) collide(g *store.Group, p *checkedGroup, i int, hash gq.JobID, b *spawner) (replaces gq.JobID, err error) {
-	spec := &g.Jobs[i]
+func (tx *txn) collide(p *checkedGroup, i int, hash gq.JobID, b *spawner) (replaces gq.JobID, err error) {
+	spec := &p.Jobs[i]
 	record, err := tx.keyed(hash)
 	if errors.Is(err, gq.ErrNotFound) || err == nil && record.expires <= tx.now.UnixNano() {
 		return replaces, nil
@@ -119,7 +122,7 @@ func (tx *txn) collide(g *store.Group, p *checkedGroup, i int, hash gq.JobID, b 
 	}
 	if len(c.Events) > 0 {
 		j := tx.t.live(record.id)
-		if err := g.Authorized(j.bucket.queueName); err != nil {
+		if err := p.Authorized(j.bucket.queueName); err != nil {
 			return replaces, err
 		}
 		p.collisions = append(p.collisions, collision{member: i, job: j, next: c.Next, events: c.Events})
@@ -152,7 +155,7 @@ func (tx *txn) keyed(hash gq.JobID) (keyRecord, error) {
 }
 
 // takePlace decides about a member that replaces a job.
-func (tx *txn) takePlace(g *store.Group, p *checkedGroup, member int, id gq.JobID) error {
+func (tx *txn) takePlace(p *checkedGroup, member int, id gq.JobID) error {
 	for _, c := range p.collisions {
 		if c.job != nil && c.job.id == id {
 			return store.ReplacedTwice(id)
@@ -164,7 +167,7 @@ func (tx *txn) takePlace(g *store.Group, p *checkedGroup, member int, id gq.JobI
 		return fmt.Errorf("replace job %s: %w", id, err)
 	}
 	if j != nil {
-		if err := g.Authorized(j.bucket.queueName); err != nil {
+		if err := p.Authorized(j.bucket.queueName); err != nil {
 			return err
 		}
 	}
@@ -173,18 +176,18 @@ func (tx *txn) takePlace(g *store.Group, p *checkedGroup, member int, id gq.JobI
 			return err
 		}
 	}
-	next, events, err := machine.Replace(state, g.Jobs[member].ID, tx.now)
+	next, events, err := machine.Replace(state, p.id(member), tx.now)
 	if err != nil {
 		return err
 	}
 	p.collisions = append(p.collisions, collision{member: member, insert: true, job: j, next: next, events: events})
 	p.placed[member].Replaced = true
-	p.resolve(id, g.Jobs[member].ID)
+	p.resolve(id, p.Jobs[member].ID)
 	return nil
 }
 
 // checkFollowers refuses to replace a job whose dependents cannot follow.
-func (tx *txn) checkFollowers(g store.Group, p *checkedGroup) error {
+func (tx *txn) checkFollowers(p *checkedGroup) error {
 	for i := range p.collisions {
 		c := &p.collisions[i]
 		if !c.replaced() {
@@ -202,7 +205,7 @@ func (tx *txn) checkFollowers(g store.Group, p *checkedGroup) error {
 					return j != nil && slices.ContainsFunc(tx.t.kids[j.seq], func(e edge) bool { return e.child == c.job })
 				},
 				func(id gq.JobID) bool {
-					if k := slices.IndexFunc(g.Jobs, func(s gq.Spec) bool { return s.ID == id }); k >= 0 {
+					if k := slices.IndexFunc(p.Jobs, func(s gq.Spec) bool { return s.ID == id }); k >= 0 {
 						return len(p.graph.deps[k]) > 0
 					}
 					j := tx.t.live(id)

@@ -118,15 +118,15 @@ func (tx *txn) update(u *store.Update, out *store.Updated, hasRoom bool) {
 
 // updateAndSpawn changes a job and adds its children, or does neither.
 func (tx *txn) updateAndSpawn(u *store.Update, b spawner, h header, events []gq.Event) store.Updated {
-	children := store.Group{Jobs: u.Spawn, Authorize: u.Authorize}
-	p, err := tx.checkInsert(children, make([]store.Placed, len(u.Spawn)), &b)
+	children := store.Group{Jobs: u.Spawn, Mint: u.Mint, Authorize: u.Authorize}
+	encoded := make([][]byte, len(u.Spawn))
+	encodeSpecs(encoded, children)
+	p, err := tx.checkInsert(children, encoded, make([]store.Placed, len(u.Spawn)), &b)
 	if err != nil {
 		return store.Updated{State: *b.old, Err: fmt.Errorf("update: spawn: %w", err)}
 	}
 	tx.replace(u, b.job, h, b.old, b.next, events)
-	encoded := make([][]byte, len(u.Spawn))
-	encodeSpecs(encoded, children)
-	tx.admit(children, encoded, p)
+	tx.admit(p)
 	for i := range p.placed {
 		if p.placed[i].State.ID == b.job.id { // the job's own key equals its child's
 			p.placed[i].State = *b.next

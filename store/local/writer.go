@@ -278,7 +278,7 @@ func (s *Store) finish(works []*work) commit {
 	defer s.defect()
 	s.tx.seal()
 	s.claimable.Store(s.table.ready)
-	batch := s.tx.join()
+	batch := s.tx.whole()
 	if batch.Empty() {
 		must(batch.Close())
 		return c

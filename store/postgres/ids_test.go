@@ -7,6 +7,7 @@ import (
 
 	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/machine"
+	"github.com/gopherqueue/gq/store"
 )
 
 // TestIDs makes ids from numbers. They are random UUIDs from which the number can be
@@ -38,7 +39,7 @@ func TestIDs(t *testing.T) {
 		if got := key.number(id); got != seq {
 			t.Fatalf("%s of job %d tells the number %d", id, seq, got)
 		}
-		if again := key.id(seq, id); again != id || randomOf(id) != randomOf(from) {
+		if again := key.id(seq, id); again != id || store.IDRandom(id) != store.IDRandom(from) {
 			t.Fatalf("made of itself, %s becomes %s", id, again)
 		}
 		if other.number(id) != 0 {
