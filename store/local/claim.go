@@ -141,6 +141,7 @@ func (tx *txn) claim(c *store.Claim, out *store.Claimed, extras []jobExtras) []j
 				q.due = due
 				tx.paced(q)
 			}
+			tx.t.passOn(j)
 			was := tx.look(j)
 			h, old := was.header, &was.state
 			if k := j.limit; k != nil {

@@ -62,14 +62,14 @@ func (tx *txn) foresee() (undo func()) {
 		if err != nil {
 			panic(fmt.Sprintf("local: advance job %s: %v", j.id, err))
 		}
-		q, status := j.bucket.queue, j.status
+		q, status, n := j.bucket.queue, j.status, 1+int64(j.rest) // folded jobs have the same fate
 		t.leave(j)
 		if status.Held() {
 			t.vacate(j, status)
 		}
-		q.counts[status]--
+		q.counts[status] -= n
 		j.status = next.Status
-		q.counts[j.status]++
+		q.counts[j.status] += n
 		if machine.Claimable(&next, tx.now) {
 			t.enter(j, machine.Order(&next))
 		}
@@ -78,9 +78,9 @@ func (tx *txn) foresee() (undo func()) {
 			if status.Held() {
 				t.occupy(j, status)
 			}
-			q.counts[j.status]--
+			q.counts[j.status] -= n
 			j.status = status
-			q.counts[status]++
+			q.counts[status] += n
 			if was {
 				t.enter(j, key)
 			}
@@ -126,6 +126,9 @@ func (tx *txn) peek(f *store.Filter, n int) (jobs []gq.Job, extras []jobExtras) 
 			}
 			due[q] = next
 			held[q]++
+			if j.rest > 0 {
+				t.unfold(j.seq + 1)
+			}
 			h, state := tx.load(j)
 			if k := j.limit; k != nil {
 				if _, known := owed[k]; !known {

@@ -183,6 +183,16 @@ func (n *node) remove(j *job, k sortKey) bool {
 	return true
 }
 
+// replace lets a job take the place of another one that is present. It costs as much, and no job
+// is between them.
+func (x *index) replace(j, next *job) {
+	n, k := x.root, j.place()
+	for n.kids != nil {
+		n = n.kids[n.child(k)]
+	}
+	n.jobs[n.search(k)] = next
+}
+
 // first returns the smallest job, nil if there is none.
 func (x *index) first() *job {
 	n := x.root

@@ -316,7 +316,7 @@ func (tx *txn) find(id gq.JobID) (gq.State, error) {
 
 // unknown returns an error if an id was ever used.
 func (tx *txn) unknown(id gq.JobID) error {
-	taken := tx.t.jobs.get(id) != nil
+	taken := tx.t.get(id) != nil
 	if n := tx.t.jobs.key.Number(id); !taken && (n <= tx.t.lastJob || tx.s.foreign.has(id)) {
 		tx.awaitDisk()
 		switch _, err := tx.s.findDone(id); {
@@ -474,19 +474,13 @@ func (tx *txn) add(state *gq.State, id gq.JobID, spec *gq.Spec, encoded []byte, 
 	t, seq := tx.t, state.Sequence
 	bucket := tx.bucket(spec)
 	bucket.jobs++
-	j := &job{id: id, seq: seq, bucket: bucket, cost: spec.CostUnits, toRun: noTimer, toDue: noTimer}
-	if j.foreign = tx.t.jobs.isForeign(id, seq); j.foreign {
-		tx.ids = append(tx.ids, idEntry{id, seq})
+	h := header{bucket: bucket.number, cost: spec.CostUnits}
+	if hasKeys(spec) {
+		h.setKeys(spec)
 	}
 	submission := machine.Submission{
 		ID: id, Sequence: seq, Policy: t.intern(spec.Policy), Own: spec.Metadata.Priority,
 		Depth: 1, RunAt: store.RunAt(spec, notBefore, tx.now), Events: tx.noted[:0], Gate: spec.Gate, Trace: machine.TraceParent(spec),
-	}
-	h := header{bucket: bucket.number, cost: spec.CostUnits}
-	if hasKeys(spec) {
-		h.setKeys(spec)
-		bucket.queue.attach(j, h.keys)
-		bucket.queue.lineUp(j, h.keys)
 	}
 	if spec.Key.Name != "" {
 		h.flags |= flagKeyed
@@ -520,21 +514,54 @@ func (tx *txn) add(state *gq.State, id gq.JobID, spec *gq.Spec, encoded []byte, 
 	submission.Turn = tx.turn(bucket.queue, h.keys, submission.Own.Inherit(submission.Inherited))
 	submitted, events := machine.Submit(submission, tx.now)
 	*state, tx.noted = submitted, events
-	for _, d := range deps {
-		*state, events = tx.await(j, d, f, *state, events)
-	}
 	tx.put(prefixSpec, seq, encoded)
+	if t.jobs.isForeign(id, seq) || h.keys != nil || f.deps != nil || !state.Live() {
+		tx.addAlone(state, h, bucket, deps, f)
+	} else {
+		tx.addPacked(state, h, bucket)
+	}
 	if state.Status == gq.StatusScheduled {
 		tx.s.specs.keep(seq, encoded)
+	}
+}
+
+// addAlone adds a new job that may have keys, dependencies and an id from elsewhere, and may
+// have ended at once.
+func (tx *txn) addAlone(state *gq.State, h header, bucket *bucket, deps []gq.Dependency, f groupGraph) {
+	t := tx.t
+	j := &job{id: state.ID, seq: state.Sequence, bucket: bucket, cost: h.cost, toRun: noTimer, toDue: noTimer}
+	if j.foreign = t.jobs.isForeign(j.id, j.seq); j.foreign {
+		tx.ids = append(tx.ids, idEntry{j.id, j.seq})
+	}
+	bucket.queue.attach(j, h.keys)
+	bucket.queue.lineUp(j, h.keys)
+	events := tx.noted
+	for _, d := range deps {
+		*state, events = tx.await(j, d, f, *state, events)
 	}
 	t.jobs.add(j)
 	tx.store(j, h, nil, state, events)
 	if f.parents != nil {
-		f.parents[spec.ID] = parent{j, seq, *state}
+		f.parents[j.id] = parent{j, j.seq, *state}
 		if !state.Live() {
-			f.parents[spec.ID] = parent{nil, seq, *state}
+			f.parents[j.id] = parent{nil, j.seq, *state}
 		}
 	}
+}
+
+// addPacked adds any other new job, to a pack.
+func (tx *txn) addPacked(state *gq.State, h header, bucket *bucket) {
+	t := tx.t
+	tx.change(bucket.queue)
+	h.lastEvent = tx.record(tx.noted, bucket.queue, 0)
+	r := tx.join(h, state)
+	if last := r.last; last != nil && last.record == r.record && last.foldable() && last.seq+uint64(last.rest)+1 == state.Sequence {
+		t.fold(r.pack, last)
+		return
+	}
+	r.last = &job{id: state.ID, seq: state.Sequence, bucket: bucket, cost: h.cost, toRun: noTimer, toDue: noTimer, record: r.record}
+	t.jobs.add(r.last)
+	t.place(r.last, state)
 }
 
 // await records that a job waits for a dependency. If the dependency has already ended,

@@ -262,7 +262,7 @@ func (tx *txn) regroup(q *queue, config gq.Queue, pool *pool) {
 func (t *table) liveJobs(q *queue) (jobs []*job) {
 	for s := range gq.StatusCompleted {
 		q.live(s).ascend(0, func(seq uint64) bool {
-			jobs = append(jobs, t.jobs.at(seq))
+			jobs = append(jobs, t.unfold(seq))
 			return true
 		})
 	}

@@ -53,7 +53,12 @@ func (n *numbers) remove(number uint64) {
 	b := &n.blocks[at]
 	b.words[number%blockBits/64] &^= 1 << (number % 64)
 	n.last = at
-	if b.used--; b.used == 0 {
+	b.used--
+	switch {
+	case b.used > 0:
+	case at == 0: // as numbers mostly go
+		n.blocks = n.blocks[1:]
+	default:
 		n.blocks = slices.Delete(n.blocks, at, at+1)
 	}
 }

@@ -2,7 +2,7 @@
 // durable log-structured store (Pebble) on disk, in one directory, for one
 // process.
 //
-// Memory holds what scheduling needs of live jobs, about 200 bytes each.
+// Memory holds what scheduling needs of live jobs, at most about 200 bytes each.
 // Payloads, results, finished jobs and events are on disk only. Many callers
 // share a commit, which is synced before any of them gets an answer;
 // docs/storage.md describes the records.
@@ -52,6 +52,7 @@ type Options struct {
 
 	fs        vfs.FS // nil is the operating system's; tests set their own
 	ephemeral bool   // nothing survives a close
+	keptIDs   int    // see folds; 0 is the default, a negative number none; tests set it
 }
 
 // Store is an open embedded store.
@@ -193,6 +194,10 @@ func open(dir string, o Options) (_ *Store, err error) {
 	}
 	if err := s.openFiles(o.CacheMiB, o.AcceptLoss); err != nil {
 		return nil, err
+	}
+	s.table.readRandom = s.mustRandom
+	if o.keptIDs != 0 {
+		s.table.folds.most = o.keptIDs
 	}
 	if err := s.recover(); err != nil {
 		return nil, errors.Join(fmt.Errorf("open %s: %w", dir, err), s.closeFiles(false))

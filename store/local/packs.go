@@ -25,11 +25,14 @@ import (
 
 // pack is a run of jobs with consecutive numbers that share a record on disk.
 type pack struct {
-	first uint64
-	jobs  int
-	left  int  // those that have not ended
-	open  bool // it belongs to the open commit, which may add jobs
-	gone  bool // its jobs have records of their own
+	first  uint64
+	jobs   int
+	left   int      // those that have not ended
+	random []uint64 // random bits of the ids; nil if they must be read from disk
+	heads  []*job   // those that folded jobs follow, in order: see folded.go
+	open   bool     // it belongs to the open commit, which may add jobs
+	gone   bool     // its jobs have records of their own
+	kept   bool     // random is counted in folds.ids
 }
 
 const (
@@ -57,82 +60,82 @@ type run struct {
 	*record // of its jobs in their first state
 	header  header
 	state   gq.State
-	jobs    []*job
-}
-
-// join adds a new job to a pack. It reports whether it did; if not, the job needs a record of
-// its own.
-func (tx *txn) join(j *job, h header, s *gq.State) bool {
-	if j.foreign || h.keys != nil {
-		return false
-	}
-	n := len(tx.runs)
-	if n == 0 || !tx.runs[n-1].takes(j, &h, s) {
-		tx.startRun(j, h, s)
-		n = len(tx.runs)
-	}
-	r := &tx.runs[n-1]
-	r.jobs = append(r.jobs, j)
-	r.pack.jobs++
-	r.pack.left++
-	j.record = r.record
-	tx.joined++
-	return true
+	last    *job // the last of its jobs that is not folded
 }
 
 // takes reports whether a job continues the run.
-func (r *run) takes(j *job, h *header, s *gq.State) bool {
-	if j.seq != r.pack.first+uint64(r.pack.jobs) || r.pack.jobs == packMost || *h != r.header {
+func (r *run) takes(h *header, s *gq.State) bool {
+	if s.Sequence != r.pack.first+uint64(r.pack.jobs) || r.pack.jobs == packMost || *h != r.header {
 		return false
 	}
 	r.state.ID, r.state.Sequence = s.ID, s.Sequence
 	return *s == r.state
 }
 
-func (tx *txn) startRun(j *job, h header, s *gq.State) {
-	tx.scratch = encodeRecord(tx.scratch[:0], h, s)
-	start := newRecord(tx.scratch)
-	start.pack = &pack{first: j.seq, open: true}
-	if n := len(tx.runs); n < cap(tx.runs) {
-		tx.runs = tx.runs[:n+1] // with the slice of an earlier commit
-	} else {
-		tx.runs = append(tx.runs, run{})
+// join adds a new job to a pack of this commit.
+func (tx *txn) join(h header, s *gq.State) *run {
+	n := len(tx.runs)
+	if n == 0 || !tx.runs[n-1].takes(&h, s) {
+		tx.scratch = encodeRecord(tx.scratch[:0], h, s)
+		start := newRecord(tx.scratch)
+		start.pack = &pack{first: s.Sequence, open: true}
+		tx.runs = append(tx.runs, run{start, h, *s, nil})
+		n++
 	}
-	r := &tx.runs[len(tx.runs)-1]
-	r.record, r.header, r.state = start, h, *s
+	r := &tx.runs[n-1]
+	r.pack.random = append(r.pack.random, store.IDRandom(s.ID))
+	r.pack.jobs++
+	r.pack.left++
+	tx.joined++
+	return r
 }
 
-// sealPacks writes the packs of this commit. Jobs that may have ended or changed in the same
-// commit are no exception: their own records follow those of new jobs.
+// sealPacks writes the packs of this commit. The records of jobs that have changed in the same
+// commit come after those of new jobs.
 func (tx *txn) sealPacks() {
 	for i := range tx.runs {
 		r := &tx.runs[i]
 		p := r.pack
-		if p.open = false; p.jobs < packLeast || p.thin() {
-			p.gone = true
-			for _, j := range r.jobs {
-				tx.name = appendNumberKey(tx.name[:0], prefixLive, j.seq)
-				switch {
-				case j.status.Terminal():
-					tx.remove(tx.name)
-				case j.open == nil && j.record == r.record:
-					must(tx.parts[partNew].Set(tx.name, r.of(j.id, &tx.scratch), nil))
-				}
-			}
+		p.open = false
+		tx.here().packs = append(tx.here().packs, p)
+		if p.jobs < packLeast || p.thin() {
+			tx.writeAlone(r)
 		} else {
-			tx.scratch = binary.AppendUvarint(tx.scratch[:0], uint64(p.jobs))
-			for _, j := range r.jobs {
-				tx.scratch = binary.BigEndian.AppendUint64(tx.scratch, store.IDRandom(j.id))
-				if j.status.Terminal() {
-					tx.put(prefixLive, j.seq, packEnded)
-				}
-			}
-			tx.put(prefixPack, p.first, append(tx.scratch, r.encoded...))
+			tx.writePack(r)
 		}
-		clear(r.jobs)
-		*r = run{jobs: r.jobs[:0]}
+		*r = run{}
 	}
 	tx.runs, tx.joined = tx.runs[:0], 0
+}
+
+// writeAlone gives each job of a pack a record of its own.
+func (tx *txn) writeAlone(r *run) {
+	p := r.pack
+	p.gone = true
+	for i, random := range p.random {
+		seq := p.first + uint64(i)
+		tx.name = appendNumberKey(tx.name[:0], prefixLive, seq)
+		switch j := tx.t.jobs.at(seq); {
+		case j != nil && j.status.Terminal():
+			tx.remove(tx.name)
+		case j == nil || j.open == nil && j.record == r.record:
+			must(tx.parts[partNew].Set(tx.name, r.of(tx.t.jobs.key.Restore(seq, random), &tx.scratch), nil))
+		}
+	}
+}
+
+func (tx *txn) writePack(r *run) {
+	p := r.pack
+	tx.scratch = binary.AppendUvarint(tx.scratch[:0], uint64(p.jobs))
+	for i, random := range p.random {
+		tx.scratch = binary.BigEndian.AppendUint64(tx.scratch, random)
+		seq := p.first + uint64(i)
+		if j := tx.t.jobs.at(seq); j != nil && j.status.Terminal() {
+			tx.put(prefixLive, seq, packEnded)
+		}
+	}
+	tx.scratch = append(tx.scratch, r.encoded...)
+	tx.put(prefixPack, p.first, tx.scratch)
 }
 
 // leave removes the live record of a job that has ended.
@@ -158,15 +161,16 @@ func (tx *txn) dissolve(p *pack) {
 	past := p.first + uint64(p.jobs)
 	tx.removeRange(numberKey(prefixLive, p.first), numberKey(prefixLive, past))
 	tx.remove(numberKey(prefixPack, p.first))
-	for seq := p.first; p.left > 0 && seq < past; seq++ {
-		j := tx.t.jobs.at(seq)
-		if j == nil || j.status.Terminal() {
+	for seq := p.first; seq < past && p.left > 0; seq++ {
+		switch j := tx.t.jobs.at(seq); {
+		case j == nil && tx.t.folded(seq):
+			tx.put(prefixLive, seq, p.heads[0].record.of(tx.t.jobs.key.Restore(seq, tx.t.random(p)[seq-p.first]), &tx.spell))
+		case j == nil || j.status.Terminal():
 			continue
-		}
-		if j.open != nil {
+		case j.open != nil:
 			tx.spell = encodeRecord(tx.spell[:0], j.open.header, &j.open.state)
 			tx.put(prefixLive, seq, tx.spell)
-		} else {
+		default:
 			tx.put(prefixLive, seq, j.record.of(j.id, &tx.spell))
 		}
 		p.left--
@@ -207,6 +211,15 @@ func (p *packRecord) id(key *store.IDKey, seq uint64) gq.JobID {
 // has reports whether the pack has a job.
 func (p *packRecord) has(seq uint64) bool { return seq-p.first < p.jobs() }
 
+// numbers returns the random bits as numbers.
+func (p *packRecord) numbers() []uint64 {
+	out := make([]uint64, p.jobs())
+	for i := range out {
+		out[i] = binary.BigEndian.Uint64(p.random[8*i:])
+	}
+	return out
+}
+
 // packReader recovers the jobs of packs in the order of their numbers.
 type packReader struct {
 	s      *Store
@@ -218,6 +231,7 @@ type packReader struct {
 	header header
 	state  gq.State
 	next   uint64
+	last   *job // the last job of the pack that is not folded
 }
 
 // skipTo recovers the jobs before a number that no record of their own has been seen of. It
@@ -241,6 +255,7 @@ func (r *packReader) skipTo(seq uint64) (*pack, error) {
 				return nil, err
 			}
 		}
+		r.s.table.folds.keep(r.pack)
 		r.pack = nil
 	}
 }
@@ -265,16 +280,24 @@ func (r *packReader) read() (err error) {
 		return fmt.Errorf("record %q: first state: %w", key, gq.ErrCorrupt)
 	}
 	n := int(r.raw.jobs())
-	r.pack, r.start, r.next = &pack{first: r.raw.first, jobs: n, left: n}, newRecord(r.raw.start), r.raw.first
+	r.pack, r.start, r.next, r.last = &pack{first: r.raw.first, jobs: n, left: n, random: r.raw.numbers()}, newRecord(r.raw.start), r.raw.first, nil
 	r.start.pack = r.pack
 	r.more = r.it.Next()
 	return nil
 }
 
 // adopt recovers a job in its first state.
-func (r *packReader) adopt(seq uint64) error {
+func (r *packReader) adopt(seq uint64) (err error) {
+	if r.last != nil && r.last.seq+uint64(r.last.rest)+1 == seq && r.last.foldable() {
+		if r.s.table.lastJob = max(r.s.table.lastJob, seq); r.s.table.folded(seq) {
+			return fmt.Errorf("record %q: job %d is there twice: %w", numberKey(prefixPack, r.raw.first), seq, gq.ErrCorrupt)
+		}
+		r.last.bucket.jobs++
+		r.s.table.fold(r.pack, r.last)
+		return nil
+	}
 	r.state.ID, r.state.Sequence = r.raw.id(r.s.table.jobs.key, seq), seq
-	if err := r.s.adopt(r.header, &r.state, r.start, nil); err != nil {
+	if r.last, err = r.s.adopt(r.header, &r.state, r.start, nil); err != nil {
 		return fmt.Errorf("record %q: %w", numberKey(prefixPack, r.raw.first), err)
 	}
 	return nil

@@ -25,6 +25,7 @@ type packed struct {
 	fs    *vfs.MemFS
 	clock *stillClock
 	s     *Store
+	kept  int // Options.keptIDs
 	jobs  []gq.JobID
 	held  map[gq.JobID]gq.LeaseRef
 }
@@ -35,6 +36,7 @@ type packed struct {
 func TestPacks(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
 		p := &packed{T: r, fs: vfs.NewCrashableMem(), clock: &stillClock{fixtureStart}, held: map[gq.JobID]gq.LeaseRef{}}
+		p.kept = rapid.SampledFrom([]int{0, -1, 10}).Draw(r, "kept ids")
 		p.open()
 		steps := map[string]func(){"submit": p.submit, "claim": p.claim, "end": p.end, "end all": p.endAll, "cancel": p.cancel, "wait": p.wait, "reopen": p.reopen, "crash": p.crash}
 		for range rapid.IntRange(1, 25).Draw(r, "steps") {
@@ -50,7 +52,7 @@ func TestPacks(t *testing.T) {
 func (p *packed) open() {
 	p.Helper()
 	var err error
-	if p.s, err = open("db", Options{Config: store.Config{Clock: p.clock}, fs: p.fs}); err != nil {
+	if p.s, err = open("db", Options{Config: store.Config{Clock: p.clock}, fs: p.fs, keptIDs: p.kept}); err != nil {
 		p.Fatal(err)
 	}
 }

@@ -189,6 +189,9 @@ func (s *Store) state(id gq.JobID) (header, gq.State, error) {
 	if j := s.table.jobs.get(id); j != nil {
 		return j.read()
 	}
+	if h, state, err := s.folded(id); !errors.Is(err, gq.ErrNotFound) {
+		return h, state, err
+	}
 	k, record, err := s.readDone(id)
 	if err != nil {
 		return header{}, gq.State{}, fmt.Errorf("job %s: %w", id, err)

@@ -193,7 +193,7 @@ func (p *pager) search(src *source) (ok bool, err error) {
 // take returns the next job of a source and moves it on.
 func (p *pager) take(src *source) (job listed, more bool, err error) {
 	if !src.status.Terminal() {
-		h, state, err := p.store.table.jobs.at(src.seq).read()
+		h, state, err := p.store.readLive(src.seq)
 		if err != nil {
 			return listed{}, false, err
 		}

@@ -174,7 +174,8 @@ func (s *Store) recoverJobs() (err error) {
 		if last = nil; !state.Status.Held() {
 			last = t.share(h.bucket, value, p)
 		}
-		return s.adopt(h, &state, last, p)
+		_, err = s.adopt(h, &state, last, p)
+		return err
 	})
 	if err == nil {
 		_, err = packs.skipTo(math.MaxUint64)
@@ -183,14 +184,14 @@ func (s *Store) recoverJobs() (err error) {
 }
 
 // adopt adds a live job. If it is held, its record has only its pack, if it has one.
-func (s *Store) adopt(h header, state *gq.State, r *record, p *pack) error {
+func (s *Store) adopt(h header, state *gq.State, r *record, p *pack) (*job, error) {
 	t, seq := s.table, state.Sequence
 	bucket := t.buckets[h.bucket]
 	if bucket == nil {
-		return fmt.Errorf("bucket %d is missing: %w", h.bucket, gq.ErrCorrupt)
+		return nil, fmt.Errorf("bucket %d is missing: %w", h.bucket, gq.ErrCorrupt)
 	}
-	if !state.Live() || t.jobs.get(state.ID) != nil || t.jobs.at(seq) != nil {
-		return fmt.Errorf("job %s is %s, or there twice: %w", state.ID, state.Status, gq.ErrCorrupt)
+	if !state.Live() || t.jobs.get(state.ID) != nil || t.jobs.at(seq) != nil || t.folded(seq) {
+		return nil, fmt.Errorf("job %s is %s, or there twice: %w", state.ID, state.Status, gq.ErrCorrupt)
 	}
 	bucket.jobs++
 	j := &job{id: state.ID, seq: seq, foreign: t.jobs.isForeign(state.ID, seq), bucket: bucket, cost: h.cost, toRun: noTimer, toDue: noTimer, record: r}
@@ -201,7 +202,7 @@ func (s *Store) adopt(h header, state *gq.State, r *record, p *pack) error {
 	}
 	t.adopt(j, h, state)
 	t.lastJob = max(t.lastJob, seq)
-	return nil
+	return j, nil
 }
 
 // adopt adds a live job that has its record.

@@ -467,7 +467,7 @@ func (tx *txn) purge(ids []gq.JobID, answers []error) error {
 // purgeable finds a job that ended in an earlier commit. An end in this commit is not
 // visible to anyone yet.
 func (tx *txn) purgeable(id gq.JobID) (doneKey, error) {
-	if j := tx.t.jobs.get(id); j != nil {
+	if j := tx.t.get(id); j != nil {
 		return doneKey{}, gq.ErrIllegalMove.Errorf("job %s is still %s; only finished jobs can be purged", id, j.status)
 	}
 	k, _, err := tx.readDone(id)

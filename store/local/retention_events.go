@@ -79,7 +79,7 @@ func lastOf(key, value []byte) (uint64, error) {
 
 // keptSequence returns a job's sequence number and whether the job is kept.
 func (tx *txn) keptSequence(id gq.JobID) (uint64, bool, error) {
-	if j := tx.t.jobs.get(id); j != nil {
+	if j := tx.t.get(id); j != nil {
 		return j.seq, true, nil
 	}
 	k, _, err := tx.ended(id)

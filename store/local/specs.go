@@ -71,8 +71,9 @@ func (tx *txn) readSpecs(from uint64) {
 		return // the caller reads it and reports the error
 	}
 	for ok := it.First(); ok; ok = it.Next() {
-		if j := s.table.jobs.at(binary.BigEndian.Uint64(it.Key()[1:])); j != nil && j.ready {
-			s.specs.keep(j.seq, append([]byte(nil), it.Value()...))
+		seq := binary.BigEndian.Uint64(it.Key()[1:])
+		if j := s.table.jobs.at(seq); j != nil && j.ready || j == nil && s.table.folded(seq) {
+			s.specs.keep(seq, append([]byte(nil), it.Value()...))
 		}
 	}
 	s.readAhead = from + specsAhead - 1

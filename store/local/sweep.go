@@ -58,6 +58,18 @@ func (tx *txn) due(limit int) (due store.Due) {
 			}
 			seen[d.job] = true
 			due.Jobs = append(due.Jobs, d.job.id)
+			for i := uint64(1); i <= uint64(d.job.rest) && next == 0; i++ { // folded jobs are due at the same time
+				if len(due.Jobs) == limit {
+					next = d.at
+					break
+				}
+				p := d.job.record.pack
+				seq := d.job.seq + i
+				due.Jobs = append(due.Jobs, t.jobs.key.Restore(seq, t.random(p)[seq-p.first]))
+			}
+			if next != 0 {
+				break
+			}
 		}
 		if fromReady {
 			ready = ready[1:]

@@ -36,6 +36,11 @@ type table struct {
 	presets  []gq.Policy // shared, by preset number
 	policy   *gq.Policy  // the last one interned
 	shared   [16]*record // the last ones that were shared, by bucket
+	folds    folds
+
+	first       gq.State // decoded from firstRecord
+	firstRecord *record
+	readRandom  func(*pack) []uint64 // from disk
 
 	ready      int64  // claimable jobs
 	lastJob    uint64 // the newest job's sequence number
@@ -64,7 +69,8 @@ type job struct {
 	ready  bool // claimable
 	shown  bool // in the bucket
 
-	foreign bool // its id is from elsewhere: see ids
+	foreign bool  // its id is from elsewhere: see ids
+	rest    int32 // how many folded jobs follow it
 }
 
 // record is the encoded state of waiting jobs. Jobs of one bucket that are submitted
@@ -265,6 +271,7 @@ func newTable() *table {
 		toDue:    timers{place: placeToDue},
 		owing:    keyTimers{place: placeOwing},
 		kids:     map[uint64][]edge{},
+		folds:    folds{most: keptIDs},
 		policies: map[gq.Policy]*gq.Policy{},
 		presets:  make([]gq.Policy, len(enum.All[gq.Preset]())+1),
 	}
@@ -405,9 +412,9 @@ func (t *table) unplace(j *job, s *gq.State) {
 	}
 }
 
-// live finds a job by id unless it has ended.
+// live finds a job by id unless it has ended. The caller is the writer.
 func (t *table) live(id gq.JobID) *job {
-	if j := t.jobs.get(id); j != nil && !j.status.Terminal() {
+	if j := t.get(id); j != nil && !j.status.Terminal() {
 		return j
 	}
 	return nil
@@ -473,7 +480,7 @@ func (t *table) promote(now int64) {
 // enter makes a job claimable.
 func (t *table) enter(j *job, key machine.OrderKey) {
 	j.key, j.ready = key, true
-	t.ready++
+	t.ready += 1 + int64(j.rest)
 	if j.limit != nil {
 		j.limit.enter(t, j)
 		return
@@ -487,7 +494,7 @@ func (t *table) leave(j *job) {
 		return
 	}
 	j.ready = false
-	t.ready--
+	t.ready -= 1 + int64(j.rest)
 	if j.limit != nil {
 		j.limit.leave(t, j)
 		return

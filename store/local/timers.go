@@ -51,6 +51,17 @@ func (h *timers) set(j *job, at int64) {
 	}
 }
 
+// replace lets one job take the place of another.
+func (h *timers) replace(j, next *job) {
+	i := *h.place(j)
+	if i == noTimer {
+		return
+	}
+	*h.place(j), *h.place(next) = noTimer, i
+	h.heap[i].seq, h.heap[i].job = next.seq, next
+	h.down(h.up(int(i)))
+}
+
 // next returns the earliest timer.
 func (h *timers) next() (timer, bool) {
 	if len(h.heap) == 0 {

@@ -26,7 +26,7 @@ type txn struct {
 	first   uint64    // the first event of the current instant
 	recent  []*recent // this commit and those that are not durable yet, oldest first
 	spare   *recent
-	runs    []run     // packs of new jobs
+	runs    []run     // packs of this commit
 	joined  int       // jobs in them
 	ids     []idEntry // of this commit's new jobs whose ids are from elsewhere
 	touched []*queue
@@ -48,6 +48,7 @@ type recent struct {
 	number   uint64                 // of the commit
 	finished []*job                 // jobs that ended in it
 	keys     map[gq.JobID]keyRecord // its new keys by hash
+	packs    []*pack                // its new packs
 }
 
 // begin starts a commit at an instant that is not before the last one; see restamp. The
@@ -109,9 +110,13 @@ func (tx *txn) forget() {
 			tx.s.opened.put(j.open)
 			j.open = nil
 		}
+		for _, p := range r.packs {
+			tx.t.folds.keep(p)
+		}
 		clear(r.finished)
 		clear(r.keys)
-		r.finished, tx.spare = r.finished[:0], r
+		clear(r.packs)
+		r.finished, r.packs, tx.spare = r.finished[:0], r.packs[:0], r
 	}
 	tx.recent = slices.Delete(tx.recent, 0, n)
 }
@@ -205,6 +210,7 @@ func (tx *txn) record(events []gq.Event, q *queue, previous uint64) uint64 {
 
 // save replaces the state of a placed job.
 func (tx *txn) save(j *job, h header, old, next *gq.State, events []gq.Event) {
+	tx.t.passOn(j)
 	tx.t.unplace(j, old)
 	if q := j.bucket.queue; q.turns != nil && next.Live() && next.Priority() != old.Priority() {
 		next.Turn = tx.turn(q, h.keys, next.Priority())
@@ -220,10 +226,6 @@ func (tx *txn) store(j *job, h header, old, next *gq.State, events []gq.Event) {
 		tx.change(j.bucket.queue)
 	}
 	h.lastEvent = tx.record(events, j.bucket.queue, h.lastEvent)
-	if old == nil && next.Live() && tx.join(j, h, next) {
-		t.place(j, next)
-		return
-	}
 	tx.scratch = encodeRecord(tx.scratch[:0], h, next)
 	t.place(j, next)
 	if l := next.Lease; l != nil && (old == nil || old.Lease == nil || old.Lease.ID != l.ID) && t.isForeign(j, next) {
@@ -321,7 +323,7 @@ func (tx *txn) look(j *job) *opened {
 
 // ended finds a job that has ended, in this commit or before.
 func (tx *txn) ended(id gq.JobID) (k doneKey, record []byte, err error) {
-	if j := tx.t.jobs.get(id); j != nil {
+	if j := tx.t.get(id); j != nil {
 		return doneKey{j.bucket.queue.number, j.status, j.seq}, encodeRecord(nil, j.open.header, &j.open.state), nil
 	}
 	tx.awaitDisk()

@@ -153,8 +153,9 @@ var weights = []struct {
 	times int
 	take  func(*model, *rapid.T)
 }{
-	{"insert", 10, (*model).insert},
-	{"claim", 12, (*model).claim},
+	{"insert", 9, (*model).insert},
+	{"insert alike", 2, (*model).insertAlike},
+	{"claim", 11, (*model).claim},
 	{"update", 13, (*model).update},
 	{"pass", 9, (*model).pass},
 	{"sweep", 3, (*model).sweep},
@@ -325,7 +326,7 @@ var interesting = []string{
 	"claim", "claim of a lost job", "claim of a due job", "claim in a paused queue", "claim at MaxRunning", "hold lost", "lease lost",
 	"COMPLETED", "FAILED", "DEAD_LETTER", "CANCELLED", "attempts_exhausted", "lifetime", "start_deadline", "execution timeout", "retry", "released",
 	"stale refused", "settlement repeated", "illegal refused", "cancel requested", "renewed",
-	"key taken, same", "key taken, different", "key free again", "duplicate id", "invalid", "cycle", "queue full",
+	"jobs alike", "key taken, same", "key taken, different", "key free again", "duplicate id", "invalid", "cycle", "queue full",
 	"unique key free again", "unique, existing", "unique, refused", "unique, replaced", "unique, debounced", "unique, throttled", "unique, throttled and waiting",
 	"dependent of a replaced job", "order key, behind another",
 	"rescheduled SCHEDULED", "rescheduled DELAYED", "dependent scheduled", "dependent FAILED", "dependent DEAD_LETTER", "dependent CANCELLED", "two generations",

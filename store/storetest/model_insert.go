@@ -20,9 +20,53 @@ func (m *model) insert(r *rapid.T) {
 	var spoiled []bool
 	for range pick(r, "groups", 1, 1, 2) {
 		g := rapid.Custom(m.drawGroup).Draw(r, "group")
+		g.Mint = !g.spoiled && m.mintable(g.Group) && chance(r, "mint", 2)
 		groups, spoiled = append(groups, g.Group), append(spoiled, g.spoiled)
 	}
 	m.submitAll(groups, spoiled)
+}
+
+// insertAlike submits many jobs that begin alike, whose ids the store makes.
+func (m *model) insertAlike(r *rapid.T) {
+	spec := m.spec(r, []gq.JobID{m.id()}, 0)
+	spec.Key, spec.Unique, spec.DependsOn, spec.OrderKey = gq.IdempotencyKey{}, gq.UniqueRule{}, nil, ""
+	spec = spec.WithDefaults()
+	groups := make([]store.Group, pick(r, "jobs", 4, 5, 9, 17))
+	for i := range groups {
+		s := spec
+		s.ID = m.id()
+		groups[i] = store.Group{Jobs: []gq.Spec{s}, Mint: true}
+	}
+	m.happened("jobs alike")
+	m.submit(groups)
+}
+
+// mintable reports whether the model can tell which ids of a group the store replaces.
+func (m *model) mintable(g store.Group) bool {
+	return !slices.ContainsFunc(g.Jobs, func(s gq.Spec) bool {
+		return m.jobs[s.ID] != nil || s.ID.IsZero() || len(g.Jobs) > 1 && s.Key.Name != ""
+	})
+}
+
+// minted replaces the ids of a group that was inserted by those that the store has made.
+func minted(g store.Group, p *plan, answer store.Inserted) store.Group {
+	made := make(map[gq.JobID]gq.JobID)
+	g.Jobs = slices.Clone(g.Jobs)
+	for i := range g.Jobs {
+		if p.made(i) {
+			made[g.Jobs[i].ID] = answer.Jobs[i].State.ID
+			g.Jobs[i].ID = answer.Jobs[i].State.ID
+		}
+	}
+	for i := range g.Jobs {
+		g.Jobs[i].DependsOn = slices.Clone(g.Jobs[i].DependsOn)
+		for k, d := range g.Jobs[i].DependsOn {
+			if id, ok := made[d.Job]; ok {
+				g.Jobs[i].DependsOn[k].Job = id
+			}
+		}
+	}
+	return g
 }
 
 func (m *model) submit(groups []store.Group) { m.submitAll(groups, make([]bool, len(groups))) }
@@ -35,6 +79,9 @@ func (m *model) submitAll(groups []store.Group, spoiled []bool) {
 	}
 	for i, g := range groups {
 		plan := m.plan(g, spoiled[i])
+		if g.Mint && answers[i].Err == nil && len(answers[i].Jobs) == len(g.Jobs) {
+			g = minted(g, plan, answers[i])
+		}
 		m.judge(g, plan, answers[i])
 	}
 }
