@@ -63,11 +63,31 @@ func (c *Client) submitAlone(ctx context.Context, s *gq.Spec) (gq.SubmitResult, 
 // keyed gives a submission without a key a random one, unless Options.SendOnce is set or nothing is
 // repeated anyway. No other call has that key, so a job with it was stored by this call.
 func (c *Client) keyed(s gq.Spec) (_ gq.Spec, drawn bool) {
+	return c.keyedAs(s, new(retryKeys))
+}
+
+func (c *Client) keyedAs(s gq.Spec, keys *retryKeys) (_ gq.Spec, drawn bool) {
 	if c.options.SendOnce || c.options.RetryFor < 0 || s.Key != (gq.IdempotencyKey{}) || !s.Unique.IsZero() {
 		return s, false
 	}
-	s.Key = gq.IdempotencyKey{Scope: machine.RetryScope, Name: rand.Text()}
+	s.Key = gq.IdempotencyKey{Scope: machine.RetryScope, Name: keys.next()}
 	return s, true
+}
+
+// retryKeys draws the names of keys for the submissions of one call.
+type retryKeys struct {
+	at     time.Time
+	random [10]byte
+	drawn  int
+}
+
+func (k *retryKeys) next() string {
+	if k.drawn == 0 {
+		k.at = time.Now()
+		_, _ = rand.Read(k.random[:]) // never fails
+	}
+	k.drawn++
+	return machine.RetryName(k.at, k.random, k.drawn-1)
 }
 
 // repeatable reports whether a submission can be sent again if its outcome is unknown. That of a
@@ -111,9 +131,10 @@ func (c *Client) SubmitBatch(ctx context.Context, specs []gq.Spec) ([]gq.SubmitR
 		messages, at, size, keyless = nil, nil, 0, false
 		return nil
 	}
+	var keys retryKeys
 	for i := range specs {
 		var s gq.Spec
-		s, drawn[i] = c.keyed(specs[i])
+		s, drawn[i] = c.keyedAs(specs[i], &keys)
 		m := pbconv.ProtoSpec(&s)
 		n := proto.Size(m)
 		if len(messages) == maxItems || size+n > maxBytes {

@@ -1,6 +1,8 @@
 package machine
 
 import (
+	"encoding/base32"
+	"encoding/binary"
 	"time"
 
 	"github.com/gopherqueue/gq"
@@ -16,6 +18,33 @@ const RetryWindow = time.Hour
 
 // ForRetry reports whether a key only makes a submission repeatable.
 func ForRetry(k gq.IdempotencyKey) bool { return k.Scope == RetryScope && k.Name != "" }
+
+// retryText keeps the order of numbers.
+var retryText = base32.HexEncoding.WithPadding(base32.NoPadding)
+
+// RetryName returns the name of a key for retries. It begins with the time and ends with random
+// bits, to which the place of a submission in its request is added. So names are in the order in
+// which they were drawn, and a store writes them next to each other.
+func RetryName(at time.Time, random [10]byte, place int) string {
+	var b [16]byte
+	binary.BigEndian.PutUint64(b[:], uint64(at.UnixMilli())<<16)
+	copy(b[6:], random[:])
+	binary.BigEndian.PutUint64(b[8:], binary.BigEndian.Uint64(b[8:])+uint64(place))
+	return retryText.EncodeToString(b[:])
+}
+
+// RetryNumber returns the 16 bytes that the name of a key for retries encodes. Other names have none.
+func RetryNumber(k gq.IdempotencyKey) (number [16]byte, ok bool) {
+	const size = 26
+	if k.Scope != RetryScope || len(k.Name) != size {
+		return number, false
+	}
+	n, err := retryText.Decode(number[:], []byte(k.Name))
+	if err != nil || n != len(number) || retryText.EncodeToString(number[:]) != k.Name {
+		return [16]byte{}, false // another name, or another spelling of one
+	}
+	return number, true
+}
 
 // KeyWindow returns how long the idempotency key of a job refers to it.
 func KeyWindow(s *gq.Spec) time.Duration {

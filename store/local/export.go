@@ -438,10 +438,16 @@ func (x *export) packed(seq uint64) (_ []byte, err error) {
 	return x.pack.start, nil
 }
 
+// keyed reads the record of a key.
+func (x *export) keyed(k *gq.IdempotencyKey) ([]byte, error) {
+	id := keyOf(k)
+	return x.get(id[:])
+}
+
 // keyUntil returns when a job's idempotency key expires, zero if the job no longer has
 // it.
 func (x *export) keyUntil(spec *gq.Spec) (time.Time, error) {
-	raw, err := x.get(keyKey(keyHash(&spec.Key)))
+	raw, err := x.keyed(&spec.Key)
 	if errors.Is(err, gq.ErrNotFound) {
 		return time.Time{}, nil
 	}

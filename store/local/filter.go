@@ -1,6 +1,7 @@
 package local
 
 import (
+	"bytes"
 	"encoding/binary"
 	"slices"
 
@@ -77,6 +78,7 @@ func mix(x uint64) uint64 {
 // writer owns it.
 type onDisk struct {
 	prefix   byte
+	from     gq.JobID     // records before it are not in the filter
 	filter   *idFilter    // nil while there is none
 	building *filterBuild // nil unless one is being built
 }
@@ -89,7 +91,9 @@ type filterBuild struct {
 }
 
 // has reports false only for an id without a record on disk.
-func (d *onDisk) has(id gq.JobID) bool { return d.filter == nil || d.filter.has(id) }
+func (d *onDisk) has(id gq.JobID) bool {
+	return d.filter == nil || bytes.Compare(id[:], d.from[:]) < 0 || d.filter.has(id)
+}
 
 // build starts to fill a filter with the ids of all records, of which a new store has none.
 func (d *onDisk) build(s *Store, none bool) {
@@ -104,25 +108,25 @@ func (d *onDisk) build(s *Store, none bool) {
 	s.background.Go(func() {
 		defer func() { _ = snapshot.Close() }() // nothing to do about an error
 		count := 0
-		if !b.scan(snapshot, d.prefix, func(gq.JobID) { count++ }) {
+		if !b.scan(snapshot, d.prefix, d.from, func(gq.JobID) { count++ }) {
 			return
 		}
 		f := newFilter(count)
-		if f != nil && b.scan(snapshot, d.prefix, f.add) {
+		if f != nil && b.scan(snapshot, d.prefix, d.from, f.add) {
 			b.done <- f
 		}
 	})
 }
 
-// scan visits the ids of all records and reports whether it reached the end.
-func (b *filterBuild) scan(snapshot *pebble.Snapshot, prefix byte, visit func(gq.JobID)) bool {
+// scan visits the ids of all records from one on and reports whether it reached the end.
+func (b *filterBuild) scan(snapshot *pebble.Snapshot, prefix byte, from gq.JobID, visit func(gq.JobID)) bool {
 	it, err := snapshot.NewIter(iterOptions(prefix))
 	if err != nil {
 		return false
 	}
 	defer func() { _ = it.Close() }() // it.Error reports errors below
 	n := 0
-	for ok := it.First(); ok; ok = it.Next() {
+	for ok := it.SeekGE(append([]byte{prefix}, from[:]...)); ok; ok = it.Next() {
 		if len(it.Key()) == 17 { // damage does not hide the records behind it
 			visit(gq.JobID(it.Key()[1:]))
 		}
@@ -172,6 +176,9 @@ func (d *onDisk) note(tx *txn, added func(yield func(gq.JobID) bool)) {
 		d.filter.add(id)
 	}
 	if d.filter.full() {
+		if d.prefix == prefixRetry {
+			d.from = retriesFrom(tx.now.UnixNano())
+		}
 		tx.awaitDisk()
 		d.build(tx.s, false)
 		if d.building != nil { // records of this commit are not on disk yet
@@ -184,11 +191,21 @@ func (d *onDisk) note(tx *txn, added func(yield func(gq.JobID) bool)) {
 func (s *Store) buildFilters() {
 	s.foreign.build(s, s.table.lastJob == 0)
 	s.keys.build(s, s.table.lastJob == 0)
+	s.retries.build(s, s.table.lastJob == 0)
 }
 
 func (s *Store) dropFilters() {
 	s.foreign.drop()
 	s.keys.drop()
+	s.retries.drop()
+}
+
+// onDisk returns what tells which keys of a kind may be on disk.
+func (s *Store) onDisk(kind byte) *onDisk {
+	if kind == prefixRetry {
+		return &s.retries
+	}
+	return &s.keys
 }
 
 // noteRecords adds this commit's ids from elsewhere and keys to the filters.
@@ -202,11 +219,14 @@ func (tx *txn) noteRecords() {
 			}
 		})
 	}
-	here := tx.here()
-	if len(here.keys) > 0 || tx.s.keys.building != nil {
-		tx.s.keys.note(tx, func(yield func(gq.JobID) bool) {
-			for key := range here.keys {
-				if !yield(key) {
+	for _, kind := range []byte{prefixKey, prefixRetry} {
+		d := tx.s.onDisk(kind)
+		if len(tx.keyed) == 0 && d.building == nil {
+			continue
+		}
+		d.note(tx, func(yield func(gq.JobID) bool) {
+			for i := range tx.keyed {
+				if tx.keyed[i][0] == kind && !yield(tx.keyed[i].bytes()) {
 					return
 				}
 			}

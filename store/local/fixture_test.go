@@ -31,7 +31,7 @@ type fixture struct {
 type asks struct {
 	jobs   []store.Ref
 	leases []store.Ref
-	keyed  gq.Spec
+	keyed  []gq.Spec
 	after  uint64 // events up to here are dropped
 }
 
@@ -113,10 +113,13 @@ func (a *asks) look(s *Store) portrait {
 	due, err := s.Due(ctx, 100)
 	due.Now = time.Time{} // the time of the call, not of the store
 	note("due", due, err)
-	placed, err := s.Insert(ctx, []store.Group{store.One(a.keyed)})
-	note("key", placed, err)
-	if err == nil && placed[0].Err != nil {
-		p["key"] = placed[0].Err
+	for i := range a.keyed {
+		question := fmt.Sprintf("key %d", i)
+		placed, err := s.Insert(ctx, []store.Group{store.One(a.keyed[i])})
+		note(question, placed, err)
+		if err == nil && placed[0].Err != nil {
+			p[question] = placed[0].Err
+		}
 	}
 	return p
 }
@@ -238,7 +241,7 @@ func (b *builder) insert(change func(*gq.Spec)) gq.JobID {
 	}
 	b.f.asks.jobs = append(b.f.asks.jobs, store.Ref{Job: spec.ID})
 	if spec.Key.Name != "" {
-		b.f.asks.keyed = spec
+		b.f.asks.keyed = append(b.f.asks.keyed, spec)
 	}
 	return spec.ID
 }
@@ -304,6 +307,9 @@ func (b *builder) live() {
 	})
 	b.insert(func(s *gq.Spec) { s.DependsOn = []gq.Dependency{{Kind: gq.DependencyAfter, Job: parent}} })
 	keyed := b.insert(func(s *gq.Spec) { s.Key = gq.IdempotencyKey{Scope: "send", Name: "once", Fingerprint: 9} })
+	b.insert(func(s *gq.Spec) {
+		s.Key = gq.IdempotencyKey{Scope: machine.RetryScope, Name: machine.RetryName(b.clock.now, [10]byte{1}, 0), Fingerprint: 1}
+	})
 	changed := gq.Metadata{Priority: gq.PriorityLow, Tags: map[string]string{"team": "blue"}}
 	b.update(keyed, store.Update{Metadata: &changed, Apply: func(s gq.State, now time.Time) (gq.State, []gq.Event, error) {
 		return machine.Update(s, gq.PriorityLow, now)

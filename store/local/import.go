@@ -272,7 +272,8 @@ func (tx *txn) importJob(item *store.JobItem) (err error) {
 	if spec.Key.Name != "" {
 		h.flags |= flagKeyed
 		if !item.KeyUntil.IsZero() {
-			tx.set(keyKey(keyHash(&spec.Key)), keyRecord{spec.ID, spec.Key.Fingerprint, spec.Unique.While, item.KeyUntil.UnixNano()}.encode())
+			key := keyOf(&spec.Key)
+			tx.set(key[:], keyRecord{spec.ID, spec.Key.Fingerprint, spec.Unique.While, item.KeyUntil.UnixNano()}.encode())
 		}
 	}
 	if metadata, changed := item.ChangedMetadata(); changed {

@@ -485,10 +485,9 @@ func (tx *txn) add(state *gq.State, id gq.JobID, spec *gq.Spec, encoded []byte, 
 	if spec.Key.Name != "" {
 		h.flags |= flagKeyed
 		record := keyRecord{id, spec.Key.Fingerprint, spec.Unique.While, machine.KeyUntil(spec, submission.RunAt, tx.now).UnixNano()}
-		hash := keyHash(&spec.Key)
-		tx.here().keys[hash] = record
-		tx.name = append(append(tx.name[:0], prefixKey), hash[:]...)
-		tx.set(tx.name, record.encode())
+		key := keyOf(&spec.Key)
+		tx.here().keys[key] = record
+		tx.keyed = append(tx.keyed, key)
 	}
 	var deps []gq.Dependency
 	if f.deps != nil {

@@ -4,8 +4,10 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"math"
+	"time"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/machine"
 )
 
 // The key space. The first byte names the kind of record; numbers are big-endian, so
@@ -39,6 +41,7 @@ const (
 	prefixOwed       = 'v' // v queue key         → until when a limit key owes units of its rate
 	prefixOwnKey     = 'w' // w queue key         → limits of one limit key
 	prefixKept       = 'x' // x until seq         → id of a finished job with a retention of its own
+	prefixRetry      = 'z' // z time random       → idempotency key that only makes a submission repeatable
 	prefixPack       = 'y' // y seq               → first states of new jobs, from this one on
 )
 
@@ -111,6 +114,14 @@ func (tx *txn) setEdge(parent, child uint64, kind gq.DependencyKind) {
 	tx.set(edgeKey(parent, child, kind), []byte{byte(kind)})
 }
 
+// retriesFrom returns the first of the keys for retries that clients have drawn lately, if their
+// clocks are right.
+func retriesFrom(now int64) gq.JobID {
+	at := time.Unix(0, max(now-2*int64(machine.RetryWindow), 0))
+	number, _ := machine.RetryNumber(gq.IdempotencyKey{Scope: machine.RetryScope, Name: machine.RetryName(at, [10]byte{}, 0)})
+	return gq.JobID(number)
+}
+
 // checkEdge reports whether a record of a dependency is one that setEdge writes.
 func checkEdge(key, value []byte) error {
 	if len(key) != edgeKeyBytes || len(value) != 1 || value[0] != key[edgeKeyBytes-1] {
@@ -121,14 +132,21 @@ func checkEdge(key, value []byte) error {
 
 const edgeKeyBytes = 1 + 8 + 8 + 1
 
-// keyHash identifies a key. It has the size of an id; 128 bits of SHA-256 do not collide.
-func keyHash(k *gq.IdempotencyKey) gq.JobID {
+// keyID is the record key of an idempotency key: its kind and 16 bytes.
+type keyID [17]byte
+
+// bytes returns what tells apart the keys of a kind.
+func (k keyID) bytes() gq.JobID { return gq.JobID(k[1:]) }
+
+// keyOf identifies a key. 128 bits of SHA-256 do not collide. The names of keys for retries are
+// 128 bits themselves, which are ordered by time.
+func keyOf(k *gq.IdempotencyKey) keyID {
+	if number, ok := machine.RetryNumber(*k); ok {
+		return keyID(append([]byte{prefixRetry}, number[:]...))
+	}
 	b := make([]byte, 0, 128)
 	b = binary.BigEndian.AppendUint64(b, uint64(len(k.Scope)))
 	b = append(append(b, k.Scope...), k.Name...)
 	sum := sha256.Sum256(b)
-	return gq.JobID(sum[:16])
+	return keyID(append([]byte{prefixKey}, sum[:16]...))
 }
-
-// keyKey is the record key of a key.
-func keyKey(hash gq.JobID) []byte { return append([]byte{prefixKey}, hash[:]...) }

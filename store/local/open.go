@@ -78,6 +78,7 @@ type Store struct {
 	readAhead uint64 // the last job whose spec was read ahead
 	foreign   onDisk // ids of jobs from elsewhere
 	keys      onDisk
+	retries   onDisk // keys for retries of the last hours
 	documents documents
 	onCommit  func([]byte)
 
@@ -204,6 +205,7 @@ func open(dir string, o Options) (_ *Store, err error) {
 	}
 	s.lastEvent.Store(s.table.lastEvent)
 	s.foreign, s.keys = onDisk{prefix: prefixID}, onDisk{prefix: prefixKey}
+	s.retries = onDisk{prefix: prefixRetry, from: retriesFrom(s.lastTime)}
 	s.buildFilters()
 	s.idle <- struct{}{}
 	go s.write()
@@ -223,6 +225,7 @@ func (s *Store) Close() error {
 		<-s.stopped
 		s.foreign.stop()
 		s.keys.stop()
+		s.retries.stop()
 		s.background.Wait()
 		closed := fmt.Errorf("%s: %w", s.dir, gq.ErrClosed)
 		s.failed.CompareAndSwap(nil, &closed)

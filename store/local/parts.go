@@ -62,7 +62,7 @@ func (tx *txn) size() (bytes int) {
 	for _, b := range tx.parts {
 		bytes += b.Len()
 	}
-	return bytes + len(tx.ids)*(1+len(gq.JobID{})+8) + tx.joined*100
+	return bytes + len(tx.ids)*(1+len(gq.JobID{})+8) + len(tx.keyed)*(len(keyID{})+keyRecordSize) + tx.joined*100
 }
 
 func (tx *txn) empty() bool {

@@ -306,9 +306,8 @@ func (tx *txn) dropKey(seq uint64, id gq.JobID) error {
 	if err != nil {
 		return err
 	}
-	hash := keyHash(&spec.Key)
-	key := keyKey(hash)
-	raw, err = tx.s.read(key)
+	key := keyOf(&spec.Key)
+	raw, err = tx.s.read(key[:])
 	if errors.Is(err, gq.ErrNotFound) {
 		return nil
 	}
@@ -318,10 +317,10 @@ func (tx *txn) dropKey(seq uint64, id gq.JobID) error {
 	if record, err := decodeKeyRecord(raw); err != nil || record.id != id {
 		return err
 	}
-	if newer, ok := tx.key(hash); ok && newer.id != id {
+	if newer, ok := tx.key(key); ok && newer.id != id {
 		return nil
 	}
-	tx.remove(key)
+	tx.remove(key[:])
 	return nil
 }
 

@@ -28,6 +28,7 @@ type txn struct {
 	spare   *recent
 	runs    []run     // packs of this commit
 	joined  int       // jobs in them
+	keyed   []keyID   // new keys of this commit
 	ids     []idEntry // of this commit's new jobs whose ids are from elsewhere
 	touched []*queue
 	paces   []*queue          // those whose pace changed
@@ -45,10 +46,10 @@ type txn struct {
 // recent is what a commit did that cannot be read from disk until the commit is
 // durable.
 type recent struct {
-	number   uint64                 // of the commit
-	finished []*job                 // jobs that ended in it
-	keys     map[gq.JobID]keyRecord // its new keys by hash
-	packs    []*pack                // its new packs
+	number   uint64              // of the commit
+	finished []*job              // jobs that ended in it
+	keys     map[keyID]keyRecord // its new keys
+	packs    []*pack             // its new packs
 }
 
 // begin starts a commit at an instant that is not before the last one; see restamp. The
@@ -66,7 +67,7 @@ func (s *Store) begin() *txn {
 	tx.forget()
 	r := tx.spare
 	if tx.spare = nil; r == nil {
-		r = &recent{keys: map[gq.JobID]keyRecord{}}
+		r = &recent{keys: map[keyID]keyRecord{}}
 	}
 	r.number = s.applied
 	tx.recent = append(tx.recent, r)
@@ -125,9 +126,9 @@ func (tx *txn) forget() {
 func (tx *txn) here() *recent { return tx.recent[len(tx.recent)-1] }
 
 // key finds a key that may not be on disk yet.
-func (tx *txn) key(hash gq.JobID) (keyRecord, bool) {
+func (tx *txn) key(key keyID) (keyRecord, bool) {
 	for _, r := range slices.Backward(tx.recent) {
-		if record, ok := r.keys[hash]; ok {
+		if record, ok := r.keys[key]; ok {
 			return record, true
 		}
 	}
@@ -154,12 +155,26 @@ func (tx *txn) sealIDs() {
 	tx.ids = tx.ids[:0]
 }
 
+// sealNewKeys adds the new keys, sorted for the same reason.
+func (tx *txn) sealNewKeys() {
+	slices.SortFunc(tx.keyed, func(a, b keyID) int { return bytes.Compare(a[:], b[:]) })
+	here := tx.here()
+	for i := range tx.keyed {
+		key := &tx.keyed[i]
+		if record, ok := here.keys[*key]; ok {
+			tx.set(key[:], record.encode())
+		}
+	}
+	tx.keyed = tx.keyed[:0]
+}
+
 // seal adds what a commit writes once: its last events, the changed counts and paces
 // and, if it has no events, the time.
 func (tx *txn) seal() {
 	tx.noteRecords()
 	tx.sealPacks()
 	tx.sealIDs()
+	tx.sealNewKeys()
 	tx.sealKeys()
 	told := tx.events.count > 0
 	tx.sealEvents()

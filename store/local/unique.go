@@ -46,18 +46,18 @@ func (p *checkedGroup) resolve(id, to gq.JobID) {
 // known finds members whose key belongs to an existing job or to an earlier member, decides
 // about them, and rejects used ids.
 func (tx *txn) known(p *checkedGroup, b *spawner) error {
-	var first map[gq.JobID]int // member by hash of its key
+	var first map[keyID]int // member by key
 	for i := range p.Jobs {
 		spec := &p.Jobs[i]
 		replaces := spec.Replaces
 		if spec.Key.Name != "" {
-			hash := keyHash(&spec.Key)
-			if k, ok := first[hash]; ok {
+			key := keyOf(&spec.Key)
+			if k, ok := first[key]; ok {
 				p.resolve(spec.ID, p.Jobs[k].ID)
 				p.placed[i] = store.Placed{Existing: true, Same: spec.Unique.While != 0 || p.Jobs[k].Key.Fingerprint == spec.Key.Fingerprint}
 				continue
 			}
-			holder, err := tx.collide(p, i, hash, b)
+			holder, err := tx.collide(p, i, key, b)
 			if err != nil {
 				return err
 			}
@@ -70,9 +70,9 @@ func (tx *txn) known(p *checkedGroup, b *spawner) error {
 			}
 			if len(p.Jobs) > 1 {
 				if first == nil {
-					first = map[gq.JobID]int{}
+					first = map[keyID]int{}
 				}
-				first[hash] = i
+				first[key] = i
 			}
 		}
 		if !replaces.IsZero() {
@@ -92,9 +92,9 @@ func (tx *txn) known(p *checkedGroup, b *spawner) error {
 
 // collide decides about a member whose key may be recorded for another job. It returns the
 // job that the member replaces, if it replaces one.
-func (tx *txn) collide(p *checkedGroup, i int, hash gq.JobID, b *spawner) (replaces gq.JobID, err error) {
+func (tx *txn) collide(p *checkedGroup, i int, key keyID, b *spawner) (replaces gq.JobID, err error) {
 	spec := &p.Jobs[i]
-	record, err := tx.keyed(hash)
+	record, err := tx.findKey(key)
 	if errors.Is(err, gq.ErrNotFound) || err == nil && record.expires <= tx.now.UnixNano() {
 		return replaces, nil
 	}
@@ -139,15 +139,15 @@ func (tx *txn) collide(p *checkedGroup, i int, hash gq.JobID, b *spawner) (repla
 	return replaces, nil
 }
 
-// keyed reads the record of a key. The error is ErrNotFound if there is none.
-func (tx *txn) keyed(hash gq.JobID) (keyRecord, error) {
-	if record, ok := tx.key(hash); ok {
+// findKey reads the record of a key. The error is ErrNotFound if there is none.
+func (tx *txn) findKey(key keyID) (keyRecord, error) {
+	if record, ok := tx.key(key); ok {
 		return record, nil
 	}
-	if !tx.s.keys.has(hash) {
+	if !tx.s.onDisk(key[0]).has(key.bytes()) {
 		return keyRecord{}, gq.ErrNotFound
 	}
-	raw, err := tx.s.read(keyKey(hash))
+	raw, err := tx.s.read(key[:])
 	if err != nil {
 		return keyRecord{}, err
 	}

@@ -2,6 +2,7 @@ package storetest
 
 import (
 	"fmt"
+	"strings"
 	"sync"
 	"time"
 
@@ -48,6 +49,11 @@ func keyRetry(e *env) {
 	}
 	insert("many", 300, many...)
 	insert("one of the many", 0, many[150])
+	// Names as clients draw them, which a store may keep in another way.
+	drawn := func(place int) string { return machine.RetryName(e.now(), [10]byte{9}, place) }
+	insert("as clients draw them", 3, drawn(0), drawn(1), drawn(7))
+	insert("one of them again", 1, drawn(2), drawn(1), drawn(0))
+	insert("one that is spelled in another way", 1, strings.ToLower(drawn(0)))
 	answers := e.tryInsert(minted("twice", "twice")...)
 	if first, second := answers[0].Jobs[0], answers[1].Jobs[0]; first.Existing || !second.Existing || first.State.ID != second.State.ID {
 		e.Errorf("two groups with the same key are %s and %s", first.State.ID, second.State.ID)
