@@ -39,9 +39,22 @@ func RetryNumber(k gq.IdempotencyKey) (number [16]byte, ok bool) {
 	if k.Scope != RetryScope || len(k.Name) != size {
 		return number, false
 	}
-	n, err := retryText.Decode(number[:], []byte(k.Name))
-	if err != nil || n != len(number) || retryText.EncodeToString(number[:]) != k.Name {
-		return [16]byte{}, false // another name, or another spelling of one
+	var bits, free, at = uint(0), uint(0), 0
+	for i := range size {
+		digit := uint(k.Name[i]) - '0'
+		if digit > 9 {
+			if digit = uint(k.Name[i]) - 'A' + 10; digit < 10 || digit > 31 {
+				return [16]byte{}, false
+			}
+		}
+		if bits, free = bits<<5|digit, free+5; free >= 8 {
+			free -= 8
+			number[at] = byte(bits >> free)
+			at++
+		}
+	}
+	if bits&(1<<free-1) != 0 { // another spelling of a name
+		return [16]byte{}, false
 	}
 	return number, true
 }

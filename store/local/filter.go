@@ -24,13 +24,14 @@ const (
 	filterMost  = 1 << 26 // largest: 84 MB; with more ids every insert of a foreign one reads the disk
 )
 
-// newFilter makes a filter with room to grow, or nil if it would be too large.
+// newFilter makes a filter with room for four times as many ids, at least for twice as many, or nil
+// if it would be too large.
 func newFilter(ids int) *idFilter {
 	room := filterLeast
-	for room < 2*ids {
+	for room < 4*ids && room < filterMost {
 		room *= 2
 	}
-	if room > filterMost {
+	if room < 2*ids {
 		return nil
 	}
 	return &idFilter{blocks: make([][8]uint64, room*10/512), room: room}

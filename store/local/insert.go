@@ -175,6 +175,7 @@ type checkedGroup struct {
 	store.Group
 	encoded [][]byte // specs
 	minted  gq.JobID // the id of the only job, if it is made here; the spec has another one
+	key     keyID    // of the only job, if it has one
 	placed  []store.Placed
 	same    map[gq.JobID]gq.JobID // members that resolve to existing jobs, and jobs that members replace
 	graph   groupGraph
@@ -188,6 +189,17 @@ func (p *checkedGroup) id(member int) gq.JobID {
 		return p.minted
 	}
 	return p.Jobs[member].ID
+}
+
+// keyID identifies the key of a member that has one.
+func (p *checkedGroup) keyID(member int) keyID {
+	if len(p.Jobs) > 1 {
+		return keyOf(&p.Jobs[member].Key)
+	}
+	if p.key == (keyID{}) {
+		p.key = keyOf(&p.Jobs[0].Key)
+	}
+	return p.key
 }
 
 // mint gives the jobs of a group ids made from the numbers that they will have, also in their
@@ -275,7 +287,7 @@ func (tx *txn) admit(p checkedGroup) {
 				raw, _ = codec.AppendSpec(spec, nil) // never fails
 			}
 		}
-		tx.add(&p.placed[i].State, p.id(i), spec, raw, i, p.graph, notBefore)
+		tx.add(&p, &p.placed[i].State, spec, raw, i, notBefore)
 	}
 	for i := range p.Jobs { // members that resolve to another member
 		if p.placed[i].Existing && p.placed[i].State.ID.IsZero() {
@@ -470,8 +482,8 @@ func (tx *txn) guardQueues(g store.Group) error {
 }
 
 // add writes a checked job. Only the sequence number of its state is set.
-func (tx *txn) add(state *gq.State, id gq.JobID, spec *gq.Spec, encoded []byte, i int, f groupGraph, notBefore time.Time) {
-	t, seq := tx.t, state.Sequence
+func (tx *txn) add(p *checkedGroup, state *gq.State, spec *gq.Spec, encoded []byte, i int, notBefore time.Time) {
+	t, seq, id, f := tx.t, state.Sequence, p.id(i), &p.graph
 	bucket := tx.bucket(spec)
 	bucket.jobs++
 	h := header{bucket: bucket.number, cost: spec.CostUnits}
@@ -485,7 +497,7 @@ func (tx *txn) add(state *gq.State, id gq.JobID, spec *gq.Spec, encoded []byte, 
 	if spec.Key.Name != "" {
 		h.flags |= flagKeyed
 		record := keyRecord{id, spec.Key.Fingerprint, spec.Unique.While, machine.KeyUntil(spec, submission.RunAt, tx.now).UnixNano()}
-		key := keyOf(&spec.Key)
+		key := p.keyID(i)
 		tx.here().keys[key] = record
 		tx.keyed = append(tx.keyed, key)
 	}
@@ -526,7 +538,7 @@ func (tx *txn) add(state *gq.State, id gq.JobID, spec *gq.Spec, encoded []byte, 
 
 // addAlone adds a new job that may have keys, dependencies and an id from elsewhere, and may
 // have ended at once.
-func (tx *txn) addAlone(state *gq.State, h header, bucket *bucket, deps []gq.Dependency, f groupGraph) {
+func (tx *txn) addAlone(state *gq.State, h header, bucket *bucket, deps []gq.Dependency, f *groupGraph) {
 	t := tx.t
 	j := &job{id: state.ID, seq: state.Sequence, bucket: bucket, cost: h.cost, toRun: noTimer, toDue: noTimer}
 	if j.foreign = t.jobs.isForeign(j.id, j.seq); j.foreign {
@@ -565,7 +577,7 @@ func (tx *txn) addPacked(state *gq.State, h header, bucket *bucket) {
 
 // await records that a job waits for a dependency. If the dependency has already ended,
 // it updates the job immediately.
-func (tx *txn) await(j *job, d gq.Dependency, f groupGraph, s gq.State, events []gq.Event) (gq.State, []gq.Event) {
+func (tx *txn) await(j *job, d gq.Dependency, f *groupGraph, s gq.State, events []gq.Event) (gq.State, []gq.Event) {
 	if !machine.Waits(d.Kind) {
 		return s, events
 	}

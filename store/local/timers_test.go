@@ -233,7 +233,7 @@ func TestIDFilter(t *testing.T) {
 		"random":  func(n uint64) gq.JobID { return idOf(mix(n), mix(n+1<<40)) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			f := newFilter(room / 2)
+			f := newFilter(room / 4)
 			for n := range uint64(room) {
 				if f.full() {
 					t.Fatalf("full with %d of %d ids", n, room)
@@ -275,10 +275,10 @@ func idOf(a, b uint64) gq.JobID {
 	return machine.NewJobID([16]byte(binary.BigEndian.AppendUint64(raw, b)))
 }
 
-// TestIDFilterRoom: a filter has room for twice the existing ids, or is nil.
+// TestIDFilterRoom: a filter has room for four times the existing ids, or at least for twice as many, or is nil.
 func TestIDFilterRoom(t *testing.T) {
 	for ids, room := range map[int]int{
-		0: filterLeast, filterLeast / 2: filterLeast, filterLeast/2 + 1: 2 * filterLeast, filterMost / 2: filterMost,
+		0: filterLeast, filterLeast / 4: filterLeast, filterLeast/4 + 1: 2 * filterLeast, filterMost / 2: filterMost,
 		filterMost/2 + 1: 0, math.MaxInt32: 0,
 	} {
 		got := 0

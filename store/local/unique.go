@@ -51,7 +51,7 @@ func (tx *txn) known(p *checkedGroup, b *spawner) error {
 		spec := &p.Jobs[i]
 		replaces := spec.Replaces
 		if spec.Key.Name != "" {
-			key := keyOf(&spec.Key)
+			key := p.keyID(i)
 			if k, ok := first[key]; ok {
 				p.resolve(spec.ID, p.Jobs[k].ID)
 				p.placed[i] = store.Placed{Existing: true, Same: spec.Unique.While != 0 || p.Jobs[k].Key.Fingerprint == spec.Key.Fingerprint}
