@@ -17,7 +17,7 @@ func TestTablesDoNotSpan(t *testing.T) {
 	cache := newCache(1)
 	defer cache.Unref()
 	options := databaseOptions(vfs.NewMem(), cache)
-	options.DisableAutomaticCompactions = true
+	options.DisableAutomaticCompactions, options.Logger = true, silent{}
 	db, err := pebble.Open("db", options)
 	if err != nil {
 		t.Fatal(err)

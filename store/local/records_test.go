@@ -47,7 +47,11 @@ func TestUndecodableRecords(t *testing.T) {
 				t.Fatal("the fixture has no such record")
 			}
 			noticed := 0
-			for _, r := range sample(kinds[kind]) {
+			some := sample(kinds[kind])
+			if kind == prefixID {
+				some = kinds[kind] // those of live jobs are not read
+			}
+			for _, r := range some {
 				for spoil, change := range spoils {
 					if spoil == "noise" && (kind == prefixKey || kind == prefixRetry || kind == prefixLease) {
 						continue // numbers only: every value is valid
