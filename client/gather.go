@@ -11,10 +11,8 @@ import (
 	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/proto"
 
 	"github.com/gopherqueue/gq"
-	pb "github.com/gopherqueue/gq/api/gopherqueue/v1"
 	"github.com/gopherqueue/gq/internal/errs"
 	"github.com/gopherqueue/gq/internal/pbconv"
 	"github.com/gopherqueue/gq/internal/tracing"
@@ -44,8 +42,7 @@ type gatherer struct {
 
 // submission is a call of Submit that waits for others to return.
 type submission struct {
-	spec   *pb.Spec
-	size   int
+	spec   []byte // encoded for the request
 	group  *group // set with the request; guarded by gatherer.mu
 	done   chan struct{}
 	result gq.SubmitResult // set when done is closed
@@ -79,8 +76,12 @@ func (c *Client) submitShared(ctx context.Context, s *gq.Spec) (gq.SubmitResult,
 		defer c.sendWaiting()
 		return c.submitAlone(ctx, s)
 	}
-	own := &submission{spec: pbconv.ProtoSpec(s), done: make(chan struct{})}
-	own.size = proto.Size(own.spec)
+	spec, err := pbconv.AppendSubmission(nil, s)
+	if err != nil {
+		g.mu.Unlock()
+		return c.submitAlone(ctx, s) // which says what is wrong with it
+	}
+	own := &submission{spec: spec, done: make(chan struct{})}
 	g.waiting = append(g.waiting, own)
 	g.mu.Unlock()
 
@@ -143,8 +144,8 @@ func (c *Client) next() *group {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	n, size := 0, 0
-	for n < min(len(g.waiting), maxItems) && (n == 0 || size+g.waiting[n].size <= maxBytes) {
-		size += g.waiting[n].size
+	for n < min(len(g.waiting), maxItems) && (n == 0 || size+len(g.waiting[n].spec) <= maxBytes) {
+		size += len(g.waiting[n].spec)
 		n++
 	}
 	if n == 0 {
@@ -183,11 +184,11 @@ func (c *Client) sendWaiting() {
 // which returns the reason, unless no server was reachable.
 func (c *Client) send(g *group) {
 	defer g.cancel()
-	specs := make([]*pb.Spec, len(g.members))
-	for i, s := range g.members {
-		specs[i] = s.spec
+	var specs []byte
+	for _, s := range g.members {
+		specs = append(specs, s.spec...)
 	}
-	answers, err := c.submitSome(g.ctx, repeat, specs)
+	answers, err := c.submitSome(g.ctx, repeat, specs, len(g.members))
 	g.each(func(i int, s *submission) {
 		switch {
 		case err == nil && answers[i].Err == nil:

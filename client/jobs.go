@@ -10,7 +10,6 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/peer"
-	"google.golang.org/protobuf/proto"
 
 	"github.com/gopherqueue/gq"
 	pb "github.com/gopherqueue/gq/api/gopherqueue/v1"
@@ -110,16 +109,15 @@ func (c *Client) SubmitBatch(ctx context.Context, specs []gq.Spec) ([]gq.SubmitR
 	out := make([]gq.SubmitResult, len(specs))
 	drawn := make([]bool, len(specs))
 	var (
-		messages []*pb.Spec
-		at       []int
-		size     int
-		keyless  bool
+		request []byte // encoded
+		at      []int  // index in specs of each spec of the request
+		keyless bool
 	)
-	flush := func() error {
-		if len(messages) == 0 {
+	flush := func(n int) error {
+		if len(at) == 0 {
 			return nil
 		}
-		answers, err := c.submitSome(ctx, safeIf(!keyless), messages)
+		answers, err := c.submitSome(ctx, safeIf(!keyless), request[:n], len(at))
 		if err != nil {
 			return err
 		}
@@ -128,73 +126,57 @@ func (c *Client) SubmitBatch(ctx context.Context, specs []gq.Spec) ([]gq.SubmitR
 				out[i].Existing, out[i].Same = false, false
 			}
 		}
-		messages, at, size, keyless = nil, nil, 0, false
+		request, at, keyless = append([]byte(nil), request[n:]...), at[:0], false
 		return nil
 	}
 	var keys retryKeys
 	for i := range specs {
 		var s gq.Spec
 		s, drawn[i] = c.keyedAs(specs[i], &keys)
-		m := pbconv.ProtoSpec(&s)
-		n := proto.Size(m)
-		if len(messages) == maxItems || size+n > maxBytes {
-			if err := flush(); err != nil {
+		before := len(request)
+		longer, err := pbconv.AppendSubmission(request, &s)
+		if err != nil {
+			fault := pbconv.CheckText(pbconv.ProtoSpec(&s))
+			if fault == nil {
+				fault = err
+			}
+			// Rejected as the server would.
+			out[i].Err = fmt.Errorf("submit %.80q: %w", s.Type, fault)
+			continue
+		}
+		if request = longer; len(at) == maxItems || len(request) > maxBytes {
+			if err := flush(before); err != nil {
 				return nil, err
 			}
 		}
-		messages, at, size = append(messages, m), append(at, i), size+n
-		keyless = keyless || !repeatable(&s)
+		at, keyless = append(at, i), keyless || !repeatable(&s)
 	}
-	if err := flush(); err != nil {
+	if err := flush(len(request)); err != nil {
 		return nil, err
 	}
 	return out, nil
 }
 
-// submitSome makes one request. It leaves out specs that cannot be encoded and rejects them as
-// the server would.
-func (c *Client) submitSome(ctx context.Context, s safety, specs []*pb.Spec) ([]gq.SubmitResult, error) {
+// submitSome makes one request with so many specs.
+func (c *Client) submitSome(ctx context.Context, s safety, specs []byte, n int) ([]gq.SubmitResult, error) {
 	codec := new(submittedCodec)
 	submit := func(ctx context.Context, r *pb.SubmitBatchRequest, o ...grpc.CallOption) (*pb.SubmitBatchResponse, error) {
 		return c.jobs.SubmitBatch(ctx, r, append(o, grpc.ForceCodecV2(codec))...)
 	}
-	m, err := invoke(ctx, c, s, submit, &pb.SubmitBatchRequest{Specs: specs})
-	if err == nil {
-		out := codec.results
-		if out == nil {
-			out, err = readAll("submit", m.GetSubmitted(), pbconv.SubmittedFromProto)
-		}
-		if err == nil && len(out) != len(specs) {
-			err = fmt.Errorf("submit: the server gave %d answers to %d submissions", len(out), len(specs))
-		}
-		return out, err
-	}
-	if errs.FaultsOf(err) == nil || wire.RequestOf(err) != "" {
+	request := new(pb.SubmitBatchRequest)
+	request.ProtoReflect().SetUnknown(specs) // sent as they are
+	m, err := invoke(ctx, c, s, submit, request)
+	if err != nil {
 		return nil, err
 	}
-	out := make([]gq.SubmitResult, len(specs))
-	var good []*pb.Spec
-	var at []int
-	for i, m := range specs {
-		if fault := pbconv.CheckText(m); fault != nil {
-			out[i].Err = fmt.Errorf("submit %.80q: %w", m.GetType(), fault)
-			continue
-		}
-		good, at = append(good, m), append(at, i)
+	out := codec.results
+	if out == nil {
+		out, err = readAll("submit", m.GetSubmitted(), pbconv.SubmittedFromProto)
 	}
-	if len(good) == len(specs) { // nothing to leave out
-		return nil, err
+	if err == nil && len(out) != n {
+		err = fmt.Errorf("submit: the server gave %d answers to %d submissions", len(out), n)
 	}
-	if len(good) > 0 {
-		answers, err := c.submitSome(ctx, s, good)
-		if err != nil {
-			return nil, err
-		}
-		for k, i := range at {
-			out[i] = answers[k]
-		}
-	}
-	return out, nil
+	return out, err
 }
 
 // SubmitGraph stores jobs that depend on each other: all of them or none. They refer to each

@@ -116,7 +116,7 @@ func appendJob(b []byte, field protowire.Number, j *gq.Job) ([]byte, error) {
 		return closeMessage(b, job), nil
 	}
 	b = appendState(b, 1, &j.State)
-	b = appendSpec(b, 2, &j.Spec)
+	b = appendSpec(b, 2, &j.Spec, machine.ShownKey(&j.Spec))
 	if j.Result != nil {
 		b = appendData(b, 4, j.Result)
 	}
@@ -190,8 +190,8 @@ func appendLease(b []byte, field protowire.Number, l *gq.Lease) []byte {
 	return closeMessage(b, lease)
 }
 
-// appendSpec encodes a spec without its id, which is the state's.
-func appendSpec(b []byte, field protowire.Number, s *gq.Spec) []byte {
+// appendSpec encodes a spec with the key, without its id, which is the state's.
+func appendSpec(b []byte, field protowire.Number, s *gq.Spec, key gq.IdempotencyKey) []byte {
 	b, spec := openMessage(b, field)
 	b = appendString(b, 2, s.Queue)
 	b = appendString(b, 3, s.Type)
@@ -199,7 +199,6 @@ func appendSpec(b []byte, field protowire.Number, s *gq.Spec) []byte {
 		b = appendData(b, 4, s.Payload.Data)
 	}
 	b = appendString(b, 5, s.Payload.ContentType)
-	key := machine.ShownKey(s)
 	b = appendString(b, 7, key.Name)
 	b = appendString(b, 8, key.Scope)
 	b = appendUint(b, 9, key.Fingerprint)

@@ -1,6 +1,8 @@
 package pbconv
 
 import (
+	"unicode/utf8"
+
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 
@@ -8,8 +10,49 @@ import (
 	"github.com/gopherqueue/gq/machine"
 )
 
-// The answers of a batch are the second most bytes of a server, after the jobs of Work
-// streams, and are encoded and decoded in the same way: see JobsResponse.
+// The submissions of a batch and their answers are the most bytes of a server after the jobs of
+// Work streams, and are encoded and decoded in the same way: see JobsResponse.
+
+// AppendSubmission appends a spec to an encoded SubmitBatchRequest. It fails if the spec has
+// text that is not UTF-8: see [CheckText].
+func AppendSubmission(b []byte, s *gq.Spec) ([]byte, error) {
+	if isPlainSpec(s) {
+		return appendSpec(b, 1, s, s.Key), nil
+	}
+	b, spec := openMessage(b, 1)
+	b, err := proto.MarshalOptions{}.MarshalAppend(b, ProtoSpec(s))
+	if err != nil {
+		return nil, err
+	}
+	return closeMessage(b, spec), nil
+}
+
+// isPlainSpec reports whether appendSpec can encode every field of a submission.
+func isPlainSpec(s *gq.Spec) bool {
+	return s.ID.IsZero() && s.Policy == gq.Policy{} && s.Overrides.IsZero() && emptyMetadata(&s.Metadata) &&
+		s.RunAt.IsZero() && s.Delay == 0 && len(s.DependsOn) == 0 && len(s.Requires) == 0 && len(s.Attributes) == 0 &&
+		s.Unique.IsZero() && s.Replaces.IsZero() && s.OrderKey == "" && s.Workflow.IsZero() && s.Ref == "" && s.Gate == 0 &&
+		utf8.ValidString(s.Queue) && utf8.ValidString(s.Type) && utf8.ValidString(s.Payload.ContentType) &&
+		utf8.ValidString(s.Key.Name) && utf8.ValidString(s.Key.Scope) && utf8.ValidString(s.LimitKey) &&
+		utf8.ValidString(s.FairKey) && utf8.ValidString(s.Requester) && utf8.ValidString(s.Tier)
+}
+
+// CountSubmissions returns the number of specs in a SubmitBatchRequest.
+func CountSubmissions(data []byte) int { return countFields(data, 1) }
+
+// DecodeSubmissions decodes a SubmitBatchRequest. It returns false if a spec has other fields
+// than those that appendSpec encodes, or faults: then the generated message has to be used.
+func DecodeSubmissions(data []byte) ([]gq.Spec, bool) {
+	var d jobDecoder
+	specs := make([]gq.Spec, countFields(data, 1))
+	var r fieldReader
+	for i := 0; len(data) > 0; i++ {
+		if data = r.next(data); r.odd || r.field != 1 || !d.spec(&specs[i], r.bytes()) {
+			return nil, false
+		}
+	}
+	return specs, !r.odd
+}
 
 // AppendSubmitted appends the result of one submission to an encoded SubmitBatchResponse. It
 // fails if the result has text that is not UTF-8.

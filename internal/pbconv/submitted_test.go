@@ -87,3 +87,81 @@ func TestDecodeSubmittedLeavesOddMessages(t *testing.T) {
 		}
 	}
 }
+
+// drawPlainSpec draws a submission as most are.
+var drawPlainSpec = rapid.Custom(func(r *rapid.T) gq.Spec {
+	s := drawPlainJob.Draw(r, "job").Spec
+	s.ID, s.Policy, s.Metadata = gq.JobID{}, gq.Policy{}, gq.Metadata{}
+	return s
+})
+
+func TestSubmissionsAreTheGeneratedMessage(t *testing.T) {
+	direct, generated := 0, 0
+	rapid.Check(t, func(r *rapid.T) {
+		sent := rapid.SliceOfN(rapid.OneOf(drawPlainSpec, drawPlainSpec, drawSpec), 0, 4).Draw(r, "sent")
+		want, plain := new(pb.SubmitBatchRequest), true
+		var data []byte
+		for i := range sent {
+			want.Specs = append(want.Specs, ProtoSpec(&sent[i]))
+			plain = plain && isPlainSpec(&sent[i])
+			var err error
+			if data, err = AppendSubmission(data, &sent[i]); err != nil {
+				r.Fatal(err)
+			}
+		}
+		var got pb.SubmitBatchRequest
+		if err := proto.Unmarshal(data, &got); err != nil {
+			r.Fatal(err)
+		}
+		if diff := cmp.Diff(want, &got, protocmp.Transform()); diff != "" {
+			r.Fatalf("generated (-), appended (+):\n%s", diff)
+		}
+		if n := CountSubmissions(data); n != len(sent) {
+			r.Fatalf("counted %d, sent %d", n, len(sent))
+		}
+		decoded, ok := DecodeSubmissions(data)
+		if ok != plain {
+			r.Fatalf("decoded directly: %v, want %v", ok, plain)
+		}
+		if !ok {
+			generated++
+			return
+		}
+		direct++
+		for i, m := range want.Specs {
+			wanted, err := SpecFromProto(m, gq.Policy{})
+			if err != nil {
+				r.Fatal(err)
+			}
+			if diff := cmp.Diff(wanted, decoded[i], sameValue); diff != "" {
+				r.Fatalf("generated (-), direct (+):\n%s", diff)
+			}
+		}
+	})
+	if direct == 0 || generated == 0 {
+		t.Errorf("%d requests were decoded directly and %d were not", direct, generated)
+	}
+}
+
+// Text that is not UTF-8, an id that is none and a number of the wrong type are faults, which
+// the generated message tells.
+func TestFaultySubmissionsAreNotDecodedDirectly(t *testing.T) {
+	for name, m := range map[string]*pb.Spec{
+		"text": {Type: "\xff"}, "id": {Type: "t", ReplayOf: "job"}, "own id": {Type: "t", Id: "5b1e1f42-65a3-4b8f-8a3e-3f1f3c4e9d10"},
+	} {
+		data := unchecked(&pb.SubmitBatchRequest{Specs: []*pb.Spec{{Type: "t"}, m}})
+		if got, ok := DecodeSubmissions(data); ok {
+			t.Errorf("%s: decoded as %+v", name, got)
+		}
+	}
+	for name, data := range map[string][]byte{
+		"type as number": {10, 2, 24, 1}, "cut off": {10, 4, 26, 2, 't'}, "other field": {16, 1},
+	} {
+		if got, ok := DecodeSubmissions(data); ok {
+			t.Errorf("%s: decoded as %+v", name, got)
+		}
+	}
+	if _, err := AppendSubmission(nil, &gq.Spec{Type: "t", FairKey: "\xff"}); err == nil {
+		t.Error("text that is not UTF-8 was encoded")
+	}
+}

@@ -137,7 +137,11 @@ func NewGRPC(e engine.API, o GRPCOptions) *GRPC {
 		grpc.NumStreamWorkers(128), // reuses goroutines whose stacks have already grown
 	}, o.Server...)...)
 
-	registerService(g.Server, pb.JobsService_ServiceDesc, &jobsServer{GRPC: g})
+	jobs := jobsService()
+	if o.Authorize != nil {
+		jobs = pb.JobsService_ServiceDesc // it reads every message
+	}
+	registerService(g.Server, jobs, &jobsServer{GRPC: g})
 	registerService(g.Server, pb.WorkersService_ServiceDesc, &workersServer{GRPC: g})
 	registerService(g.Server, pb.QueuesService_ServiceDesc, &queuesServer{GRPC: g})
 	registerService(g.Server, pb.SchedulesService_ServiceDesc, &schedulesServer{GRPC: g})

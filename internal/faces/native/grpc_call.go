@@ -264,7 +264,7 @@ type frame struct {
 
 // lenientCodec is the protobuf codec, with two exceptions. It records a decoding error in the
 // frame; gRPC itself would report an internal error. And it encodes the jobs of a Work stream
-// directly.
+// and decodes most batches of submissions directly.
 type lenientCodec struct{}
 
 var protoCodec = encoding.GetCodecV2(grpcproto.Name)
@@ -313,7 +313,11 @@ func (lenientCodec) Unmarshal(data mem.BufferSlice, v any) error {
 	if !ok {
 		return protoCodec.Unmarshal(data, v)
 	}
-	if err := protoCodec.Unmarshal(data, f.message); err != nil {
+	unmarshal := func(data mem.BufferSlice) error { return protoCodec.Unmarshal(data, f.message) }
+	if batch, ok := f.message.(*batchRequest); ok {
+		unmarshal = batch.unmarshal
+	}
+	if err := unmarshal(data); err != nil {
 		f.fault = pbconv.Malformed(data.Materialize(), f.message.ProtoReflect().Descriptor())
 	}
 	return nil

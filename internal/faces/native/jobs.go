@@ -9,6 +9,10 @@ import (
 	"net/url"
 	"slices"
 
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/mem"
+	"google.golang.org/protobuf/proto"
+
 	"github.com/gopherqueue/gq"
 	pb "github.com/gopherqueue/gq/api/gopherqueue/v1"
 	"github.com/gopherqueue/gq/internal/errs"
@@ -315,22 +319,72 @@ func (s *jobsServer) Submit(ctx context.Context, r *pb.SubmitRequest) (*pb.Submi
 	return pbconv.ProtoSubmitted(&out, ""), nil
 }
 
+// batchRequest is a SubmitBatchRequest. What most submissions have is decoded directly: then
+// the message is empty. A batch that is too large is only counted.
+type batchRequest struct {
+	*pb.SubmitBatchRequest
+	direct []gq.Spec
+	n      int
+}
+
+func (r *batchRequest) unmarshal(data mem.BufferSlice) error {
+	whole := data.MaterializeToBuffer(mem.DefaultBufferPool())
+	defer whole.Free()
+	if r.n = pbconv.CountSubmissions(whole.ReadOnlyData()); r.n > MaxItems {
+		return nil
+	}
+	var ok bool
+	if r.direct, ok = pbconv.DecodeSubmissions(whole.ReadOnlyData()); ok {
+		return nil
+	}
+	return proto.Unmarshal(whole.ReadOnlyData(), r.SubmitBatchRequest)
+}
+
+// jobsService is the description of the service in which SubmitBatch has a [batchRequest].
+func jobsService() grpc.ServiceDesc {
+	d := pb.JobsService_ServiceDesc
+	d.Methods = slices.Clone(d.Methods)
+	for i := range d.Methods {
+		if d.Methods[i].MethodName != "SubmitBatch" {
+			continue
+		}
+		d.Methods[i].Handler = func(server any, ctx context.Context, decode func(any) error, intercept grpc.UnaryServerInterceptor) (any, error) {
+			r := &batchRequest{SubmitBatchRequest: new(pb.SubmitBatchRequest)}
+			if err := decode(r); err != nil {
+				return nil, err
+			}
+			info := &grpc.UnaryServerInfo{Server: server, FullMethod: pb.JobsService_SubmitBatch_FullMethodName}
+			return intercept(ctx, r, info, func(ctx context.Context, _ any) (any, error) {
+				return server.(*jobsServer).submitBatch(ctx, r)
+			})
+		}
+	}
+	return d
+}
+
 func (s *jobsServer) SubmitBatch(ctx context.Context, r *pb.SubmitBatchRequest) (*pb.SubmitBatchResponse, error) {
-	if err := checkItems("specs", len(r.GetSpecs())); err != nil {
+	return s.submitBatch(ctx, &batchRequest{SubmitBatchRequest: r, n: len(r.GetSpecs())})
+}
+
+func (s *jobsServer) submitBatch(ctx context.Context, r *batchRequest) (*pb.SubmitBatchResponse, error) {
+	if err := checkItems("specs", r.n); err != nil {
 		return nil, fmt.Errorf("submit: %w", err)
 	}
-	bases := pbconv.Bases(s.base(ctx))
-	specs, _, faults, err := decodeEach(r.GetSpecs(), bases.Spec)
-	if err != nil {
-		return nil, fmt.Errorf("submit: %w", err)
+	specs, faults := r.direct, map[int]error(nil)
+	if len(r.GetSpecs()) > 0 {
+		bases := pbconv.Bases(s.base(ctx))
+		var err error
+		if specs, _, faults, err = decodeEach(r.GetSpecs(), bases.Spec); err != nil {
+			return nil, fmt.Errorf("submit: %w", err)
+		}
 	}
 	out, err := s.engine.SubmitBatch(ctx, specs)
 	if err != nil {
 		return nil, err
 	}
 	c := rpcOf(ctx)
-	encoded := make([]byte, 0, 192*len(r.GetSpecs())) // most answers are below that
-	for i, next := 0, 0; i < len(r.GetSpecs()); i++ {
+	encoded := make([]byte, 0, 192*r.n) // most answers are below that
+	for i, next := 0, 0; i < r.n; i++ {
 		var answer *gq.SubmitResult
 		if fault := faults[i]; fault != nil {
 			answer = &gq.SubmitResult{Err: fmt.Errorf("submit %.80q: %w", r.GetSpecs()[i].GetType(), fault)}
