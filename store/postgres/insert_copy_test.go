@@ -99,20 +99,23 @@ func TestCopyAfterItsConnectionBroke(t *testing.T) {
 // TestCopyFails lets a COPY fail after its first rows: no more can be encoded, or the
 // connection breaks. Nothing may be stored, and the store must go on.
 func TestCopyFails(t *testing.T) {
-	s, lose := openDeaf(t, store.Config{})
-	s.notifier.stop() // or its connection might break instead
-	defer s.notifier.start(s)
+	s, err := Open(t.Context(), pgtest.Database(t), store.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
 	failure := errors.New("no second chunk")
 	for _, breaks := range []bool{false, true} {
 		var calls int
 		err := s.transact(t.Context(), "write", s.begins.of(true), func(tx *txn) error {
-			return tx.Tx.(*connTx).copyReady(t.Context(), func() (*rowArrays, error) {
+			c := tx.Tx.(*connTx)
+			return c.copyReady(t.Context(), func() (*rowArrays, error) {
 				if calls++; calls == 2 && !breaks {
 					return nil, failure
 				} else if calls == 2 {
-					lose.Store(true)
+					_ = c.conn.PgConn().Conn().Close()
 				} else if calls > 2 {
-					return nil, nil
+					return nil, failure // of the next attempt
 				}
 				n, body := int64(calls), []byte("b")
 				return &rowArrays{
@@ -121,7 +124,7 @@ func TestCopyFails(t *testing.T) {
 				}, nil
 			})
 		})
-		if err == nil || lose.Load() || !breaks && !errors.Is(err, failure) {
+		if err == nil || !breaks && !errors.Is(err, failure) {
 			t.Errorf("the connection breaks: %t; the error is %v", breaks, err)
 		}
 		var n int

@@ -65,13 +65,6 @@ func openThrough(t *testing.T, url string, cfg store.Config, wrap func(net.Conn)
 	return s
 }
 
-// openDeaf opens a store whose connections are deaf.
-func openDeaf(t *testing.T, cfg store.Config) (s *Store, lose *atomic.Bool) {
-	t.Helper()
-	lose = new(atomic.Bool)
-	return openThrough(t, pgtest.Database(t), cfg, func(c net.Conn) net.Conn { return deaf{c, lose} }), lose
-}
-
 func fastInserts(t *testing.T, s *Store, n int) []store.Inserted {
 	t.Helper()
 	groups := make([]store.Group, n)
@@ -113,7 +106,8 @@ func compare(t *testing.T, s *Store, answers []store.Inserted) {
 // TestAnswerIsLost loses the answer to a fast insert, which has the sequence numbers. The
 // store must find them again and insert nothing twice.
 func TestAnswerIsLost(t *testing.T) {
-	s, lose := openDeaf(t, store.Config{})
+	lose := new(atomic.Bool)
+	s := openThrough(t, pgtest.Database(t), store.Config{}, func(c net.Conn) net.Conn { return deaf{c, lose} })
 	compare(t, s, fastInserts(t, s, 3))
 	s.notifier.stop() // or one of its answers might be lost instead
 	defer s.notifier.start(s)
