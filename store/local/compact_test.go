@@ -10,6 +10,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/internal/testing/race"
 	"github.com/gopherqueue/gq/machine"
 	"github.com/gopherqueue/gq/store"
 )
@@ -17,6 +18,7 @@ import (
 // TestDiskFullOfWhatIsKept removes every second job from a full disk. Rewriting the
 // rest takes more than twice the free space, so the tables must be merged in parts.
 func TestDiskFullOfWhatIsKept(t *testing.T) {
+	race.Spare(t)
 	defer goleak.VerifyNone(t)
 	const jobs, payload = 200, 256 << 10
 	disk := &quotaFS{FS: vfs.NewMem(), dir: "db", size: 1 << 30, freed: make(chan struct{}, 1)}

@@ -41,15 +41,16 @@ var damages = []struct {
 // TestDamagedFiles damages every file of a store in many places. What can still be read
 // must be right, everything else must be reported as damaged, and nothing may panic.
 func TestDamagedFiles(t *testing.T) {
+	race.Spare(t)
 	if testing.Short() {
 		t.Skip("opens hundreds of damaged stores")
 	}
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
 	rng := rand.New(rand.NewPCG(seed, 0))
-	places := 12
-	if race.Share() {
-		places = 1 // with the race detector Pebble checks its invariants, which is slow
+	places := 3
+	if race.Enabled {
+		places = 12
 	}
 	closed := newFixture(t)
 	for _, c := range []struct {

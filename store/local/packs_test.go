@@ -15,6 +15,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/internal/testing/race"
 	"github.com/gopherqueue/gq/machine"
 	"github.com/gopherqueue/gq/store"
 )
@@ -34,6 +35,7 @@ type packed struct {
 // closed or copied while it is open. Every job must be as it was, and packs must not outlive
 // their jobs.
 func TestPacks(t *testing.T) {
+	race.Spare(t)
 	rapid.Check(t, func(r *rapid.T) {
 		p := &packed{T: r, fs: vfs.NewCrashableMem(), clock: &stillClock{fixtureStart}, held: map[gq.JobID]gq.LeaseRef{}}
 		p.kept = rapid.SampledFrom([]int{0, -1, 10}).Draw(r, "kept ids")

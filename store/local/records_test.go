@@ -26,6 +26,7 @@ var spoils = map[string]func([]byte) []byte{
 // TestUndecodableRecords corrupts records of every kind. Calls that need one of them
 // must report the damage; everything else must be right.
 func TestUndecodableRecords(t *testing.T) {
+	race.Spare(t)
 	f := newFixture(t).crashed()
 	kinds := map[byte][]pebbleRecord{}
 	for _, r := range records(t, f.disk(t)) {
@@ -55,9 +56,6 @@ func TestUndecodableRecords(t *testing.T) {
 				for spoil, change := range spoils {
 					if spoil == "noise" && (kind == prefixKey || kind == prefixRetry || kind == prefixLease) {
 						continue // numbers only: every value is valid
-					}
-					if race.Share() && spoil != "noise" && spoil != "nothing" {
-						continue
 					}
 					if f.trySpoiled(t, r.key, change(r.value), fmt.Sprintf("%s in record %q", spoil, r.key)) {
 						noticed++
@@ -107,6 +105,7 @@ func (f *fixture) trySpoiled(t *testing.T, key, value []byte, what string) (noti
 
 // TestForeignKeys adds records under keys that no store writes. Nothing may panic.
 func TestForeignKeys(t *testing.T) {
+	race.Spare(t)
 	f := newFixture(t).crashed()
 	values := map[byte][]byte{}
 	for _, r := range records(t, f.disk(t)) {
@@ -114,9 +113,6 @@ func TestForeignKeys(t *testing.T) {
 	}
 	for kind := byte(prefixMeta); kind <= prefixRetry; kind++ {
 		for _, rest := range []string{"", "\x00", "\x00\x00\x00\x00", "\xff\xff\xff\xff", strings.Repeat("\x00", 8), strings.Repeat("\xff", 7), strings.Repeat("\xff", 40)} {
-			if race.Share() && rest != "\x00" && rest != "\xff\xff\xff\xff" { // each opens a store again
-				continue
-			}
 			key := append([]byte{kind}, rest...)
 			fs := f.disk(t)
 			change(t, fs, func(db *pebble.DB) error { return db.Set(key, values[kind], pebble.Sync) })

@@ -7,3 +7,15 @@ import "os"
 // detector, unless GQ_RACE_ALL is set, as make test-race does. make check runs all of
 // them without the detector.
 func Share() bool { return Enabled && os.Getenv("GQ_RACE_ALL") == "" }
+
+// Spare skips a test that the race detector makes many times slower and that has one
+// goroutine to look at. It must be the first statement: scripts/test finds these tests
+// by it and runs them in full without the detector.
+func Spare(t interface {
+	Helper()
+	Skip(args ...any)
+}) {
+	if t.Helper(); Share() {
+		t.Skip("runs without the race detector")
+	}
+}
