@@ -11,6 +11,7 @@ import (
 	gocmp "github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
+	"github.com/gopherqueue/gq/internal/testing/race"
 	"github.com/gopherqueue/gq/internal/testing/spec"
 	"github.com/gopherqueue/gq/match"
 )
@@ -44,6 +45,7 @@ func TestMatchEqualsOracle(t *testing.T) {
 
 // The same for inputs too large for rapid, with more ties and rematches.
 func TestMatchEqualsOracleAtScale(t *testing.T) {
+	race.Spare(t)
 	spec.Covers(t, "M-41")
 	runs := 120
 	if testing.Short() {
@@ -74,6 +76,7 @@ func TestMatchEqualsOracleAtScale(t *testing.T) {
 // Planning again after a match of the lane reuses what was learnt before, which must not
 // change the result.
 func TestMatchEqualsOracleInACrowd(t *testing.T) {
+	race.Spare(t)
 	spec.Covers(t, "M-41", "M-47", "M-112")
 	for seed := range uint64(1000) {
 		rng := rand.New(rand.NewPCG(seed, 5))
@@ -86,6 +89,7 @@ func TestMatchEqualsOracleInACrowd(t *testing.T) {
 
 // Many tied jobs compete for few slots, with matches of the lane between them.
 func TestMatchEqualsOracleInARush(t *testing.T) {
+	race.Spare(t)
 	assigned := 0
 	for seed := range 12 {
 		in := market(100+7*seed, 60+5*seed, 1+seed%3)

@@ -27,7 +27,10 @@ func backend() storetest.Backend {
 
 func TestContract(t *testing.T) { storetest.Run(t, backend()) }
 
-func TestModel(t *testing.T) { storetest.RunModel(t, backend()) }
+func TestModel(t *testing.T) {
+	race.Spare(t)
+	storetest.RunModel(t, backend())
+}
 
 // Tests that use this store must not have to build a database or its driver.
 func TestDependencies(t *testing.T) {

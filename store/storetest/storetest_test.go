@@ -274,13 +274,10 @@ func TestClock(t *testing.T) {
 }
 
 func TestRunModel(t *testing.T) {
+	race.Spare(t)
 	for name, h := range map[string]habit{"Plain": 0, "Otherwise": tellsInTheSameCommit | readsNow | sweepsFirst} {
 		t.Run(name, func(t *testing.T) {
-			b := naiveBackend("", h)
-			if race.Share() {
-				b.Stories = 25 // make check runs more, without the detector
-			}
-			RunModel(t, b)
+			RunModel(t, naiveBackend("", h))
 		})
 	}
 }
