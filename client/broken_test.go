@@ -442,6 +442,15 @@ func TestServerDrains(t *testing.T) {
 	f.claim()
 }
 
+// A claim that comes when the stream has just ended learns why it did.
+func TestClaimOnAnEndedStream(t *testing.T) {
+	f := serve(t)
+	if err := client.ClaimOnEnded(t.Context(), f.Client, f.stop); !errors.Is(err, gq.ErrClosed) {
+		t.Errorf("a claim after the server has stopped: %v", err)
+	}
+	f.start()
+}
+
 // Without the stream, for example behind a proxy that blocks it, everything works with
 // unary calls.
 func TestWithoutStream(t *testing.T) {

@@ -1,6 +1,12 @@
 package client
 
-import "time"
+import (
+	"context"
+	"time"
+
+	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/internal/pbconv"
+)
 
 const SubmitCalls = submitCalls
 
@@ -15,4 +21,16 @@ func Waiting(c *Client) int {
 	c.gatherer.mu.Lock()
 	defer c.gatherer.mu.Unlock()
 	return len(c.gatherer.waiting)
+}
+
+// ClaimOnEnded opens the Work stream, runs end, and claims through the stream when it has ended.
+func ClaimOnEnded(ctx context.Context, c *Client, end func()) error {
+	s, err := c.work.open(ctx)
+	if err != nil {
+		return err
+	}
+	end()
+	<-s.done
+	_, _, err = s.claim(ctx, pbconv.ProtoClaim(&gq.ClaimRequest{Worker: "w", N: 1}))
+	return err
 }

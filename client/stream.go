@@ -252,8 +252,12 @@ func (s *workStream) ask(ctx context.Context, r *pb.WorkRequest) (id uint64, a *
 	}
 	s.mu.Lock()
 	if s.err != nil || s.finished {
+		err := s.err
 		s.mu.Unlock()
-		return 0, a, errStreamEnded
+		if err == nil || !passing(err) { // another stream may be welcome
+			err = errStreamEnded
+		}
+		return 0, a, err
 	}
 	s.asked[id] = a
 	s.queue = append(s.queue, outgoing{id, message})

@@ -30,7 +30,8 @@ type stalled struct {
 }
 
 // stall opens a store, lets prepare use it while the disk is fast, and then stalls the
-// disk.
+// disk. Nothing may read the table then: the writer adds nothing to a commit while a reader
+// has the lock.
 func stall(t *testing.T, prepare func(*stalled)) *stalled {
 	t.Helper()
 	fs := &faultyFS{FS: vfs.NewMem()}
@@ -49,6 +50,10 @@ func stall(t *testing.T, prepare func(*stalled)) *stalled {
 		}
 	})
 	prepare(d)
+	var others []gq.JobID
+	for range 4 {
+		others = append(others, d.insert(d.spec("other")).ID)
+	}
 	fs.arm(func(op, name string) error {
 		if op == "sync" && strings.HasSuffix(name, ".log") {
 			<-gate
@@ -56,14 +61,25 @@ func stall(t *testing.T, prepare func(*stalled)) *stalled {
 		return nil
 	})
 	// One commit is being synced, one waits for that, and the next stays open.
-	for range 4 {
-		spec := d.spec("other")
-		d.calls.Go(func() { d.insert(spec) })
-		d.until("a job is in the table", func() bool {
-			s.mu.RLock()
-			defer s.mu.RUnlock()
-			return s.table.jobs.get(spec.ID) != nil
+	for _, id := range others {
+		joined := make(chan struct{})
+		d.calls.Go(func() {
+			out, err := d.Update(context.Background(), []store.Update{{
+				Ref: store.Ref{Job: id},
+				Apply: func(s gq.State, now time.Time) (gq.State, []gq.Event, error) {
+					close(joined)
+					return machine.Cancel(s, "", now)
+				},
+			}})
+			if err != nil || out[0].Err != nil {
+				d.t.Errorf("cancel: %v %+v", err, out)
+			}
 		})
+		select {
+		case <-joined:
+		case <-time.After(time.Minute):
+			t.Fatal("timed out waiting until a call has joined a commit")
+		}
 	}
 	return d
 }
