@@ -48,10 +48,7 @@ func TestDamagedFiles(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
 	rng := rand.New(rand.NewPCG(seed, 0))
-	places := 3
-	if race.Enabled {
-		places = 12
-	}
+	const places = 12
 	closed := newFixture(t)
 	for _, c := range []struct {
 		name    string
