@@ -468,7 +468,8 @@ func Lose(s gq.State, ref gq.LeaseRef, since time.Time, d Draw, now time.Time) (
 const CodeWorkerGone = "worker_gone"
 
 // lost decides the next state after a lease was lost. A job that had not started has no failure
-// but a reason, unless its policy counts that as a fault.
+// but a reason, unless its policy counts that as a fault. If every report of a worker is final
+// (RetryNever), the only other end is that none came in time: a timeout.
 func (t *step) lost(f gq.Failure, reason string, d Draw, now time.Time) {
 	held := t.Status
 	t.endLease(gq.LeaseExpired, 0)
@@ -490,10 +491,7 @@ func (t *step) lost(f gq.Failure, reason string, d Draw, now time.Time) {
 	switch {
 	case t.Cancellation.Requested():
 		e = t.cancelled(false, now)
-	case t.Policy.OnLoss == gq.LossFails && held == gq.StatusRunning:
-		f.Category = gq.CategoryTimeout
-		e = withLease(t.move(gq.StatusFailed, now), t.Lease)
-	case counts && !t.Policy.RetrySystem && held == gq.StatusRunning:
+	case held == gq.StatusRunning && (t.Policy.OnLoss == gq.LossFails || counts && !t.Policy.RetrySystem):
 		e = withLease(t.move(gq.StatusFailed, now), t.Lease)
 	case counts && t.exhausted():
 		e = t.giveUp("attempts_exhausted", now)
@@ -503,6 +501,9 @@ func (t *step) lost(f gq.Failure, reason string, d Draw, now time.Time) {
 		e = t.retry(Delay(t.Policy.Backoff, t.Faults, t.ID, d), now)
 	default:
 		e = t.retry(0, now)
+	}
+	if failed := t.Status == gq.StatusFailed || t.Status == gq.StatusDeadLetter; failed && (t.Policy.OnLoss == gq.LossFails || t.Policy.RetryNever) {
+		f.Category = gq.CategoryTimeout
 	}
 	e.Failure = &f
 }

@@ -187,6 +187,9 @@ func TestLeaseLoss(t *testing.T) {
 		}
 		lose(j)
 		j.is(gq.StatusDeadLetter)
+		if c := j.s.Failure.Category; c != gq.CategorySystem {
+			t.Errorf("the last loss has the category %s", c)
+		}
 		j.took(gq.StatusPending, gq.StatusScheduled, gq.StatusRunning, gq.StatusRetrying, gq.StatusScheduled, gq.StatusRunning, gq.StatusRetrying, gq.StatusScheduled, gq.StatusRunning, gq.StatusDeadLetter)
 
 		j = submit(t, policy(gq.PresetJobModel, func(p *gq.Policy) { p.RetrySystem = false }))
@@ -230,14 +233,26 @@ func TestLeaseLoss(t *testing.T) {
 			t.Errorf("the failure: %+v", j.s.Failure)
 		}
 	})
-	t.Run("taskqueue", func(t *testing.T) { // attempts bound lost holders only
-		j := submit(t, gq.PresetTaskQueue.Policy())
-		lose(j)
-		lose(j)
-		j.is(gq.StatusScheduled)
-		lose(j)
-		j.is(gq.StatusDeadLetter)
-	})
+	for name, p := range map[string]gq.Policy{ // attempts bound lost holders only, and the last loss is a timeout
+		"scheduler with requeue": policy(gq.PresetScheduler, func(p *gq.Policy) { p.OnLoss = gq.LossCounts }),
+		"taskqueue":              gq.PresetTaskQueue.Policy(),
+	} {
+		t.Run(name, func(t *testing.T) {
+			j := submit(t, p)
+			for range 2 {
+				lose(j)
+				j.is(gq.StatusScheduled)
+				if c := j.s.Failure.Category; c != gq.CategorySystem {
+					t.Errorf("after a loss that is not the last the category is %s", c)
+				}
+			}
+			lose(j)
+			j.is(gq.StatusDeadLetter)
+			if j.s.Failure.Category != gq.CategoryTimeout || j.last().Failure.Category != gq.CategoryTimeout || j.s.Failure.Code != "lease_expired" {
+				t.Errorf("the failure: %+v, in the event %+v", j.s.Failure, j.last().Failure)
+			}
+		})
+	}
 	for _, preset := range []gq.Preset{gq.PresetAI, gq.PresetQuantum} {
 		t.Run(preset.String(), func(t *testing.T) { // counts as a fault, with backoff
 			j := submit(t, preset.Policy())

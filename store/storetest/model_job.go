@@ -407,7 +407,6 @@ func (j *modelJob) lost(now time.Time) {
 	case !j.s.Cancellation.RequestedAt.IsZero():
 		v = j.cancelled(false, now)
 	case running && p.OnLoss == gq.LossFails:
-		f.Category = gq.CategoryTimeout
 		v = j.become(gq.StatusFailed, j.s.Lease, now)
 	case running && p.OnLoss != gq.LossFree && !p.RetrySystem:
 		v = j.become(gq.StatusFailed, j.s.Lease, now)
@@ -419,6 +418,9 @@ func (j *modelJob) lost(now time.Time) {
 		v = j.retry(j.delay(j.s.Faults), now)
 	default:
 		v = j.retry(0, now)
+	}
+	if j.s.Status.Terminal() && j.s.Status != gq.StatusCancelled && (p.OnLoss == gq.LossFails || p.RetryNever) {
+		f.Category = gq.CategoryTimeout
 	}
 	v.Failure = &f
 }

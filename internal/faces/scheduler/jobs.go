@@ -126,11 +126,30 @@ type claimRequest struct {
 	Limit     *int          `json:"limit,omitempty" doc:"Accepted; the answer is one job, whatever it is." minimum:"1"`
 	Types     *[]string     `json:"accept_job_types,omitempty" doc:"None is any."`
 	MaxCost   *int64        `json:"max_cost_units,omitempty" minimum:"1"`
-	Abilities *capabilities `json:"constraints_capabilities,omitempty"`
+	Abilities *capabilities `json:"constraints_capabilities,omitempty" doc:"What the worker has. Only gpu_available decides about a claim."`
 }
 
-type capabilities struct {
-	GPUAvailable *bool `json:"gpu_available,omitempty" doc:"Whether jobs that require a GPU may be claimed."`
+// capabilities are what a worker says it has. The contract leaves open what may be among them.
+type capabilities map[string]json.RawMessage
+
+const gpuAvailable = "gpu_available"
+
+var capabilitiesForm = httpx.Schema{
+	Type:                 "object",
+	Properties:           map[string]*httpx.Schema{gpuAvailable: {Type: "boolean", Description: "Whether jobs that require a GPU may be claimed."}},
+	AdditionalProperties: &httpx.Schema{},
+}
+
+// offers returns the capabilities that jobs can require.
+func (c capabilities) offers(wrong *faults) []string {
+	switch said := string(c[gpuAvailable]); said {
+	case "true":
+		return []string{gpu}
+	case "false", "null", "":
+	default:
+		wrong.add("constraints_capabilities."+gpuAvailable, "%.64s is neither true nor false", said)
+	}
+	return nil
 }
 
 func (r *claimRequest) claim() (gq.ClaimRequest, error) {
@@ -150,8 +169,8 @@ func (r *claimRequest) claim() (gq.ClaimRequest, error) {
 			wrong.add("max_cost_units", "%d is not above 0", out.MaxCost)
 		}
 	}
-	if a := r.Abilities; a != nil && a.GPUAvailable != nil && *a.GPUAvailable {
-		out.Offers = []string{gpu}
+	if r.Abilities != nil {
+		out.Offers = r.Abilities.offers(&wrong)
 	}
 	return out, wrong.err()
 }

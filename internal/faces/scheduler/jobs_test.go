@@ -103,7 +103,8 @@ func tellConstraints(f *fixture) {
 	f.none() // the job needs a GPU
 	f.none("constraints_capabilities", object{})
 	f.none("constraints_capabilities", object{"gpu_available": false})
-	if got := f.claim("constraints_capabilities", object{"gpu_available": true}); id(got) != id(job) {
+	f.none("constraints_capabilities", object{"gpu_available": nil, "vram_gb": 24, "gpu": true})
+	if got := f.claim("constraints_capabilities", object{"vram_gb": 24, "gpu_available": true, "drivers": object{"cuda": []any{"12.8"}}}); id(got) != id(job) {
 		f.Errorf("claimed %v", got)
 	}
 	// Absent means false: a worker without a GPU gets it.
@@ -190,7 +191,7 @@ func tellClaim(f *fixture) {
 	for name, body := range map[string]object{
 		"no addon": claiming("addon_id", absent), "no worker": claiming("worker_id", absent), "limit 0": claiming("limit", 0),
 		"cost 0": claiming("max_cost_units", 0), "types as text": claiming("accept_job_types", "t"),
-		"unknown capability": claiming("constraints_capabilities", object{"tpu": true}),
+		"capabilities as text": claiming("constraints_capabilities", "gpu"), "capabilities as a list": claiming("constraints_capabilities", []any{"gpu_available"}),
 		"capability as text": claiming("constraints_capabilities", object{"gpu_available": "yes"}),
 		"empty type":         claiming("accept_job_types", []any{""}), "unknown field": claiming("x", 1),
 	} {

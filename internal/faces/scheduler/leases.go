@@ -244,7 +244,7 @@ type releaseRequest struct {
 	WorkerID   *string         `json:"worker_id"`
 	Status     *string         `json:"status" enum:"SUCCEEDED,FAILED,CANCELED,TIMEOUT"`
 	ResultData json.RawMessage `json:"result_data,omitempty" doc:"An object."`
-	Error      *string         `json:"error,omitempty"`
+	Error      *string         `json:"error,omitempty" doc:"Why it failed, or a warning of a success."`
 	Metrics    json.RawMessage `json:"metrics,omitempty" doc:"An object."`
 }
 
@@ -277,17 +277,15 @@ func (r *releaseRequest) outcome() (o gq.Outcome, worker string, err error) {
 	if r.Error != nil {
 		message = *r.Error
 	}
-	if len(message) > gq.MaxMessageBytes {
+	succeeded := r.Status != nil && *r.Status == finalSucceeded
+	if message != "" && (succeeded || len(message) > gq.MaxMessageBytes) { // no failure keeps it, or not all of it
 		said.Error = r.Error
 	}
 	switch {
 	case r.Status == nil:
 		wrong.add("status", "is required")
-	case *r.Status == finalSucceeded:
+	case succeeded:
 		o.Verdict = gq.VerdictComplete
-		if message != "" {
-			wrong.add("error", "must be null where status is SUCCEEDED")
-		}
 	default:
 		category, known := categories[*r.Status]
 		if !known {

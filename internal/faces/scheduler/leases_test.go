@@ -3,6 +3,7 @@ package scheduler
 import (
 	"net/http"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -247,7 +248,7 @@ func tellReleaseInvalid(f *fixture) {
 	for _, body := range []any{
 		object{},
 		holding(job), holding(job, "status", "DONE"), holding(job, "status", "succeeded"), holding(job, "status", 1), holding(job, "status", nil),
-		holding(job, "status", "SUCCEEDED", "error", "but"), holding(job, "status", "FAILED", "error", 7), holding(job, "status", "FAILED", "metrics", []any{}),
+		holding(job, "status", "SUCCEEDED", "error", 7), holding(job, "status", "FAILED", "error", 7), holding(job, "status", "FAILED", "metrics", []any{}),
 		holding(job, "status", "FAILED", "metrics", "x"), holding(job, "status", "SUCCEEDED", "result_data", "x"), holding(job, "status", "SUCCEEDED", "result_data", []any{}), holding(job, "status", "SUCCEEDED", "x", 1), holding("x", "status", "SUCCEEDED"),
 		holding(job, "status", "SUCCEEDED", "worker_id", absent), ``,
 	} {
@@ -265,6 +266,48 @@ func tellReleaseInvalid(f *fixture) {
 	if got := member(f.get("/jobs/"+job), "result")["error"]; got != long {
 		f.Errorf("an error of %d bytes reads %.40v…", len(long), got)
 	}
+}
+
+// A worker may report a warning with its success. Every reader of the result sees the text.
+func tellReleaseWithWarning(f *fixture) {
+	row := func(job string) object {
+		f.Helper()
+		for _, r := range f.list("/facts/job_runs", "job_runs") {
+			if r["job_id"] == job {
+				return r
+			}
+		}
+		f.Fatalf("job %s has no row", job)
+		return nil
+	}
+	for _, c := range []struct {
+		said, read any
+	}{
+		{"2 of 35 frames were skipped", "2 of 35 frames were skipped"},
+		{strings.Repeat("a frame was skipped. ", 1000), strings.Repeat("a frame was skipped. ", 1000)},
+		{"", nil}, {nil, nil}, {absent, nil},
+	} {
+		for _, data := range []any{object{"path": "/out.jpg"}, nil} {
+			job, lease := f.running()
+			said := []any{"error", c.said, "result_data", data, "metrics", object{"frames": 33}}
+			got := f.release(job, lease, "SUCCEEDED", said...)
+			result := member(got, "result")
+			if member(got, "job")["state"] != "DONE" || result["status"] != "SUCCEEDED" || result["error"] != c.read || !reflect.DeepEqual(result["result_data"], data) {
+				f.Errorf("a success with the error %.40v: %.300v", c.said, got)
+			}
+			if read := f.get("/jobs/" + job); !reflect.DeepEqual(read["result"], got["result"]) {
+				f.Errorf("released as %.300v, the job reads %.300v", got, read)
+			}
+			if r := row(job); r["error_text"] != c.read || r["final_status"] != "SUCCEEDED" || !reflect.DeepEqual(r["result_json"], data) || number(member(r, "metrics_json")["frames"]) != 33 {
+				f.Errorf("its row is %.300v", r)
+			}
+			if again := f.release(job, lease, "SUCCEEDED", said...); !reflect.DeepEqual(again, got) {
+				f.Errorf("the same release again answers %.300v, before %.300v", again, got)
+			}
+			f.refused(http.MethodPost, "/lease/"+lease+"/release", holding(job, append(slices.Clone(said), "status", "SUCCEEDED", "error", "another")...), http.StatusConflict, CodeLeaseNotActive)
+		}
+	}
+	f.used(0)
 }
 
 // A result that looks like an encoded report is still only a result.
@@ -371,4 +414,50 @@ func tellRequeue(f *fixture) {
 	if r := member(got, "result"); r["status"] != "SUCCEEDED" || number(r["attempts"]) != 2 {
 		f.Errorf("the result is %v", r)
 	}
+}
+
+// Two jobs lose their third lease at the same time, the one unseen and the other in a worker's
+// call. Both end as TIMEOUT, everywhere.
+func tellRequeueEnds(f *fixture) {
+	jobs := []string{id(f.submit()), id(f.submit())}
+	var leases []string
+	for n := range 3 {
+		leases = nil
+		for range jobs {
+			lease, _ := f.lease(id(f.claim()))["lease_id"].(string)
+			leases = append(leases, lease)
+		}
+		f.sleep(f.brief())
+		if n < 2 {
+			for _, job := range jobs {
+				f.is(job, "QUEUED")
+			}
+		}
+	}
+	f.refused(http.MethodPost, "/lease/"+leases[1]+"/heartbeat", holding(jobs[1]), http.StatusConflict, CodeLeaseNotActive)
+	for _, job := range jobs {
+		got := f.get("/jobs/" + job)
+		if r := member(got, "result"); member(got, "job")["state"] != "TIMEOUT" || r["status"] != "TIMEOUT" || number(r["attempts"]) != 3 || r["error"] == nil {
+			f.Errorf("after three lost leases: %v", got)
+		}
+		events := types(f.list("/jobs/"+job+"/events", "events"), "type")
+		if want := []string{"LEASE_EXPIRED", "JOB_TIMEOUT"}; !slices.Equal(events[len(events)-2:], want) {
+			f.Errorf("its events are %v, want %v at the end", events, want)
+		}
+		if got := f.list("/jobs?state=TIMEOUT", "jobs"); len(got) != len(jobs) {
+			f.Errorf("%d jobs are listed as TIMEOUT, want %d", len(got), len(jobs))
+		}
+	}
+	for _, r := range f.list("/facts/job_runs", "job_runs") {
+		if r["state"] != "TIMEOUT" || r["final_status"] != "TIMEOUT" || r["error_text"] == nil {
+			f.Errorf("its row is %v", r)
+		}
+	}
+	for _, r := range f.list("/facts/lease_runs", "lease_runs") {
+		if r["state"] != "EXPIRED" || r["release_status"] != nil {
+			f.Errorf("a lost lease is %v", r)
+		}
+	}
+	f.none()
+	f.used(0)
 }

@@ -113,6 +113,8 @@ func (f *Face) api() *httpx.API {
 		reflect.TypeFor[jobState]():   {Type: "string", Enum: jobStateNames()},
 		reflect.TypeFor[metricName](): {Type: "string", Enum: metricNames()},
 		reflect.TypeFor[limitText]():  {Type: "integer"},
+
+		reflect.TypeFor[capabilities](): capabilitiesForm,
 	})
 	schemas.NullLists = true
 	var all []httpx.Route

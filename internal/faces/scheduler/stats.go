@@ -35,9 +35,10 @@ func (f *Face) capacityNow(ctx context.Context) (now capacityNow, err error) {
 type snapshotAnswer struct {
 	Capacity capacityNow `json:"capacity"`
 	Jobs     struct {
-		Queued        int64 `json:"queued"`
+		Queued        int64 `json:"queued" doc:"In the state QUEUED."`
+		Claimed       int64 `json:"claimed" doc:"In the states CLAIMED, PREPARING and LEASE_PENDING."`
 		Running       int64 `json:"running"`
-		FailedLast24h int64 `json:"failed_last_24h"`
+		FailedLast24h int64 `json:"failed_last_24h" doc:"Ended as FAILED; the series jobs_timeout has those that ended as TIMEOUT."`
 	} `json:"jobs"`
 	Leases struct {
 		Active         int64 `json:"active"`
@@ -62,7 +63,8 @@ func (f *Face) snapshot(ctx context.Context, _ *httpx.None, _ *httpx.None) (*htt
 		out.Jobs.FailedLast24h += v[machine.FailedCount]
 		out.Leases.ExpiredLast24h += v[machine.ExpiredCount]
 		// The last sample is the current one.
-		out.Jobs.Queued, out.Jobs.Running, out.Leases.Active = v[machine.QueuedLevel], v[machine.RunningLevel], v[machine.RunningLevel]
+		out.Jobs.Queued, out.Jobs.Claimed = v[machine.QueuedLevel], v[machine.ClaimedLevel]
+		out.Jobs.Running, out.Leases.Active = v[machine.RunningLevel], v[machine.RunningLevel]
 		out.Capacity = capacityNow{Total: v[machine.CapacityLevel], Used: v[machine.UsedLevel]}
 	}
 	return httpx.OK(out), nil

@@ -15,20 +15,20 @@ import (
 func TestSnapshot(t *testing.T) {
 	spec.Covers(t, "S-129", "S-132", "S-133")
 	bubble(t, Options{}, func(f *fixture) {
-		shows := func(total, used, queued, running, failed, active, expired int) {
+		shows := func(total, used, queued, claimed, running, failed, active, expired int) {
 			f.Helper()
 			got := f.get("/stats/snapshot")
 			f.hasKeys("a snapshot", got, "capacity", "jobs", "leases")
 			f.hasKeys("its capacity", member(got, "capacity"), "total", "used", "reserved")
-			f.hasKeys("its jobs", member(got, "jobs"), "queued", "running", "failed_last_24h")
+			f.hasKeys("its jobs", member(got, "jobs"), "queued", "claimed", "running", "failed_last_24h")
 			f.hasKeys("its leases", member(got, "leases"), "active", "expired_last_24h")
-			want := fmt.Sprintf("map[capacity:map[reserved:0 total:%d used:%d] jobs:map[failed_last_24h:%d queued:%d running:%d] leases:map[active:%d expired_last_24h:%d]]",
-				total, used, failed, queued, running, active, expired)
+			want := fmt.Sprintf("map[capacity:map[reserved:0 total:%d used:%d] jobs:map[claimed:%d failed_last_24h:%d queued:%d running:%d] leases:map[active:%d expired_last_24h:%d]]",
+				total, used, claimed, failed, queued, running, active, expired)
 			if fmt.Sprint(got) != want {
 				f.Errorf("the snapshot is\n%v, want\n%v", got, want)
 			}
 		}
-		shows(70, 0, 0, 0, 0, 0, 0)
+		shows(70, 0, 0, 0, 0, 0, 0, 0)
 		f.running()
 		f.running()
 		for range 4 {
@@ -38,29 +38,29 @@ func TestSnapshot(t *testing.T) {
 		if _, err := f.engine.Submit(f.Context(), gq.Spec{Queue: "native", Type: "t"}); err != nil {
 			f.Fatal(err)
 		}
-		shows(70, 60, 4, 2, 0, 2, 0)
+		shows(70, 60, 4, 0, 2, 0, 2, 0)
 		time.Sleep(30 * time.Second)
-		shows(70, 0, 4, 0, 0, 0, 2) // no sweep has run
+		shows(70, 0, 4, 0, 0, 0, 0, 2) // no sweep has run
 		f.claim()
-		shows(70, 0, 3, 0, 0, 0, 2)
+		shows(70, 0, 3, 1, 0, 0, 0, 2)
 		time.Sleep(time.Minute) // an expired claim is not an expired lease
-		shows(70, 0, 4, 0, 0, 0, 2)
+		shows(70, 0, 4, 0, 0, 0, 0, 2)
 		for range 3 {
 			job := id(f.claim())
 			lease, _ := f.lease(job)["lease_id"].(string)
 			f.release(job, lease, "FAILED")
 		}
-		shows(70, 0, 1, 0, 3, 0, 2)
+		shows(70, 0, 1, 0, 0, 3, 0, 2)
 		if err := f.engine.Sample(f.Context(), Pool); err != nil { // stored or computed gives the same
 			f.Fatal(err)
 		}
-		shows(70, 0, 1, 0, 3, 0, 2)
+		shows(70, 0, 1, 0, 0, 3, 0, 2)
 		time.Sleep(24*time.Hour - 2*time.Minute)
-		shows(70, 0, 1, 0, 3, 0, 2)
+		shows(70, 0, 1, 0, 0, 3, 0, 2)
 		time.Sleep(time.Minute + 10*time.Second)
-		shows(70, 0, 1, 0, 3, 0, 0)
+		shows(70, 0, 1, 0, 0, 3, 0, 0)
 		time.Sleep(2 * time.Minute)
-		shows(70, 0, 1, 0, 0, 0, 0)
+		shows(70, 0, 1, 0, 0, 0, 0, 0)
 		f.refused(http.MethodGet, "/stats/snapshot?x=1", nil, http.StatusBadRequest, CodeInvalidRequest)
 	})
 }
@@ -210,32 +210,37 @@ func TestSamplersShare(t *testing.T) {
 
 // What the snapshot counts, on any store.
 func tellCounts(f *fixture) {
-	shows := func(total, used, queued, running, failed, active, expired int) {
+	shows := func(total, used, queued, claimed, running, failed, active, expired int) {
 		f.Helper()
 		got := f.get("/stats/snapshot")
-		want := fmt.Sprintf("map[capacity:map[reserved:0 total:%d used:%d] jobs:map[failed_last_24h:%d queued:%d running:%d] leases:map[active:%d expired_last_24h:%d]]",
-			total, used, failed, queued, running, active, expired)
+		want := fmt.Sprintf("map[capacity:map[reserved:0 total:%d used:%d] jobs:map[claimed:%d failed_last_24h:%d queued:%d running:%d] leases:map[active:%d expired_last_24h:%d]]",
+			total, used, claimed, failed, queued, running, active, expired)
 		if fmt.Sprint(got) != want {
 			f.Errorf("the snapshot is\n%v, want\n%v", got, want)
 		}
 	}
-	shows(70, 0, 0, 0, 0, 0, 0)
+	shows(70, 0, 0, 0, 0, 0, 0, 0)
 	job, done := f.runningFor(time.Hour)
 	failing, lease := f.runningFor(time.Hour)
 	for range 4 {
 		f.submit()
 	}
-	shows(70, 60, 4, 2, 0, 2, 0)
-	f.claim()
-	shows(70, 60, 3, 2, 0, 2, 0)
+	shows(70, 60, 4, 0, 2, 0, 2, 0)
+	waiting := id(f.claim()) // counts as claimed whatever it is at
+	shows(70, 60, 3, 1, 2, 0, 2, 0)
+	f.post("/jobs/"+waiting+"/status", object{"state": "PREPARING"})
+	f.denied(waiting)
+	shows(70, 60, 3, 1, 2, 0, 2, 0)
 	f.release(failing, lease, "FAILED")
 	f.release(job, done, "SUCCEEDED")
-	shows(70, 0, 3, 0, 1, 0, 0)
+	shows(70, 0, 3, 1, 0, 1, 0, 0)
+	f.post("/jobs/"+waiting+"/cancel", nil)
+	shows(70, 0, 3, 0, 0, 1, 0, 0)
 	f.runningFor(f.brief(), "addon_id", "audio")
 	f.sleep(f.brief())
-	shows(70, 0, 3, 0, 1, 0, 1)
+	shows(70, 0, 3, 0, 0, 1, 0, 1)
 	f.do(http.MethodPut, "/admin/capacity", object{"total": 5}, http.StatusOK)
-	shows(5, 0, 3, 0, 1, 0, 1)
+	shows(5, 0, 3, 0, 0, 1, 0, 1)
 }
 
 // Time series of current events, on any store.

@@ -65,9 +65,11 @@ var stories = []story{
 	{name: "heartbeat", Covers: []string{"S-34", "S-98", "S-99", "S-100", "S-101", "S-102"}, options: Options{}, tell: tellHeartbeat},
 	{name: "release", Covers: []string{"S-14", "S-15", "S-36", "S-37", "S-38", "S-39", "S-40", "S-103", "S-104", "S-106", "S-107", "S-109", "S-110"}, options: Options{}, tell: tellRelease},
 	{name: "release invalid", Covers: nil, options: Options{}, tell: tellReleaseInvalid},
+	{name: "release with warning", Covers: []string{"S-39", "S-120"}, options: Options{}, tell: tellReleaseWithWarning},
 	{name: "release nested", Covers: nil, options: Options{}, tell: tellReleaseNested},
 	{name: "lease states", Covers: []string{"S-13", "S-108", "S-112", "S-139", "S-140"}, options: Options{}, tell: tellLeaseStates},
 	{name: "requeue", Covers: nil, options: Options{Requeue: true, LeaseTTL: brief}, tell: tellRequeue},
+	{name: "requeue ends", Covers: []string{"S-140"}, options: Options{Requeue: true, LeaseTTL: brief}, tell: tellRequeueEnds},
 
 	{name: "events", Covers: []string{"S-83", "S-84", "S-85", "S-86", "S-87", "S-128"}, options: Options{}, tell: tellEvents},
 	{name: "job runs", Covers: []string{"S-105", "S-114", "S-115", "S-116", "S-117", "S-118", "S-119", "S-120"}, options: Options{Requeue: true}, tell: tellJobRuns},

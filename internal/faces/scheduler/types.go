@@ -201,7 +201,7 @@ type JobResult struct {
 	JobID      string          `json:"job_id" format:"uuid"`
 	Status     string          `json:"status" enum:"SUCCEEDED,FAILED,CANCELED,TIMEOUT"`
 	ResultData json.RawMessage `json:"result_data" doc:"As its worker reported it."`
-	Error      *string         `json:"error"`
+	Error      *string         `json:"error" doc:"Why it ended so, or a warning that came with a success."`
 	StartedAt  *stamp          `json:"started_at" doc:"Of the last run; null if it never ran."`
 	FinishedAt *stamp          `json:"finished_at"`
 	Attempts   int             `json:"attempts"`
@@ -223,10 +223,10 @@ func resultOf(j *gq.Job) *JobResult {
 
 func errorOf(s *gq.State, r *report) *string {
 	switch {
-	case s.Status == gq.StatusCompleted:
-		return nil
 	case r.Error != nil:
 		return r.Error
+	case s.Status == gq.StatusCompleted:
+		return nil
 	case s.Failure != nil && s.Failure.Message != "":
 		return &s.Failure.Message
 	default:
@@ -238,7 +238,7 @@ func errorOf(s *gq.State, r *report) *string {
 // result; with result data alone, the result is just that data.
 type report struct {
 	ResultData json.RawMessage `json:"result_data,omitempty"`
-	Error      *string         `json:"error,omitempty"` // set if it exceeds the limit of a failure message
+	Error      *string         `json:"error,omitempty"` // of a success, or longer than a failure message may be
 	Metrics    json.RawMessage `json:"metrics,omitempty"`
 }
 
