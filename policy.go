@@ -44,7 +44,7 @@ type LossRule uint8
 
 const (
 	LossCounts  LossRule = iota + 1 // the interrupted attempt counts; retry at once
-	LossFree                        // nothing counts, and the job never fails; retry at once
+	LossFree                        // uses up no attempt; retry at once, up to MaxLeaseLosses
 	LossBackoff                     // counts as a fault; retry after the backoff
 	LossFails                       // the job fails with CategoryTimeout
 	lossEnd
@@ -83,7 +83,7 @@ type Policy struct {
 	Preset Preset
 
 	MaxAttempts    int      // executions, including the first
-	MaxLeaseLosses int      // expired leases after which the job becomes a dead letter
+	MaxLeaseLosses int      // expired leases that the job survives; the next one makes it a dead letter
 	Backoff        Backoff  // delay before a retry
 	RetryTimeout   bool     // retry after CategoryTimeout
 	RetrySystem    bool     // retry after CategorySystem
@@ -160,6 +160,7 @@ func (p Preset) policy() Policy {
 			Jitter: JitterFull,
 		}
 		policy.OnLoss = LossFree
+		policy.MaxLeaseLosses = 20
 		policy.LeaseTTL = 5 * time.Second
 		policy.Hold = 5 * time.Second
 		policy.Lifetime = 0

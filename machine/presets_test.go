@@ -88,8 +88,8 @@ func TestSemanticsPreset(t *testing.T) {
 	if p.ExecutionTimeout != 30*time.Minute {
 		t.Errorf("execution timeout %v: it does not follow the lease", p.ExecutionTimeout)
 	}
-	if p.OnLoss != gq.LossFree || p.MaxLeaseLosses != 0 {
-		t.Errorf("a lost lease %v, at most %d: only a nack may use up a retry", p.OnLoss, p.MaxLeaseLosses)
+	if p.OnLoss != gq.LossFree || p.MaxLeaseLosses != 20 {
+		t.Errorf("a lost lease %v, at most %d: only a nack may use up a retry, and 20 losses are the most", p.OnLoss, p.MaxLeaseLosses)
 	}
 	if p.Lifetime != 0 || p.RunLifetime != 0 {
 		t.Errorf("lifetimes %v and %v, want none", p.Lifetime, p.RunLifetime)

@@ -495,7 +495,7 @@ func (t *step) lost(f gq.Failure, reason string, d Draw, now time.Time) {
 		e = withLease(t.move(gq.StatusFailed, now), t.Lease)
 	case counts && t.exhausted():
 		e = t.giveUp("attempts_exhausted", now)
-	case t.Policy.MaxLeaseLosses > 0 && t.Losses >= t.Policy.MaxLeaseLosses:
+	case t.Policy.MaxLeaseLosses > 0 && t.Losses > t.Policy.MaxLeaseLosses:
 		e = t.giveUp("lease_losses", now)
 	case t.Policy.OnLoss == gq.LossBackoff:
 		e = t.retry(Delay(t.Policy.Backoff, t.Faults, t.ID, d), now)

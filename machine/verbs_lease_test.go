@@ -196,14 +196,21 @@ func TestLeaseLoss(t *testing.T) {
 		lose(j)
 		j.is(gq.StatusFailed)
 	})
-	t.Run("semantics", func(t *testing.T) { // it changes no count and never fails a job
-		j := submit(t, gq.PresetSemantics.Policy())
-		for n := 1; n <= 50; n++ {
-			lose(j)
-			j.is(gq.StatusScheduled)
-			if j.s.Faults != 0 || j.s.Losses != n || j.s.Attempt != n || !machine.Claimable(&j.s, j.now) {
-				t.Fatalf("loss %d: %+v", n, j.s)
+	t.Run("semantics", func(t *testing.T) { // it uses up no retry; the twenty-first ends the job
+		j, other := submit(t, gq.PresetSemantics.Policy()), submit(t, gq.PresetSemantics.Policy())
+		for n := 1; n <= 20; n++ {
+			for _, j := range []*subject{j, other} {
+				lose(j)
+				j.is(gq.StatusScheduled)
+				if j.s.Faults != 0 || j.s.Losses != n || j.s.Attempt != n || !machine.Claimable(&j.s, j.now) {
+					t.Fatalf("loss %d: %+v", n, j.s)
+				}
 			}
+		}
+		lose(other)
+		other.is(gq.StatusDeadLetter)
+		if other.s.Reason != "lease_losses" || other.s.Losses != 21 {
+			t.Errorf("given up for %q after %d losses", other.s.Reason, other.s.Losses)
 		}
 		for range 4 { // no retry was used up
 			if j.s.Status.Terminal() {
@@ -216,9 +223,10 @@ func TestLeaseLoss(t *testing.T) {
 	})
 	t.Run("guard against jobs that kill their workers", func(t *testing.T) {
 		j := submit(t, policy(gq.PresetSemantics, func(p *gq.Policy) { p.MaxLeaseLosses = 3 }))
-		lose(j)
-		lose(j)
-		j.is(gq.StatusScheduled)
+		for range 3 {
+			lose(j)
+			j.is(gq.StatusScheduled)
+		}
 		lose(j)
 		j.is(gq.StatusDeadLetter)
 		if j.s.Reason != "lease_losses" {

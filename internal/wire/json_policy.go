@@ -12,7 +12,7 @@ import (
 type Policy struct {
 	Preset            *gq.Preset `json:"preset,omitempty" doc:"Where the numbers come from that are not given; without it from the queue."`
 	MaxAttempts       *int       `json:"max_attempts,omitempty" doc:"Executions, the first included."`
-	MaxLeaseLosses    *int       `json:"max_lease_losses,omitempty" doc:"Lost leases after which the job is given up; 0 is no limit."`
+	MaxLeaseLosses    *int       `json:"max_lease_losses,omitempty" doc:"Lost leases that the job survives; the next one makes it a dead letter. 0 is no limit."`
 	Backoff           *Backoff   `json:"backoff,omitempty"`
 	RetryTimeout      *bool      `json:"retry_timeout,omitempty" doc:"An execution timeout is retried."`
 	RetrySystem       *bool      `json:"retry_system,omitempty" doc:"A crash is retried."`

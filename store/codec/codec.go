@@ -232,16 +232,18 @@ func (d *decoder) end(what string) error {
 	return nil
 }
 
-// presetPolicies are the presets, by number.
+// presetPolicies are what the short forms of the presets mean, by number. They never change,
+// because a stored policy is that of the time of its submission.
 var presetPolicies = func() []gq.Policy {
 	all := make([]gq.Policy, len(enum.All[gq.Preset]())+1)
 	for _, p := range enum.All[gq.Preset]() {
 		all[p] = p.Policy()
 	}
+	all[gq.PresetSemantics].MaxLeaseLosses = 0 // as it was when the first of them was written
 	return all
 }()
 
-// policy writes a policy; an unmodified preset takes two bytes.
+// policy writes a policy; one of presetPolicies takes two bytes.
 func (e *encoder) policy(p *gq.Policy) {
 	e.byte(byte(p.Preset))
 	if p.Preset.Valid() && (p == &presetPolicies[p.Preset] || *p == presetPolicies[p.Preset]) {
@@ -307,7 +309,7 @@ func counts(p *gq.Policy) [5]*int {
 	return [5]*int{&p.MaxAttempts, &p.MaxLeaseLosses, &p.ExtendPPB, &p.RenewByPPB, &p.RenewalsMax}
 }
 
-// policy reads a policy. For an unmodified preset it returns the process-wide variable,
+// policy reads a policy. For one of presetPolicies it returns the process-wide variable,
 // which must not leave this package.
 func (d *decoder) policy() *gq.Policy {
 	preset := gq.Preset(d.byte())

@@ -62,6 +62,34 @@ func TestStateRoundTrip(t *testing.T) {
 	seen.complete(t, reflect.TypeFor[gq.State](), reflect.TypeFor[gq.Policy](), reflect.TypeFor[gq.Lease](), reflect.TypeFor[gq.Cancellation]())
 }
 
+// TestStoredPresets checks that a stored policy keeps its meaning when its preset changes: two
+// bytes stand for the preset semantics without a limit of lost leases.
+func TestStoredPresets(t *testing.T) {
+	limited := gq.PresetSemantics.Policy()
+	endless := limited
+	endless.MaxLeaseLosses = 0
+	state := func(p gq.Policy) []byte {
+		s, _ := machine.Submit(machine.Submission{ID: machine.NewJobID([16]byte{1}), Sequence: 1, Policy: &p, Own: gq.PriorityNormal, Depth: 1}, time.Date(2030, 1, 1, 12, 0, 0, 0, time.UTC))
+		return encodeState(t, s)
+	}
+	old, other := state(gq.PresetJobModel.Policy()), state(gq.PresetResilient.Policy())
+	for i := range old { // they differ in the byte of the preset
+		if old[i] != other[i] {
+			old[i] = byte(gq.PresetSemantics)
+		}
+	}
+	for raw, want := range map[string]gq.Policy{string(old): endless, string(state(endless)): endless, string(state(limited)): limited} {
+		s, err := codec.DecodeState([]byte(raw), 1, intern)
+		if err != nil {
+			t.Fatal(err)
+		}
+		same(t, want, *s.Policy)
+	}
+	if !bytes.Equal(old, state(endless)) || len(state(limited)) < len(old)+20 {
+		t.Errorf("an old policy is written as %x, want %x; a new one as %x", state(endless), old, state(limited))
+	}
+}
+
 func TestSpecRoundTrip(t *testing.T) {
 	seen := fields{}
 	rapid.Check(t, func(r *rapid.T) {

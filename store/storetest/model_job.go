@@ -412,7 +412,7 @@ func (j *modelJob) lost(now time.Time) {
 		v = j.become(gq.StatusFailed, j.s.Lease, now)
 	case p.OnLoss != gq.LossFree && j.exhausted():
 		v = j.giveUp("attempts_exhausted", now)
-	case p.MaxLeaseLosses > 0 && j.s.Losses >= p.MaxLeaseLosses:
+	case p.MaxLeaseLosses > 0 && j.s.Losses > p.MaxLeaseLosses:
 		v = j.giveUp("lease_losses", now)
 	case p.OnLoss == gq.LossBackoff:
 		v = j.retry(j.delay(j.s.Faults), now)
