@@ -138,7 +138,7 @@ type Identity struct {
 	grants  []Grant
 	every   Scope // on all queues
 	some    Scope // on at least one queue
-	hidden  bool  // the content of some jobs that it may read is hidden
+	hidden  bool  // it has scopes on jobs whose content it may not see
 	content bool  // it may see the content of all jobs
 	expires time.Time
 	limit   *limiter
@@ -159,11 +159,15 @@ func newIdentity(token, name string, grants []Grant) *Identity {
 			g.Scopes = all
 		}
 		i.some |= g.Scopes
-		i.hidden = i.hidden || g.Scopes&Read != 0 && !g.Scopes.content()
 		if slices.Contains(g.Queues, "*") {
 			i.content = i.content || g.Scopes.content()
 			i.every |= g.Scopes
 		}
+	}
+	for _, g := range i.grants {
+		i.hidden = i.hidden || slices.ContainsFunc(g.Queues, func(p string) bool {
+			return !slices.ContainsFunc(i.grants, func(o Grant) bool { return o.Scopes.content() && slices.Contains(o.Queues, p) })
+		})
 	}
 	return i
 }

@@ -13,8 +13,8 @@ import (
 const redacted = "redacted"
 
 // redacting is an engine whose answers leave out the content of jobs that the caller may not
-// see: payloads, results, checkpoints, notes of workers and messages of failures. What the scope
-// observe allows is decided here and nowhere else.
+// see: payloads, results, checkpoints, notes of workers and messages of failures. Who sees content
+// is decided here and nowhere else.
 type redacting struct{ engine.API }
 
 // Content returns a function that says of which queues' jobs a caller may see the content; nil
@@ -73,8 +73,8 @@ func redactEvents(may func(string) bool, events []gq.Event) []gq.Event {
 
 // job redacts a job that a call returns.
 func (redacting) job(ctx context.Context, j gq.Job, err error) (gq.Job, error) {
-	if may := contentOf(ctx); may != nil && err == nil && !may(j.Spec.Queue) {
-		redactJob(&j)
+	if may := contentOf(ctx); may != nil && !may(j.Spec.Queue) {
+		redactJob(&j) // whatever the error is: a wait that runs out returns both
 	}
 	return j, err
 }
@@ -109,6 +109,23 @@ func (redacting) workflow(ctx context.Context, w gq.Workflow, err error) (gq.Wor
 		}
 	}
 	return w, err
+}
+
+func (r redacting) spawned(ctx context.Context, out []gq.LeaseResult, err error) ([]gq.LeaseResult, error) {
+	for i := range out {
+		out[i].Spawned, _ = r.results(ctx, out[i].Spawned, nil)
+	}
+	return out, err
+}
+
+func (r redacting) Heartbeat(ctx context.Context, beats []gq.Heartbeat) ([]gq.LeaseResult, error) {
+	out, err := r.API.Heartbeat(ctx, beats)
+	return r.spawned(ctx, out, err)
+}
+
+func (r redacting) Settle(ctx context.Context, outcomes []gq.Outcome) ([]gq.LeaseResult, error) {
+	out, err := r.API.Settle(ctx, outcomes)
+	return r.spawned(ctx, out, err)
 }
 
 func (r redacting) Get(ctx context.Context, id gq.JobID, parts gq.Parts) (gq.Job, error) {

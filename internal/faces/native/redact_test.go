@@ -6,9 +6,11 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/gopherqueue/gq"
 	pb "github.com/gopherqueue/gq/api/gopherqueue/v1"
@@ -38,6 +40,18 @@ func TestObserversSeeNoContent(t *testing.T) {
 	_, err = f.engine.Heartbeat(ctx, []gq.Heartbeat{{Lease: lease, Note: secret, Checkpoint: []byte(secret)}})
 	must(err)
 	_, err = f.engine.Fail(ctx, lease, gq.Failure{Category: gq.CategoryPermanent, Code: "code", Message: secret})
+	must(err)
+	// A second job waits for its next attempt, and has a note and a message.
+	again := spec
+	again.Overrides.MaxAttempts = 5
+	_, err = f.engine.Submit(ctx, again)
+	must(err)
+	jobs, err = f.engine.Claim(ctx, gq.ClaimRequest{Worker: "w", Queues: []string{"q"}, N: 1})
+	must(err)
+	live := jobs[0].State.ID.String()
+	_, err = f.engine.Heartbeat(ctx, []gq.Heartbeat{{Lease: jobs[0].State.Lease.Ref(), Note: secret}})
+	must(err)
+	_, err = f.engine.Fail(ctx, jobs[0].State.Lease.Ref(), gq.Failure{Category: gq.CategoryTemporary, Code: "code", Message: secret})
 	must(err)
 	_, err = f.engine.PutSchedule(ctx, gq.Schedule{Name: "s", Every: 1 << 40, Template: spec})
 	must(err)
@@ -69,7 +83,7 @@ func TestObserversSeeNoContent(t *testing.T) {
 		return string(text)
 	}
 	for _, path := range []string{
-		"/v1/jobs/" + job, "/v1/jobs", "/v1/jobs/" + job + "/explain", "/v1/jobs/" + job + "/events",
+		"/v1/jobs/" + job, "/v1/jobs", "/v1/jobs/" + live + "/wait?timeout=10ms", "/v1/jobs/" + job + "/explain", "/v1/jobs/" + job + "/events",
 		"/v1/schedules", "/v1/schedules/s", "/v1/events?after=0",
 	} {
 		if text := get(reader, path); !strings.Contains(text, secret) {
@@ -99,6 +113,10 @@ func TestObserversSeeNoContent(t *testing.T) {
 		},
 		"Wait": func(ctx context.Context) (string, error) {
 			m, err := client.Wait(ctx, &pb.WaitRequest{Id: job})
+			return protojson.Format(m), err
+		},
+		"Wait that runs out": func(ctx context.Context) (string, error) {
+			m, err := client.Wait(ctx, &pb.WaitRequest{Id: live, Timeout: durationpb.New(10 * time.Millisecond)})
 			return protojson.Format(m), err
 		},
 		"Explain": func(ctx context.Context) (string, error) {
