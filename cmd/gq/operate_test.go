@@ -374,7 +374,7 @@ case "$GQ_JOB_TYPE" in
   shout) tr a-z A-Z ;;
   env) echo "$GQ_JOB_ID $GQ_ATTEMPT $GQ_LEASE_VERSION $GQ_QUEUE" ;;
   later) [ "$GQ_ATTEMPT" = 2 ] || { echo "not yet" >&2; exit 75; }; echo done ;;
-  never) echo "bad input" >&2; exit 3 ;;
+  never) echo noise >&2; echo "bad input" >&2; exit 3 ;;
   one) [ "$GQ_ATTEMPT" = 2 ] || exit 1; echo done ;;
   crash) kill -9 $$ ;;
   slow) sleep 600 ;;
@@ -410,6 +410,11 @@ esac`
 	failure, _ := job["failure"].(map[string]any)
 	if job["state"] != "FAILED" || failure["category"] != "PERMANENT" || failure["code"] != "exit_3" || !strings.Contains(failure["message"].(string), "bad input") {
 		t.Errorf("%v", job)
+	}
+	for _, args := range [][]string{{"job", "get", job["id"].(string)}, {"job", "list", "--state", "FAILED"}} {
+		if got := d.want(0, args...); !strings.Contains(got, "exit status 3: bad input") {
+			t.Errorf("gq %v does not show the reason:\n%s", args, got)
+		}
 	}
 	if job := wait(submit("one")); job["state"] != "FAILED" {
 		t.Errorf("exit status 1: %v", job)

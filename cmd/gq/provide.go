@@ -14,7 +14,6 @@ import (
 	"os"
 	"os/exec"
 	"strconv"
-	"strings"
 	"sync"
 	"time"
 
@@ -103,6 +102,9 @@ type given struct {
 func (l *given) live() bool { return l.Status == "ACTIVE" || l.Status == "RENEWED" }
 
 func (w *provider) run(ctx context.Context) error {
+	if err := checkCommand(w.command); err != nil {
+		return err
+	}
 	if w.poll <= 0 {
 		return cli.Invalid("poll", fmt.Sprintf("%v is not longer than 0", w.poll))
 	}
@@ -284,7 +286,7 @@ func (w *provider) renew(ctx context.Context, lost context.CancelCauseFunc, l gi
 func (w *provider) execute(ctx context.Context, l given) ([]byte, error) {
 	command := exec.CommandContext(ctx, "/bin/sh", "-c", w.command) //nolint:gosec // that is what the user asked for
 	command.Stdin = bytes.NewReader(l.Details.Payload)
-	result, tail := &limited{most: gq.MaxPayloadBytes}, &lastBytes{most: 1000}
+	result, tail := &limited{most: gq.MaxPayloadBytes}, &lastBytes{most: tailBytes}
 	command.Stdout, command.Stderr = result, io.MultiWriter(w.errors, tail)
 	command.Env = append(plainEnviron(os.Environ()),
 		"GQ_JOB_ID="+l.Job, "GQ_LEASE_ID="+string(l.ID), "GQ_KIND="+l.Kind, "GQ_ATTEMPT="+strconv.FormatInt(l.Attempt, 10))
@@ -306,10 +308,7 @@ func (w *provider) execute(ctx context.Context, l given) ([]byte, error) {
 	case result.over:
 		return nil, fmt.Errorf("the program wrote more than %d bytes", result.most)
 	case err != nil && !errors.Is(err, exec.ErrWaitDelay):
-		if said := strings.TrimSpace(tail.String()); said != "" {
-			return nil, fmt.Errorf("%w: %s", err, said)
-		}
-		return nil, err
+		return nil, errors.New(saying(err.Error(), tail.String()))
 	}
 	return result.data.Bytes(), nil
 }

@@ -32,11 +32,13 @@ func newWork(p process) *cobra.Command {
 		Short: "Run a program for every job of a type",
 		Long: `Run a program for every job of a type, until interrupted. The shell runs the
 command. The command reads the payload from standard input; what it writes to
-standard output becomes the result. Its standard error is passed through.
+standard output becomes the result. Its standard error is passed through, and its
+end is kept with a failure, the line with the reason first.
 
 Its exit status decides about the job:
   0       completed
-  75      temporary failure: retried after the backoff; so is 1 for jobs of the preset resilient
+  75      temporary failure: retried after the backoff; so is 1 for jobs of the preset resilient,
+          and 126 and 127 always: the shell could not run the program
   other   permanent failure
 A command killed by a signal has crashed. That is a temporary failure if the job's
 policy retries crashes. If the shell runs the program as a child, it reports 128
@@ -135,6 +137,9 @@ func (f *workFlags) run(ctx context.Context, q queue, r *remote) error {
 	case f.batchWait <= 0 || f.batchWait > gq.MaxDuration:
 		return cli.Invalid("batch-wait", fmt.Sprintf("%v is not between 1ns and %v", f.batchWait, gq.MaxDuration))
 	}
+	if err := checkCommand(f.command); err != nil {
+		return err
+	}
 	for i, name := range f.queues {
 		for _, fault := range errs.FaultsOf(machine.CheckQueuePattern("queue", name)) {
 			return cli.Invalid("queue", fault.Problem)
@@ -219,6 +224,9 @@ func classifyExit(err error) gq.Failure {
 	if e, ok := errors.AsType[*crashError](err); ok {
 		return gq.Failure{Category: gq.CategorySystem, Code: "crashed", Message: e.text}
 	}
+	if e, ok := errors.AsType[*noProgramError](err); ok {
+		return gq.Failure{Category: gq.CategoryTemporary, Code: e.code(), Message: e.text}
+	}
 	return gq.Failure{} // the worker's own rules
 }
 
@@ -268,7 +276,7 @@ type program struct {
 // runProgram runs the command until it ends or the context does.
 func (f *workFlags) runProgram(ctx context.Context, p program) ending {
 	command := exec.CommandContext(ctx, "/bin/sh", "-c", f.command) //nolint:gosec // that is what the user asked for
-	tail := &lastBytes{most: 1000}
+	tail := &lastBytes{most: tailBytes}
 	command.Stdin, command.Stdout, command.Stderr = p.stdin, p.stdout, io.MultiWriter(p.stderr, tail)
 	command.Env = append(plainEnviron(os.Environ()), p.environ...)
 	endTogether(command)
@@ -277,7 +285,7 @@ func (f *workFlags) runProgram(ctx context.Context, p program) ending {
 	if ctx.Err() != nil {
 		sweepUp(command)
 	}
-	return ending{err, strings.TrimSpace(tail.String())}
+	return ending{err, tail.String()}
 }
 
 // ending is how a program ended.
@@ -306,17 +314,13 @@ func (e ending) verdict(run *worker.Run) error {
 // exitError is the verdict for an exit status other than 0.
 func exitError(status int, said string, run *worker.Run) error {
 	text := saying("exit status "+strconv.Itoa(status), said)
+	if status == exitNoPermission || status == exitNotFound {
+		return &noProgramError{status, text}
+	}
 	if status == exitTemporary || status == 1 && run.Policy().Preset == gq.PresetResilient {
 		return &gq.TemporaryError{Message: text}
 	}
 	return &gq.PermanentError{Message: text, Code: "exit_" + strconv.Itoa(status)}
-}
-
-func saying(what, said string) string {
-	if said != "" {
-		what += ": " + said
-	}
-	return what
 }
 
 // plainEnviron removes variables from an environment that only some jobs have: the worker may itself
@@ -341,22 +345,6 @@ func (l *limited) Write(p []byte) (int, error) {
 	}
 	return len(p), nil
 }
-
-// lastBytes keeps the last bytes written to it.
-type lastBytes struct {
-	data []byte
-	most int
-}
-
-func (l *lastBytes) Write(p []byte) (int, error) {
-	l.data = append(l.data, p...)
-	if extra := len(l.data) - l.most; extra > 0 {
-		l.data = append(l.data[:0], l.data[extra:]...)
-	}
-	return len(p), nil
-}
-
-func (l *lastBytes) String() string { return strings.ToValidUTF8(string(l.data), "�") }
 
 // lockedWriter serializes the writes of concurrent programs.
 type lockedWriter struct {
