@@ -8,10 +8,10 @@ import (
 
 	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/internal/enum"
-	"github.com/gopherqueue/gq/internal/projection"
 	"github.com/gopherqueue/gq/internal/testing/spec"
 	"github.com/gopherqueue/gq/machine"
 	"github.com/gopherqueue/gq/store/codec"
+	"github.com/gopherqueue/gq/view/semantics"
 )
 
 // TestNack follows the four-state model: failures, three retries, the terminal status.
@@ -31,7 +31,7 @@ func TestNack(t *testing.T) {
 			break
 		}
 		j.is(gq.StatusRetrying)
-		if view := (projection.View{Status: j.s.Status}).Semantics(); view != "Ready" {
+		if view := semantics.StateOf(&j.s); view != "Ready" {
 			t.Errorf("after nack %d the job reads %s", n, view)
 		}
 		delay := 250 * time.Millisecond << (n - 1) // half of 0.5 s, 1 s, 2 s
@@ -43,7 +43,7 @@ func TestNack(t *testing.T) {
 		j.after(time.Nanosecond)
 	}
 	j.is(gq.StatusDeadLetter)
-	if view := (projection.View{Status: j.s.Status}).Semantics(); view != "Failed" || j.s.Reason != "attempts_exhausted" {
+	if view := semantics.StateOf(&j.s); view != "Failed" || j.s.Reason != "attempts_exhausted" {
 		t.Errorf("after the last nack the job reads %s for %q", view, j.s.Reason)
 	}
 	j.after(1000 * time.Hour).idle(advance)

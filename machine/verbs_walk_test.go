@@ -12,10 +12,10 @@ import (
 
 	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/internal/enum"
-	"github.com/gopherqueue/gq/internal/projection"
 	"github.com/gopherqueue/gq/internal/testing/spec"
 	"github.com/gopherqueue/gq/machine"
 	"github.com/gopherqueue/gq/store/codec"
+	"github.com/gopherqueue/gq/view/semantics"
 )
 
 // TestRandomWalk applies random verbs to jobs, under random policies, and checks the
@@ -281,7 +281,7 @@ func (w *walker) counted(m move, before, next gq.State, events []gq.Event, done 
 // always has the invariants of every state.
 func (w *walker) always() {
 	s := w.s
-	switch view := (projection.View{Status: s.Status, Detail: s.Detail, Attempt: s.Attempt}).Semantics(); view {
+	switch view := semantics.StateOf(&s); view {
 	case "Ready", "InFlight", "Succeeded", "Failed":
 	default:
 		w.Fatalf("the job reads %q", view)

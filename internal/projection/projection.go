@@ -15,32 +15,6 @@ type View struct {
 	Category gq.Category // of the last failure, zero where there was none
 }
 
-// Semantics is the name in the four-state model: Ready, InFlight, Succeeded or
-// Failed. A cancelled job reads Failed there; its reason tells the difference.
-func (v View) Semantics() string {
-	switch v.Status {
-	case gq.StatusPending, gq.StatusDelayed, gq.StatusScheduled, gq.StatusRetrying:
-		return "Ready"
-	case gq.StatusClaimed, gq.StatusRunning:
-		return "InFlight"
-	case gq.StatusCompleted:
-		return "Succeeded"
-	case gq.StatusFailed, gq.StatusDeadLetter, gq.StatusCancelled:
-		return "Failed"
-	default:
-		return v.Status.String()
-	}
-}
-
-// JobModel is the name in the job model: the canonical one, except that a job
-// which is held but not started still counts as SCHEDULED.
-func (v View) JobModel() string {
-	if v.Status == gq.StatusClaimed {
-		return gq.StatusScheduled.String()
-	}
-	return v.Status.String()
-}
-
 // Scheduler is the name on the scheduler API.
 func (v View) Scheduler() string {
 	switch v.Status {
