@@ -15,7 +15,7 @@ const (
 	MaxNameBytes        = 256       // queue, pool, type, worker, requester, tier, capability names; limit, fair and order keys
 	MaxKeyRunes         = 256       // idempotency key, in characters
 	MaxPayloadBytes     = 16 << 20  // largest Limits.PayloadBytes
-	MaxDependencies     = 1000      // dependencies of one job; a job of a workflow can have MaxGroupJobs
+	MaxDependencies     = 1000      // dependencies of one job; a final job of a workflow waits for all others
 	MaxRefBytes         = 64        // name of a job within its workflow
 	MaxDepth            = 100       // jobs of the longest dependency chain
 	MaxGroupJobs        = 10_000    // jobs of one graph

@@ -273,7 +273,7 @@ func (e *Engine) resolve(ctx context.Context, drafts []gq.GraphJob, in gq.Workfl
 			all = append(all, gq.Dependency{Kind: n.Kind, Job: jobs[other].ID})
 		}
 		jobs[i].DependsOn = all
-		nodes[i] = machine.Node{ID: jobs[i].ID, Priority: jobs[i].Metadata.Priority, Dependencies: all, Workflow: !jobs[i].Workflow.IsZero()}
+		nodes[i] = machine.Node{ID: jobs[i].ID, Priority: jobs[i].Metadata.Priority, Dependencies: all, Final: drafts[i].Final != 0}
 	}
 	// The store checks dependencies on existing jobs; assume here that they exist.
 	_, err := machine.CheckGraph(nodes, func(gq.JobID) (machine.Ancestor, bool) { return machine.Ancestor{}, true })

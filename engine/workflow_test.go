@@ -3,6 +3,7 @@ package engine_test
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -11,6 +12,7 @@ import (
 	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/engine"
 	"github.com/gopherqueue/gq/internal/errs"
+	"github.com/gopherqueue/gq/internal/testing/spec"
 	"github.com/gopherqueue/gq/machine"
 	"github.com/gopherqueue/gq/store"
 )
@@ -196,5 +198,61 @@ func TestSignalTooLarge(t *testing.T) {
 			t.Errorf("%v", err)
 		}
 		must[gq.State](t)(e.Signal(t.Context(), id, "approved", true))
+	})
+}
+
+// A job of a workflow has as many dependencies as any other job, at its submission and when it
+// is added later. Only final jobs stand behind more.
+func TestWorkflowBreadth(t *testing.T) {
+	spec.Covers(t, "J-82")
+	bubble(t, func(t *testing.T, f *fixture) {
+		job := gq.Draft{Spec: gq.Spec{Type: "t"}}
+		var all []gq.Option
+		flow, wide := gq.NewWorkflow("most"), gq.NewWorkflow("too many")
+		for i := range gq.MaxDependencies + 1 {
+			all = append(all, gq.After(flow.Add(fmt.Sprint(i), job)))
+			wide.Add(fmt.Sprint(i), job)
+		}
+		flow.Add("widest", job, all[1:]...)
+		flow.Finally("last", job)
+		flow.Finally("saved", job, gq.OnSuccess)
+		wide.Add("first", job, all...)
+		wide.Add("second", job, all[1:]...)
+		wide.Add("third", job, all...)
+		id, err := f.SubmitWorkflow(f.Context(), flow)
+		if err != nil {
+			t.Fatal(err)
+		}
+		w, err := f.Workflow(f.Context(), id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for ref, want := range map[string]int{"widest": gq.MaxDependencies, "last": gq.MaxDependencies + 2, "saved": gq.MaxDependencies + 2} {
+			if j, _ := w.Job(ref); j.Job.State.Waits != want {
+				t.Errorf("%s waits for %d jobs, want %d", ref, j.Job.State.Waits, want)
+			}
+		}
+		refused := func(call string, err error, want ...gq.Fault) {
+			t.Helper()
+			if got := errs.FaultsOf(err); !errors.Is(err, gq.ErrInvalid) || !slices.Equal(got, want) {
+				t.Errorf("%s: %v\nwant %v", call, err, want)
+			}
+		}
+		tooMany := func(i int) gq.Fault {
+			return gq.Fault{Field: fmt.Sprintf("jobs[%d].depends_on", i), Problem: "1001 dependencies are more than 1000"}
+		}
+		before := f.records()
+		_, err = f.SubmitWorkflow(f.Context(), wide)
+		refused("submit", err, tooMany(gq.MaxDependencies+1), tooMany(gq.MaxDependencies+3))
+		if now := f.records(); now != before {
+			t.Errorf("%d workflows after a refused one, want %d", now, before)
+		}
+		more := &gq.Flow{}
+		more.Add("more", job, all[1:]...)
+		more.Add("most", job, all...)
+		_, err = f.AddToWorkflow(f.Context(), id, more)
+		refused("add", err, tooMany(1))
+		more.Jobs = more.Jobs[:1]
+		must[gq.Workflow](t)(f.AddToWorkflow(f.Context(), id, more))
 	})
 }

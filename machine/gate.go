@@ -78,8 +78,8 @@ func (t *step) gated(now time.Time) bool {
 	return true
 }
 
-// MaxDependencies returns how many dependencies a job can have. The last job of a workflow
-// waits for all others.
+// MaxDependencies returns how many dependencies a store accepts. The final jobs of a workflow wait
+// for all others; a store cannot tell which these are, so the engine limits the other members.
 func MaxDependencies(s *gq.Spec) int {
 	if s.Workflow.IsZero() {
 		return gq.MaxDependencies

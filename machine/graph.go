@@ -13,7 +13,7 @@ type Node struct {
 	ID           gq.JobID
 	Priority     gq.Priority // its own; zero counts as Normal
 	Dependencies []gq.Dependency
-	Workflow     bool // a part of a workflow, which may wait for all the others
+	Final        bool // a final job of a workflow, which may wait for all others; stores, which cannot tell, set it for all jobs of workflows
 }
 
 // Ancestor is an existing job that a graph depends on.
@@ -152,7 +152,7 @@ func (g *graph) lookup(id gq.JobID) *member {
 func (g *graph) resolve(i int) {
 	n := g.nodes[i]
 	most, count := gq.MaxDependencies, len(n.Dependencies)
-	if n.Workflow {
+	if n.Final {
 		most = gq.MaxGroupJobs
 	}
 	if count > 0 && n.Dependencies[count-1].Kind == DependencyOrder {

@@ -381,7 +381,7 @@ func (tx *txn) resolveGraph(p *checkedGroup, after []gq.JobID, b *spawner) (grou
 		if after != nil {
 			f.deps[i] = store.Ordered(f.deps[i], after[i])
 		}
-		nodes = append(nodes, machine.Node{ID: g.Jobs[i].ID, Priority: g.Jobs[i].Metadata.Priority, Dependencies: f.deps[i], Workflow: !g.Jobs[i].Workflow.IsZero()})
+		nodes = append(nodes, machine.Node{ID: g.Jobs[i].ID, Priority: g.Jobs[i].Metadata.Priority, Dependencies: f.deps[i], Final: !g.Jobs[i].Workflow.IsZero()})
 		index = append(index, i)
 		for _, d := range f.deps[i] {
 			if _, known := f.parents[d.Job]; known || members[d.Job] {

@@ -219,7 +219,7 @@ func (s *Store) check(fresh []arrival, now time.Time) (graph machine.GraphInfo, 
 	nodes := make([]machine.Node, len(fresh))
 	for i := range fresh {
 		specs[i] = fresh[i].spec
-		nodes[i] = machine.Node{ID: specs[i].ID, Priority: specs[i].Metadata.Priority, Dependencies: fresh[i].dependencies(), Workflow: !specs[i].Workflow.IsZero()}
+		nodes[i] = machine.Node{ID: specs[i].ID, Priority: specs[i].Metadata.Priority, Dependencies: fresh[i].dependencies(), Final: !specs[i].Workflow.IsZero()}
 		if s.jobs[specs[i].ID] != nil {
 			return graph, fmt.Errorf("job %s: %w", specs[i].ID, gq.ErrDuplicateID)
 		}

@@ -189,7 +189,7 @@ func (p *plan) relate(g store.Group, members []member) (machine.GraphInfo, error
 	}
 	nodes := make([]machine.Node, len(g.Jobs))
 	for i, m := range members {
-		nodes[i] = machine.Node{ID: g.Jobs[i].ID, Priority: g.Jobs[i].Metadata.Priority, Dependencies: m.deps, Workflow: !g.Jobs[i].Workflow.IsZero()}
+		nodes[i] = machine.Node{ID: g.Jobs[i].ID, Priority: g.Jobs[i].Metadata.Priority, Dependencies: m.deps, Final: !g.Jobs[i].Workflow.IsZero()}
 		if !m.existing.IsZero() {
 			// A placeholder keeps the indexes in faults right. No job depends on
 			// its id.

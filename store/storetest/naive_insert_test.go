@@ -149,7 +149,7 @@ func (n *naive) create(specs []gq.Spec, extra map[gq.JobID]naiveExtra, changed m
 	after := n.line(specs)
 	nodes := make([]machine.Node, len(specs))
 	for i, s := range specs {
-		nodes[i] = machine.Node{ID: s.ID, Priority: s.Metadata.Priority, Dependencies: store.Ordered(s.DependsOn, after[i]), Workflow: !s.Workflow.IsZero()}
+		nodes[i] = machine.Node{ID: s.ID, Priority: s.Metadata.Priority, Dependencies: store.Ordered(s.DependsOn, after[i]), Final: !s.Workflow.IsZero()}
 	}
 	info, err := machine.CheckGraph(nodes, func(id gq.JobID) (machine.Ancestor, bool) {
 		j, ok := n.data.jobs[id]

@@ -3,12 +3,15 @@ package native
 import (
 	"encoding/xml"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/internal/testing/spec"
 )
 
 // The pictures of a workflow are an image and a text. Names that are too long for their boxes are
@@ -86,5 +89,30 @@ func TestWorkflowPictures(t *testing.T) {
 		if response.StatusCode != want {
 			t.Errorf("%s: %d, want %d", path, response.StatusCode, want)
 		}
+	}
+}
+
+// A member of a workflow has at most 1000 dependencies, as any other job; a final job waits for
+// more of them.
+func TestWorkflowBreadth(t *testing.T) {
+	spec.Covers(t, "J-82")
+	s := newSite(t, HTTPOptions{})
+	var jobs, needs []string
+	for i := range gq.MaxDependencies + 1 {
+		jobs = append(jobs, fmt.Sprintf(`{"ref":"%d","type":"t"}`, i))
+		needs = append(needs, fmt.Sprintf(`{"ref":"%d"}`, i))
+	}
+	flow := func(needs ...string) string {
+		members := slices.Clone(jobs)
+		for i, n := range needs {
+			members = append(members, fmt.Sprintf(`{"ref":"wide%d","type":"t","needs":[%s]}`, i, n))
+		}
+		return `{"jobs":[` + strings.Join(members, ",") + `,{"ref":"last","type":"t","final":"EITHER"}]}`
+	}
+	most, more := strings.Join(needs[1:], ","), strings.Join(needs, ",")
+	s.want(http.StatusCreated, "POST", "/v1/workflows", flow(most, most))
+	answer := s.want(http.StatusBadRequest, "POST", "/v1/workflows", flow(most, more))
+	if want := `"field":"jobs[1002].depends_on","problem":"1001 dependencies are more than 1000"`; !strings.Contains(strings.ReplaceAll(answer.text, " ", ""), strings.ReplaceAll(want, " ", "")) || strings.Contains(answer.text, "jobs[1001]") {
+		t.Errorf("the answer is %s, want %s", answer.text, want)
 	}
 }
