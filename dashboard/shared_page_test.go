@@ -25,6 +25,8 @@ func TestOpenPagesShare(t *testing.T) {
 	}
 	const page = "queue?name=mail"
 	s.submit(gq.Spec{Queue: "mail", Type: "before"})
+	s.signIn("read") // signing in makes pages be read again, so everybody does first
+	reader := s.cookie
 	s.signIn("admin")
 	one := s.cookie
 	s.signIn("admin")
@@ -50,10 +52,30 @@ func TestOpenPagesShare(t *testing.T) {
 	s.cookie = one
 	s.has(reload(page), "after", "queue/resume")
 
-	s.signIn("read")
+	s.cookie = reader
 	s.lacks(reload(page), "queue/resume")
+	s.cookie = one
+	s.has(reload(page), "queue/resume")
+
+	s.submit(gq.Spec{Queue: "secret", Type: "hidden"}) // pages of one path with other queries are others
+	s.lacks(reload("queue?name=mail"), `name=secret`)
+	s.has(reload("queue?name=secret"), `name=secret`)
+	s.has(reload("jobs?queue=secret"), "hidden")
 	if a := s.do(http.MethodGet, "live", nil, func(r *http.Request) { r.Method = http.MethodHead; r.Header.Set("Gq-Reload", "1") }); a.StatusCode != http.StatusOK {
 		t.Errorf("the stream of changes: %d", a.StatusCode)
+	}
+}
+
+// TestOpenPagesThatFail checks that nobody waits for a page that could not be rendered for another visitor.
+func TestOpenPagesThatFail(t *testing.T) {
+	s := newSite(t, dashboard.Options{})
+	s.dash.PretendOpen(1_000_000)
+	missing := "jobs/00000000-0000-4000-8000-000000000000"
+	for range 2 {
+		a := s.do(http.MethodGet, missing, nil, func(r *http.Request) { r.Header.Set("Gq-Reload", "1") })
+		if a.StatusCode != http.StatusNotFound {
+			t.Fatalf("%d, want %d\n%s", a.StatusCode, http.StatusNotFound, a.body)
+		}
 	}
 }
 

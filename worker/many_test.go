@@ -133,6 +133,77 @@ func TestManyCancelled(t *testing.T) {
 	})
 }
 
+// A job that comes while a group is being worked on, also one that was called before it was full, is in another one.
+func TestManyWhileRunning(t *testing.T) {
+	bubble(t, func(f *fixture) {
+		f.config.Slots = 3
+		var mu sync.Mutex
+		var calls [][]int
+		worker.HandleMany(f.mux, track, worker.Gather{Size: 20, Wait: time.Minute}, func(_ context.Context, jobs []*worker.Job[int]) []error {
+			var args []int
+			for _, job := range jobs {
+				args = append(args, job.Args)
+			}
+			slices.Sort(args)
+			mu.Lock()
+			calls = append(calls, args)
+			mu.Unlock()
+			time.Sleep(10 * time.Minute)
+			return nil
+		})
+		ids := f.submitInts(2)
+		f.run()
+		after(2 * time.Minute) // the first group is called
+		ids = append(ids, f.submitInts(3)...)
+		after(2 * time.Minute) // so is the second, while the first runs
+		ids = append(ids, f.submitInts(1)...)
+		after(time.Minute / 2)
+		for _, id := range ids {
+			f.wantStatus(id, gq.StatusRunning)
+		}
+		after(30 * time.Minute)
+		for _, id := range ids {
+			f.wantStatus(id, gq.StatusCompleted)
+		}
+		if want := [][]int{{0, 1}, {0, 1, 2}, {0}}; !slices.EqualFunc(calls, want, slices.Equal) {
+			t.Errorf("called with jobs %v, want %v", calls, want)
+		}
+	})
+}
+
+// Jobs that are cancelled once the handler was called stay until it returns, and its context ends with that of the
+// last of them.
+func TestManyCancelledWhileRunning(t *testing.T) {
+	bubble(t, func(f *fixture) {
+		var ended time.Duration
+		began := time.Now()
+		worker.HandleMany(f.mux, track, worker.Gather{Size: 2}, func(ctx context.Context, jobs []*worker.Job[int]) []error {
+			<-ctx.Done()
+			ended = time.Since(began)
+			for _, job := range jobs {
+				if job.Context().Err() == nil {
+					t.Errorf("the context has ended before that of job %d", job.Args)
+				}
+			}
+			return []error{jobs[0].SetResult(jobs[0].Args), jobs[1].SetResult(jobs[1].Args)}
+		})
+		ids := f.submitInts(2)
+		f.run()
+		after(10 * time.Second)
+		f.memory.ask(ids[0], "changed my mind")
+		after(3 * time.Second) // longer than a heartbeat, shorter than the lease
+		f.wantStatus(ids[0], gq.StatusRunning)
+		f.memory.ask(ids[1], "changed my mind")
+		after(3 * time.Second)
+		for _, id := range ids {
+			f.wantStatus(id, gq.StatusCompleted)
+		}
+		if ended < 13*time.Second || ended > 15*time.Second {
+			t.Errorf("the context ended after %v", ended)
+		}
+	})
+}
+
 // Wrong sizes and times are reported with the other faults of a worker.
 func TestManyRefused(t *testing.T) {
 	mux := worker.NewMux()

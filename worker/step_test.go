@@ -178,6 +178,48 @@ func TestStepRecordsLater(t *testing.T) {
 	})
 }
 
+// What was recorded after a failure is durable: another execution of the job returns it, also the result of a step
+// that came between.
+func TestStepRecordsLaterForRetries(t *testing.T) {
+	bubble(t, func(f *fixture) {
+		runs := make(map[string]int)
+		f.mux.HandleFunc("order", func(ctx context.Context, run *worker.Run) error {
+			step := func(name string, want int) error {
+				got, err := worker.Step(ctx, run, name, func(context.Context) (int, error) { runs[name]++; return want, nil })
+				if err == nil && got != want {
+					t.Errorf("step %s returned %d", name, got)
+				}
+				return err
+			}
+			if run.Attempt() == 1 {
+				f.link.setCut("", gq.ErrUnavailable)
+				if err := step("charge", 7); !errors.Is(err, gq.ErrUnavailable) {
+					t.Errorf("cut off: %v", err)
+				}
+				f.link.setCut("", nil)
+			}
+			for name, want := range map[string]int{"pack": 8, "charge": 7, "mail": 9} {
+				if err := step(name, want); err != nil {
+					t.Error(err)
+				}
+			}
+			if run.Attempt() == 1 {
+				return errors.New("later")
+			}
+			return nil
+		})
+		f.run()
+		id := f.submit(gq.Spec{Type: "order"})
+		after(time.Minute)
+		f.wantStatus(id, gq.StatusCompleted)
+		for name, n := range runs {
+			if n != 1 {
+				t.Errorf("step %s ran %d times", name, n)
+			}
+		}
+	})
+}
+
 // A name that no record can have is refused before the step runs.
 func TestStepNames(t *testing.T) {
 	j := onEngine(t, gq.Limits{}, gq.Spec{Type: "order"}, func(ctx context.Context, run *worker.Run) error {

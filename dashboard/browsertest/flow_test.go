@@ -309,7 +309,7 @@ func TestTheServerHangs(t *testing.T) {
 		}
 	})
 	defer resume()
-	b.within(time.Minute, `document.getElementById("link").dataset.state === "lost"`)
+	b.until(`document.getElementById("link").dataset.state === "lost"`)
 	b.sees("The server does not answer. This page shows what was known")
 	resume()
 	b.live()
@@ -415,7 +415,7 @@ func TestPagesFollowTheClock(t *testing.T) {
 	s.call("POST", "/v1/tokens", `{"name":"a new one","grants":[{"scopes":["read"],"queues":["mail"]}]}`)
 	s.call("PUT", "/v1/queues/mail", `{"paused":true}`)
 	for b, text := range map[*tab]string{trail: "a new one", tokens: "a new one", queue: "paused"} {
-		b.within(time.Minute, fmt.Sprintf(`document.querySelector("main").innerText.includes(%q)`, text))
+		b.until(fmt.Sprintf(`document.querySelector("main").innerText.includes(%q)`, text))
 		if b.value(`window.same`) != true {
 			t.Errorf("%s: the page was loaded again", text)
 		}
@@ -439,7 +439,7 @@ func TestALinkOnAnotherSite(t *testing.T) {
 		}
 		b.do(chromedp.Navigate("http://evil.example:"+port+"/"), chromedp.WaitReady("main"), chromedp.Click("main a"))
 		seen := false
-		for until := time.Now().Add(20 * time.Second); !seen && time.Now().Before(until); time.Sleep(30 * time.Millisecond) {
+		for until := time.Now().Add(patience); !seen && time.Now().Before(until); time.Sleep(30 * time.Millisecond) {
 			// The page goes while it loads itself again.
 			seen, _ = chromedp.Run(b.ctx, chromedp.Evaluate[bool](fmt.Sprintf(`performance.getEntriesByType("navigation")[0].name === %q && document.body.innerText.includes(%q) && document.referrer.indexOf("evil") < 0`, at, text)))
 		}

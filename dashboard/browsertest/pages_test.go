@@ -139,7 +139,7 @@ func deliveries(s *server) {
 		s.submit(fmt.Sprintf(`{"type":"order.notify","queue":"callbacks","callback_url":"%s/%d"}`, receiver.URL, status))
 		s.call("POST", "/v1/leases/"+s.claim("callbacks")+"/complete", `{}`)
 	}
-	for until := time.Now().Add(20 * time.Second); time.Now().Before(until); time.Sleep(50 * time.Millisecond) {
+	for until := time.Now().Add(patience); time.Now().Before(until); time.Sleep(50 * time.Millisecond) {
 		states := make(map[string]bool)
 		for _, d := range s.call("GET", "/v1/webhooks/deliveries", "")["deliveries"].([]any) {
 			states[d.(map[string]any)["state"].(string)] = true
@@ -154,7 +154,7 @@ func deliveries(s *server) {
 // refusing waits for a round of matching that refused jobs and returns its number.
 func refusing(s *server) float64 {
 	s.Helper()
-	for until := time.Now().Add(20 * time.Second); time.Now().Before(until); time.Sleep(50 * time.Millisecond) {
+	for until := time.Now().Add(patience); time.Now().Before(until); time.Sleep(50 * time.Millisecond) {
 		for _, r := range s.call("GET", "/api/matching/rounds", "")["rounds"].([]any) {
 			if round := r.(map[string]any); round["requeued"].(float64) > 0 {
 				return round["round"].(float64)
