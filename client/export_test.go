@@ -8,7 +8,10 @@ import (
 	"github.com/gopherqueue/gq/internal/pbconv"
 )
 
-const SubmitCalls = submitCalls
+const (
+	SubmitCalls = submitCalls
+	MaxBytes    = maxBytes
+)
 
 // GatherWithin sets how long a call of Submit waits for others to return, and then for the
 // request that it shares with others.

@@ -194,6 +194,65 @@ func TestCallersThatLeave(t *testing.T) {
 	}
 }
 
+// A request that several callers share goes on while one of them waits for it.
+func TestOneOfTwoCallersLeaves(t *testing.T) {
+	f, r, c := serveCounted(t)
+	r.mu.Lock()
+	r.holdMany = true
+	r.mu.Unlock()
+	ctx, cancel := context.WithCancel(t.Context())
+	left := make(chan error)
+	go func() {
+		_, err := c.Submit(ctx, gq.Spec{Type: "shared"})
+		left <- err
+	}()
+	stays := c.submit(t.Context(), gq.Spec{Type: "shared"})
+	c.wait(2)
+	r.release <- struct{}{} // for one of the first requests
+	<-r.held                // the one for both
+	cancel()
+	if err := <-left; !errors.Is(err, context.Canceled) {
+		t.Errorf("the caller that left got %v", err)
+	}
+	close(r.release)
+	c.all.Wait()
+	if stays.Err != nil {
+		t.Errorf("the caller that stayed got %v", stays.Err)
+	}
+	if alone, many := r.count(); alone != client.SubmitCalls || many != 1 || len(r.cancelled) != 0 {
+		t.Errorf("%d requests for one submission and %d for several, %d of them cancelled", alone, many, len(r.cancelled))
+	}
+	if _, err := f.Get(t.Context(), stays.ID(), 0); err != nil {
+		t.Error(err)
+	}
+}
+
+// A request for several submissions is no larger than a server takes.
+func TestSharedRequestsAreBounded(t *testing.T) {
+	_, r, c := serveCounted(t, func(f *fixture) { f.limits = gq.Limits{PayloadBytes: client.MaxBytes, ResultBytes: 1000, CheckpointBytes: 1000} })
+	r.mu.Lock()
+	r.holdMany = true
+	r.mu.Unlock()
+	const n = 5
+	for range n { // two of them fit into a request
+		c.submit(t.Context(), gq.Spec{Type: "large", Payload: gq.Payload{Data: make([]byte, client.MaxBytes*2/5), ContentType: "application/octet-stream"}})
+	}
+	c.wait(n)
+	r.release <- struct{}{} // for one of the first requests
+	<-r.held
+	c.wait(n - 2)
+	close(r.release)
+	c.all.Wait()
+	for _, out := range c.results {
+		if out.Err != nil {
+			t.Error(out.Err)
+		}
+	}
+	if alone, _ := r.count(); alone != client.SubmitCalls {
+		t.Errorf("%d requests for one submission", alone)
+	}
+}
+
 // Nobody waits for others without end.
 func TestSubmissionsWaitNotLong(t *testing.T) {
 	f, r, c := serveCounted(t)

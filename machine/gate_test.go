@@ -74,3 +74,23 @@ func TestSignalAfterDependencies(t *testing.T) {
 		t.Errorf("after an early signal and a failure: %+v, %v", done, err)
 	}
 }
+
+// The deadline counts from the first end of an AFTER_ANY dependency; the ends of others do not postpone it.
+func TestSignalAfterAnyOfTwo(t *testing.T) {
+	now := time.Unix(1_000_000, 0)
+	p := gq.PresetJobModel.Policy()
+	p.ExecutionTimeout, p.Lifetime = time.Hour, 0
+	s, _ := machine.Submit(machine.Submission{ID: gq.JobID{1}, Policy: &p, Own: gq.PriorityNormal, Depth: 1, AnyOpen: true, Gate: gq.GateSignal}, now)
+	end := machine.EndedDependency{Kind: gq.DependencyAfterAny, Status: gq.StatusCompleted}
+	first := now.Add(time.Minute)
+	for _, at := range []time.Time{first, first.Add(time.Minute), first.Add(2 * time.Minute)} {
+		next, _, err := machine.DependencyEnded(s, end, at)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if want := first.Add(time.Hour); !machine.Due(&next).Equal(want) {
+			t.Errorf("after the end at %v it is due at %v, want %v", at, machine.Due(&next), want)
+		}
+		s = next
+	}
+}
