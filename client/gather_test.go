@@ -229,7 +229,9 @@ func TestOneOfTwoCallersLeaves(t *testing.T) {
 
 // A request for several submissions is no larger than a server takes.
 func TestSharedRequestsAreBounded(t *testing.T) {
-	_, r, c := serveCounted(t, func(f *fixture) { f.limits = gq.Limits{PayloadBytes: client.MaxBytes, ResultBytes: 1000, CheckpointBytes: 1000} })
+	_, r, c := serveCounted(t, func(f *fixture) {
+		f.limits = gq.Limits{PayloadBytes: client.MaxBytes, ResultBytes: 1000, CheckpointBytes: 1000}
+	})
 	r.mu.Lock()
 	r.holdMany = true
 	r.mu.Unlock()

@@ -53,7 +53,7 @@ func TestHistoryShared(t *testing.T) {
 		busy.Go(func() {
 			for round := range 6 {
 				queue := fmt.Sprintf("q%d-%d", (i+round)%3, i)
-				submitted.Add(7)
+				submitted.Add(workJobs)
 				f.work(queue)
 			}
 		})
@@ -184,7 +184,7 @@ func TestHistoryReopen(t *testing.T) {
 		f.work("mail")
 		f = f.stored()
 		f.work("mail")
-		want += 14
+		want += 2 * workJobs
 		sameAsLog(t, f.Engine, s)
 		if got := must[[]gq.QueueActivity](t)(f.QueueActivity(t.Context(), "mail"))[0].Submitted; got != want {
 			t.Errorf("%d jobs, want %d", got, want)

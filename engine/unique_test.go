@@ -169,6 +169,33 @@ func TestReplayOfUniqueJob(t *testing.T) {
 	}
 }
 
+// An edit keeps the run time of a job that waits for it, also after an attempt, unless it sets another one.
+func TestEditKeepsRunTime(t *testing.T) {
+	bubble(t, func(t *testing.T, f *fixture) {
+		delayed := f.submit(gq.Spec{Queue: "q", Delay: time.Hour})
+		at := f.submit(gq.Spec{Queue: "q", RunAt: time.Now().Add(2 * time.Hour)})
+		moved := f.submit(gq.Spec{Queue: "q", Delay: time.Hour})
+		earlier := time.Now().Add(time.Minute)
+		for id, edit := range map[gq.JobID]gq.JobEdit{
+			delayed: {Payload: &gq.Payload{Data: []byte("1")}},
+			at:      {Payload: &gq.Payload{Data: []byte("1")}},
+			moved:   {Payload: &gq.Payload{Data: []byte("1")}, RunAt: earlier},
+		} {
+			want := f.get(id).State.RunAt
+			if id == moved {
+				want = earlier
+			}
+			out := must[gq.SubmitResult](t)(f.Edit(t.Context(), id, edit))
+			if got := f.get(out.ID()); got.State.Status != gq.StatusDelayed || !got.State.RunAt.Equal(want) {
+				t.Errorf("the copy is %s until %v, want DELAYED until %v", got.State.Status, got.State.RunAt, want)
+			}
+		}
+		if early := must[[]gq.Job](t)(f.Claim(t.Context(), gq.ClaimRequest{Queues: []string{"q"}, Worker: "w", N: 9})); len(early) > 0 {
+			t.Errorf("%d jobs were claimed before their run time", len(early))
+		}
+	})
+}
+
 func TestEdit(t *testing.T) {
 	f := newFixture(t, engine.Options{}, nil)
 	ctx := t.Context()

@@ -55,6 +55,37 @@ func TestWorkflowAddedToAtOnce(t *testing.T) {
 	})
 }
 
+// The final job waits for each of several jobs that are added in one call, whichever ends last.
+func TestFinalWaitsForAllAddedJobs(t *testing.T) {
+	for _, last := range []string{"a", "b", "c"} {
+		bubble(t, func(t *testing.T, f *fixture) {
+			flow := gq.NewWorkflow("order")
+			flow.Add("first", gq.Draft{Spec: gq.Spec{Type: "t", Queue: "first"}})
+			flow.Finally("end", gq.Draft{Spec: gq.Spec{Type: "t", Queue: "end"}})
+			id := must[gq.WorkflowID](t)(f.SubmitWorkflow(t.Context(), flow))
+			more := gq.NewWorkflow("")
+			queues := []string{"first"}
+			for _, name := range []string{"a", "b", "c"} {
+				more.Add(name, gq.Draft{Spec: gq.Spec{Type: "t", Queue: name}})
+				if name != last {
+					queues = append(queues, name)
+				}
+			}
+			must[gq.Workflow](t)(f.AddToWorkflow(t.Context(), id, more))
+			for _, queue := range append(queues, last) {
+				w := must[gq.Workflow](t)(f.Workflow(t.Context(), id))
+				if end, _ := w.Job("end"); end.Job.State.Status != gq.StatusPending {
+					t.Errorf("before %s the final job is %s", queue, end.Job.State.Status)
+				}
+				_, lease := f.take(on(queue))
+				must[gq.State](t)(f.Complete(t.Context(), lease, nil))
+				f.sweep()
+			}
+			f.take(on("end"))
+		})
+	}
+}
+
 // A workflow in which a job has failed still runs, and jobs can be added to it. Its final job for
 // success has ended and stays as it is; the one for either end waits for the new jobs too.
 func TestWorkflowAddedToAfterAFailure(t *testing.T) {
