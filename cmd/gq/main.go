@@ -8,8 +8,10 @@ import (
 	"context"
 	"io"
 	"os"
+	_ "time/tzdata" // for hosts without time zones, such as our image
 
 	"github.com/spf13/cobra"
+	_ "golang.org/x/crypto/x509roots/fallback" // and without root certificates
 
 	"github.com/gopherqueue/gq/internal/cli"
 )
