@@ -232,7 +232,7 @@ func (s *Server) Run(ctx context.Context) (err error) {
 	}
 	select {
 	case <-ctx.Done():
-		s.log.Info("stopping", "drain_ms", s.config.Drain.Milliseconds())
+		s.log.Info("stopping", "cause", context.Cause(ctx), "drain_ms", s.config.Drain.Milliseconds())
 	case err = <-s.failed:
 		s.log.Error("stopping", "error", err)
 	}

@@ -37,9 +37,9 @@ GQ_JOB_ID, GQ_LEASE_ID, GQ_KIND and GQ_ATTEMPT, and TRACEPARENT and TRACESTATE i
 submission was part of a trace.
 
 While the program runs, its lease is renewed before renew_by. If the lease is
-withdrawn, the program gets SIGTERM, and SIGKILL after --grace. On SIGINT or
-SIGTERM this command acknowledges no more leases and lets running programs finish
-for --drain.`
+withdrawn, the program gets SIGTERM, and SIGKILL after --grace. On SIGINT,
+SIGTERM or SIGHUP this command acknowledges no more leases and lets running programs
+finish for --drain.`
 
 func newProvide(p process) *cobra.Command {
 	w := &provider{matchingAPI: matchingAPI{process: p}, held: map[gq.LeaseID]bool{}}
@@ -112,6 +112,7 @@ func (w *provider) run(ctx context.Context) error {
 	defer w.working.Wait()
 	defer stop()
 	w.log.Info("providing", "provider", w.id)
+	defer logStop(ctx, w.log)()
 	tick := time.NewTicker(w.poll)
 	defer tick.Stop()
 	for first := true; ; first = false {

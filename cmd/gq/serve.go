@@ -27,11 +27,11 @@ func newServe(p process) *cobra.Command {
 
 and appears once both accept connections. Logs go to standard error.
 
-On SIGINT or SIGTERM the server answers /readyz with 503 and ends open waits. It
-keeps listening until the calls in progress are done, for at most --drain, and
-then exits. If a load balancer polls /readyz, give it time to notice with
---drain-lag. A second signal ends the server at once. If the store fails, for
-example because its disk does, the server exits with an error.
+On SIGTERM, SIGINT or SIGHUP the server answers /readyz with 503 and ends open
+waits. It keeps listening until the calls in progress are done, for at most --drain,
+and then exits. If a load balancer polls /readyz, give it time to notice with
+--drain-lag. A second SIGTERM or SIGINT ends the server at once. If the store fails,
+for example because its disk does, the server exits with an error.
 
 The HTTP address also serves a dashboard at /, unless --dashboard=false is given.
 

@@ -566,3 +566,86 @@ func TestWaitingForAServerIsTold(t *testing.T) {
 	s.signal(syscall.SIGTERM)
 	s.ended()
 }
+
+// A closed terminal or a reload by a service manager sends SIGHUP, and it may come together
+// with SIGTERM: neither ends a call in progress.
+func TestSIGHUPStopsTheServerGracefully(t *testing.T) {
+	for _, signals := range [][]syscall.Signal{{syscall.SIGHUP}, {syscall.SIGHUP, syscall.SIGHUP}, {syscall.SIGTERM, syscall.SIGHUP}} {
+		s := startServer(t, nil, "--store", "memory:", "--log-format", "json", "--drain", never, "--limits-body-timeout", never)
+		finish := s.unfinished()
+		for _, sig := range signals {
+			s.signal(sig)
+			s.notReady()
+		}
+		if text := finish(); !strings.Contains(text, "HTTP/1.1 201") {
+			t.Errorf("%v: the call in progress was answered with %q", signals, text)
+		}
+		if status := s.ended(); status != 0 {
+			t.Errorf("%v: it ended with %d", signals, status)
+		}
+		if log := s.stderr.String(); strings.Count(log, `"message":"stopping"`) != 1 || !strings.Contains(log, "stopped by the signal: "+signals[0].String()) {
+			t.Errorf("%v: the log does not name the signal:\n%s", signals, log)
+		}
+	}
+}
+
+// Under nohup a closed terminal does not matter.
+func TestSIGHUPIsIgnoredUnderNohup(t *testing.T) {
+	s := launch(t, nil, exec.Command("sh", "-c", `trap '' HUP; exec "$0" "$@"`, cmdtest.Program(t), "serve", "--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0", "--store", "memory:"))
+	s.signal(syscall.SIGHUP)
+	s.signal(syscall.SIGHUP)
+	if status, text := httpGet(t, "http://"+s.http+"/readyz"); status != http.StatusOK {
+		t.Errorf("%d %s", status, text)
+	}
+	s.signal(syscall.SIGTERM)
+	if status := s.ended(); status != 0 {
+		t.Errorf("it ended with %d", status)
+	}
+}
+
+// A worker finishes its job after SIGHUP and gives nothing back.
+func TestSIGHUPStopsAWorkerGracefully(t *testing.T) {
+	s := startServer(t, nil, "--store", "memory:")
+	first, second := s.gq("submit", "t"), s.gq("submit", "t")
+	dir := t.TempDir()
+	work := exec.Command(cmdtest.Program(t), "work", "--addr", s.grpc, "--type", "t", "--drain", never, "--json",
+		"--exec", `touch begun; while [ ! -e go ]; do sleep 0.05; done`)
+	work.Dir = dir
+	stderr, err := work.StderrPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := work.Start(); err != nil {
+		t.Fatal(err)
+	}
+	log := bufio.NewScanner(stderr)
+	said := func(what string) string {
+		for log.Scan() {
+			if strings.Contains(log.Text(), what) {
+				return log.Text()
+			}
+		}
+		return ""
+	}
+	waitFor(t, "the job to begin", func() bool { _, err := os.Stat(filepath.Join(dir, "begun")); return err == nil })
+	if err := work.Process.Signal(syscall.SIGHUP); err != nil {
+		t.Fatal(err)
+	}
+	if line := said(`"stopping"`); !strings.Contains(line, "stopped by the signal: hangup") {
+		t.Errorf("the log does not name the signal: %q", line)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "go"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if line := said(`"stopped"`); !strings.Contains(line, `"succeeded":1`) || !strings.Contains(line, `"given_back":0`) {
+		t.Errorf("the worker stopped with %q", line)
+	}
+	if err := work.Wait(); err != nil {
+		t.Error(err)
+	}
+	for want, id := range map[string]string{`"state":"COMPLETED"`: first.stdout, `"attempt":0`: second.stdout} {
+		if got := s.gq("job", "get", strings.TrimSpace(id), "--json"); !strings.Contains(got.stdout, want) {
+			t.Errorf("want %s: %+v", want, got)
+		}
+	}
+}

@@ -73,7 +73,7 @@ When the job is cancelled, times out or loses its lease, the program and its
 children get SIGTERM, and SIGKILL after --grace; a batch when this is so for all of
 its jobs. If this command itself is killed with SIGKILL, on Linux the program gets
 SIGKILL too, but not the children that it has started; on other systems it goes on.
-On SIGINT or SIGTERM this command
+On SIGINT, SIGTERM or SIGHUP this command
 claims no more jobs and lets running ones finish for --drain; then it gives the
 rest back.
 
@@ -173,6 +173,7 @@ func (f *workFlags) run(ctx context.Context, q queue, r *remote) error {
 	if len(f.queues) > 0 {
 		config.QueueSets = []worker.QueueSet{{Queues: f.queues}}
 	}
+	logged := logStop(ctx, log)
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	w := worker.New(refusable{q, stop}, config)
@@ -189,12 +190,28 @@ func (f *workFlags) run(ctx context.Context, q queue, r *remote) error {
 	}
 	log.Info("working", "worker", w.Name(), "types", strings.Join(f.types, ","), "slots", f.slots)
 	err = w.Run(ctx)
+	logged()
 	stats := w.Stats()
 	log.Info("stopped", "worker", w.Name(), "succeeded", stats.Succeeded, "failed", stats.Failed, "given_back", stats.Released)
 	if refusal := context.Cause(ctx); errs.KindOf(refusal) == gq.KindInvalid {
 		return refusal
 	}
 	return err
+}
+
+// logStop logs what ends the context. The returned function waits until that is done if
+// the context has ended, and prevents it otherwise.
+func logStop(ctx context.Context, log *slog.Logger) (logged func()) {
+	done := make(chan struct{})
+	prevent := context.AfterFunc(ctx, func() {
+		defer close(done)
+		log.Info("stopping", "cause", context.Cause(ctx))
+	})
+	return func() {
+		if !prevent() {
+			<-done
+		}
+	}
 }
 
 // refusable stops the worker when a claim is invalid, for example at the address of a web

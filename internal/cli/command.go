@@ -51,24 +51,39 @@ func wantsJSON(c *cobra.Command, args []string, started bool) bool {
 	return slices.Contains(args, "--json") || slices.Contains(args, "--json=true")
 }
 
+// interrupt is the cause of a context that a signal ended.
+type interrupt struct{ Signal os.Signal }
+
+func (i *interrupt) Error() string { return "stopped by the signal: " + i.Signal.String() }
+
+func (i *interrupt) Unwrap() error { return context.Canceled }
+
 // interruptible is a context that the first signal to stop ends. The second one
 // ends the process at once, also where a shell has had the program ignore it: that
-// is what the default action of a signal would come back to.
+// is what the default action of a signal would come back to. SIGHUP is ignored where
+// nohup asks for that, and is never the second signal: terminals and service managers
+// send it along with another one.
 func interruptible(ctx context.Context, program string, stderr io.Writer) (context.Context, func()) {
-	ctx, cancel := context.WithCancel(ctx)
+	ctx, cancel := context.WithCancelCause(ctx)
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	if !signal.Ignored(syscall.SIGHUP) {
+		signal.Notify(signals, syscall.SIGHUP)
+	}
 	finished, done := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(done)
 		for told := false; ; told = true {
 			select {
 			case s := <-signals:
+				if told && s == syscall.SIGHUP {
+					continue
+				}
 				if told {
 					fmt.Fprintf(stderr, "%s: %s again: quit at once\n", program, s)
 					os.Exit(ExitFailure)
 				}
-				cancel()
+				cancel(&interrupt{s})
 			case <-finished:
 				return
 			}
@@ -78,7 +93,7 @@ func interruptible(ctx context.Context, program string, stderr io.Writer) (conte
 		signal.Stop(signals)
 		close(finished)
 		<-done
-		cancel()
+		cancel(nil)
 	}
 }
 
