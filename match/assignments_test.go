@@ -16,7 +16,10 @@ import (
 	"github.com/gopherqueue/gq/match"
 )
 
-var rewrite = flag.Bool("rewrite", false, "write testdata/assignments.json anew")
+var (
+	rewrite = flag.Bool("rewrite", false, "write testdata/assignments.json anew")
+	rounds  = flag.Uint64("rounds", 150, "random inputs that the second implementation computes")
+)
 
 const assignmentsFile = "testdata/assignments.json"
 
@@ -96,7 +99,7 @@ func makeVectors(t *testing.T) (list []vector) {
 	edges.Jobs[0].MaxFee, edges.Jobs[0].SizeBytes, edges.Jobs[0].Attempt = match.MaxInteger, match.MaxInteger, match.MaxInteger
 	edges.Jobs[1].EnqueuedAt = match.MaxTime
 	edges.Policy.Priority = match.Priority{
-		FeeWeight: 1e9, AgeWeight: 1e9, SizeWeight: 1e9, TierWeight: 1e9, FeeRef: match.MaxTime, AgeRef: 1, SizeRef: match.MaxTime,
+		FeeWeight: 1e9, AgeWeight: 1e9, SizeWeight: 1e9, TierWeight: 1e9, FeeRef: match.MaxTime, AgeRefAI: 1, AgeRefQuantum: 1, SizeRef: match.MaxTime,
 		Tiers: map[string]int64{"FREE": 1e9, "PRO": 300_000_000, "PREMIUM": 600_000_000},
 	}
 	add("the ends of all ranges", edges)
@@ -142,7 +145,7 @@ func TestSecondImplementation(t *testing.T) {
 	for _, v := range vectors(t) {
 		inputs, want = append(inputs, v.Input), append(want, v.Output)
 	}
-	for i := range uint64(150) {
+	for i := range *rounds {
 		rng := rand.New(rand.NewPCG(i, 4))
 		in := sample(rng.IntN, rng.IntN(20), rng.IntN(40))
 		text, err := json.Marshal(in)

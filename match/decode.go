@@ -126,13 +126,17 @@ var policyMembers = []member[Policy]{
 	{"starvation", func(d *decoder, p *Policy) { object(d, &p.Starvation, starvationMembers) }},
 }
 
+// FormerAgeRef says what replaces age_ref_secs, a member of earlier policies.
+const FormerAgeRef = "is no longer known: age_ref_ai_secs and age_ref_quantum_secs replace it"
+
 var priorityMembers = []member[Priority]{
 	{"w_fee_ppb", func(d *decoder, p *Priority) { d.integer(&p.FeeWeight) }},
 	{"w_age_ppb", func(d *decoder, p *Priority) { d.integer(&p.AgeWeight) }},
 	{"w_size_ppb", func(d *decoder, p *Priority) { d.integer(&p.SizeWeight) }},
 	{"w_tier_ppb", func(d *decoder, p *Priority) { d.integer(&p.TierWeight) }},
 	{"fee_ref", func(d *decoder, p *Priority) { d.integer(&p.FeeRef) }},
-	{"age_ref_secs", func(d *decoder, p *Priority) { d.integer(&p.AgeRef) }},
+	{"age_ref_ai_secs", func(d *decoder, p *Priority) { d.integer(&p.AgeRefAI) }},
+	{"age_ref_quantum_secs", func(d *decoder, p *Priority) { d.integer(&p.AgeRefQuantum) }},
 	{"size_ref_bytes", func(d *decoder, p *Priority) { d.integer(&p.SizeRef) }},
 	{"tiers", func(d *decoder, p *Priority) { d.amounts(&p.Tiers) }}, // merged with the defaults by name
 }
@@ -214,7 +218,11 @@ func object[T any](d *decoder, into *T, members []member[T]) {
 		i := slices.IndexFunc(members, func(m member[T]) bool { return m.name == name })
 		switch {
 		case i < 0:
-			d.fault("", "is not a known member")
+			if name == "age_ref_secs" {
+				d.fault("", FormerAgeRef)
+			} else {
+				d.fault("", "is not a known member")
+			}
 			d.skip()
 		case given&(1<<i) != 0:
 			d.fault("", "is given more than once")

@@ -39,7 +39,7 @@ func TestDecodeEverything(t *testing.T) {
 		"match_count": 3, "rotation": 4, "requester_grants": {"r": 5, "": 6},
 		"policy": {
 			"batch_size": 7,
-			"priority": {"w_fee_ppb": 1, "w_age_ppb": 2, "w_size_ppb": 3, "w_tier_ppb": 4, "fee_ref": 5, "age_ref_secs": 6, "size_ref_bytes": 7, "tiers": {"PRO": 8, "GOLD": 9}},
+			"priority": {"w_fee_ppb": 1, "w_age_ppb": 2, "w_size_ppb": 3, "w_tier_ppb": 4, "fee_ref": 5, "age_ref_ai_secs": 6, "age_ref_quantum_secs": 66, "size_ref_bytes": 7, "tiers": {"PRO": 8, "GOLD": 9}},
 			"eligibility": {"min_health_ppb": 10, "heartbeat_timeout_secs": 11, "min_stake_ai": 12, "min_stake_quantum": 13},
 			"quotas": {"leases_max_per_provider": 14, "ai_units_per_epoch": 15, "quantum_units_per_epoch": 16, "requester_max": 17, "requester_window_secs": 18},
 			"starvation": {"every": 19, "low_fee_max": 20}},
@@ -57,7 +57,7 @@ func TestDecodeEverything(t *testing.T) {
 		Policy: match.Policy{
 			BatchSize: 7,
 			Priority: match.Priority{
-				FeeWeight: 1, AgeWeight: 2, SizeWeight: 3, TierWeight: 4, FeeRef: 5, AgeRef: 6, SizeRef: 7,
+				FeeWeight: 1, AgeWeight: 2, SizeWeight: 3, TierWeight: 4, FeeRef: 5, AgeRefAI: 6, AgeRefQuantum: 66, SizeRef: 7,
 				Tiers: map[string]int64{"FREE": 0, "PRO": 8, "PREMIUM": 600_000_000, "GOLD": 9},
 			},
 			Eligibility: match.Eligibility{MinHealth: 10, HeartbeatTimeout: 11, MinStakeAI: 12, MinStakeQuantum: 13},
@@ -131,8 +131,8 @@ func TestDecodeReportsEveryFault(t *testing.T) {
 		{`{"chain_id":"c","requester_grants":{"a":null,"b":-1,"b":0,"c d":1.5}}`, `requester_grants.a requester_grants.b requester_grants."c d"`},
 		{`{"chain_id":"c","requester_grants":{"\ud800":1},"jobs":{},"providers":"","policy":[]}`, `requester_grants."" jobs providers policy`},
 		{
-			`{"chain_id":"c","policy":{"batch_size":0,"size":1,"priority":{"w_fee_ppb":1000000001,"fee_ref":0,"age_ref_secs":8589934592,"size_ref_bytes":0,"tiers":{"PRO":null,"X":1000000001}}}}`,
-			"policy.size policy.priority.tiers.PRO policy.batch_size policy.priority.w_fee_ppb policy.priority.fee_ref policy.priority.age_ref_secs policy.priority.size_ref_bytes policy.priority.tiers.X",
+			`{"chain_id":"c","policy":{"batch_size":0,"size":1,"priority":{"w_fee_ppb":1000000001,"fee_ref":0,"age_ref_ai_secs":8589934592,"age_ref_quantum_secs":0,"size_ref_bytes":0,"tiers":{"PRO":null,"X":1000000001}}}}`,
+			"policy.size policy.priority.tiers.PRO policy.batch_size policy.priority.w_fee_ppb policy.priority.fee_ref policy.priority.age_ref_ai_secs policy.priority.age_ref_quantum_secs policy.priority.size_ref_bytes policy.priority.tiers.X",
 		},
 		{
 			`{"chain_id":"c","policy":{"eligibility":{"min_health_ppb":1000000001,"heartbeat_timeout_secs":8589934592,"min_stake":0},"quotas":{"requester_window_secs":8589934592},"starvation":{"k":1}}}`,
@@ -168,6 +168,38 @@ func TestDecodeReportsEveryFault(t *testing.T) {
 		}
 		if !cmp.Equal(in, match.Input{}) {
 			t.Errorf("%.200s: and yet an input: %+v", test.text, in)
+		}
+	}
+}
+
+// An input of an earlier version is refused with what to write instead, by both decoders. What
+// was recorded is read with the formula of its time: one reference for both kinds.
+func TestFormerAgeReference(t *testing.T) {
+	for _, value := range []string{"625000", "null"} {
+		text := `{"priority":{"age_ref_secs":` + value + `}}`
+		set := match.DefaultSettings()
+		_, err := match.Decode([]byte(`{"chain_id":"c","policy":` + text + `}`))
+		for path, err := range map[string]error{"policy.": err, "": set.Update([]byte(text))} {
+			want := path + "priority.age_ref_secs: is no longer known: age_ref_ai_secs and age_ref_quantum_secs replace it"
+			if err == nil || !strings.Contains(err.Error(), want) {
+				t.Errorf("%s: %v, want %s", text, err, want)
+			}
+		}
+	}
+	in := input([]match.Provider{provider("p")}, job("a", match.AI), job("q", match.Quantum))
+	in.Policy.Priority.AgeRefAI, in.Policy.Priority.AgeRefQuantum = 625_000, 625_000
+	text, err := json.Marshal(in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const now = `"age_ref_ai_secs":625000,"age_ref_quantum_secs":625000`
+	if !bytes.Contains(text, []byte(now)) {
+		t.Fatalf("%s is not in %s", now, text)
+	}
+	for _, recorded := range [][]byte{text, bytes.Replace(text, []byte(now), []byte(`"age_ref_secs":625000`), 1)} {
+		var got match.Input
+		if err := json.Unmarshal(recorded, &got); err != nil || !cmp.Equal(in, got) {
+			t.Errorf("%s: %v\n%s", recorded, err, cmp.Diff(in, got))
 		}
 	}
 }
@@ -218,7 +250,7 @@ func TestValidate(t *testing.T) {
 		}
 	}
 	policy := match.Policy{}
-	if n := len(errs.FaultsOf(policy.Validate())); n != 5 {
+	if n := len(errs.FaultsOf(policy.Validate())); n != 6 {
 		t.Errorf("the zero policy has %d faults", n)
 	}
 	if _, err := match.Explain(&match.Input{}, "j"); !errors.Is(err, gq.ErrNotFound) {

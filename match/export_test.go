@@ -16,9 +16,6 @@ var (
 	Lowest  = lowest[int]
 )
 
-// Age returns the weight of a time.
-func (p *Priority) Age(t int64) int64 { return p.age(t) }
-
 // MatchUnchecked is [Match] for an input that is known to be valid.
 func MatchUnchecked(in *Input) Result { return matchValid(in) }
 

@@ -1,5 +1,7 @@
 package match
 
+import "encoding/json"
+
 // Input is everything a round depends on. The order of providers, of jobs and of their
 // lists does not matter. [Decode] decodes it from JSON, and the result can be marshalled
 // again without loss.
@@ -18,6 +20,26 @@ type Input struct {
 
 	Providers []Provider `json:"providers"`
 	Jobs      []Job      `json:"jobs"` // all queued and claimable
+}
+
+// UnmarshalJSON decodes what was marshalled, without checks; [Decode] is for other input. Both
+// kinds get the one age reference that inputs recorded by earlier versions have.
+func (in *Input) UnmarshalJSON(text []byte) error {
+	type input Input // without this method
+	if err := json.Unmarshal(text, (*input)(in)); err != nil || in.Policy.Priority.AgeRefAI != 0 {
+		return err
+	}
+	var before struct {
+		Policy struct {
+			Priority struct {
+				AgeRef int64 `json:"age_ref_secs"`
+			} `json:"priority"`
+		} `json:"policy"`
+	}
+	err := json.Unmarshal(text, &before)
+	ref := before.Policy.Priority.AgeRef
+	in.Policy.Priority.AgeRefAI, in.Policy.Priority.AgeRefQuantum = ref, ref
+	return err
 }
 
 // Seed returns the seed of the round.

@@ -224,8 +224,8 @@ func testTies(t *testing.T) {
 		// A fee of 1,000 weighs as much as 1,375 seconds, so all three tie.
 		c, d, e := job("c", match.AI), job("d", match.AI), job("e", match.AI)
 		c.EnqueuedAt, c.MaxFee = now-100, 200_000
-		d.EnqueuedAt, d.MaxFee = now-1475, 199_000
-		e.EnqueuedAt, e.MaxFee = now-1475, 199_000
+		d.EnqueuedAt, d.MaxFee = now-694, 196_875
+		e.EnqueuedAt, e.MaxFee = now-694, 196_875
 		in := input([]match.Provider{roomy}, e, c, d)
 		out := round(t, &in)
 		if want := []string{"d p", "e p", "c p"}; !slices.Equal(pairs(out), want) {
@@ -392,10 +392,10 @@ func TestRoundVector(t *testing.T) {
 	want := match.Result{
 		Seed: seed1, Order: []string{"p4", "p0", "p1"}, Requeued: []string{"a3", "z2"},
 		Assignments: []match.Assignment{
-			{"q1", "p1", "c88ff6446d3274716e4f063e7fd8f27f816d18eb62fc58e5b6511792dc8eabf8", 0, 710040000},
-			{"a1", "p4", "fa30868c9e3d2b2ea1dc4b91f80f4a6f5efedcb349e12195da54eb4af8c0a81d", 0, 405040000},
-			{"z1", "p0", "f14ff0804ce833f42337ceed6348d889f592e051d5673b931018b57da4d38e51", 2, 102000000},
-			{"a2", "p0", "9b378f1e52c8deec7dd4eb97dac551419b437bb0cdaa97816b246b375d526821", 0, 405040000},
+			{"q1", "p1", "c88ff6446d3274716e4f063e7fd8f27f816d18eb62fc58e5b6511792dc8eabf8", 0, 713472222},
+			{"a1", "p4", "fa30868c9e3d2b2ea1dc4b91f80f4a6f5efedcb349e12195da54eb4af8c0a81d", 0, 405289352},
+			{"z1", "p0", "f14ff0804ce833f42337ceed6348d889f592e051d5673b931018b57da4d38e51", 2, 114467593},
+			{"a2", "p0", "9b378f1e52c8deec7dd4eb97dac551419b437bb0cdaa97816b246b375d526821", 0, 405289352},
 		},
 	}
 	if diff := cmp.Diff(want, round(t, &in)); diff != "" {
@@ -408,5 +408,45 @@ func TestRoundVector(t *testing.T) {
 	want.Assignments[3].Provider, want.Assignments[3].Lease = "p4", "e0d771b1dbf4555962f7b77b0d4c100aca68b4803216890b937aabd7f38d8cee"
 	if diff := cmp.Diff(want, round(t, &in)); diff != "" {
 		t.Errorf("rotated (-want +got):\n%s", diff)
+	}
+}
+
+// Two jobs of different kinds compete for one slot. The AI job leads at first; the QUANTUM job
+// rises faster, so they tie once and then change places.
+func TestKindsChangePlaces(t *testing.T) {
+	spec.Covers(t, "M-15")
+	in := input([]match.Provider{{
+		ID: "p0", Status: match.Active, Capabilities: match.Kinds(), Stake: 5000, AttestationExpiresAt: 1700009999, Health: 1e9,
+		LastHeartbeatAt: 1700003455, LeasesActive: 15,
+	}},
+		match.Job{ID: "a1", Kind: match.AI, MaxFee: 500_000, EnqueuedAt: 1700000000},
+		match.Job{ID: "q1", Kind: match.Quantum, MaxFee: 300_000, EnqueuedAt: 1700000000})
+	const (
+		leaseA = "1dd5a622617b94a8fa91c6b0e51ddf92dba80b155856e681b222099bd7c1e221"
+		leaseQ = "c95875bd536ed3831782e5bc60ece42e6f58a6707aa17506eaec3b69dcfa2e11"
+	)
+	for _, test := range []struct {
+		now      int64
+		want     match.Assignment
+		other    int64 // the score of the job that is requeued
+		requeued string
+	}{
+		{1700003455, match.Assignment{Job: "a1", Provider: "p0", Lease: leaseA, Score: 384997106}, 384965278, "q1"},
+		{1700003456, match.Assignment{Job: "q1", Provider: "p0", Lease: leaseQ, Score: 385000000}, 385000000, "a1"},
+		{1700003457, match.Assignment{Job: "q1", Provider: "p0", Lease: leaseQ, Score: 385034723}, 385002894, "a1"},
+	} {
+		in.Now = test.now
+		out := round(t, &in)
+		if diff := cmp.Diff([]match.Assignment{test.want}, out.Assignments); diff != "" || !slices.Equal(out.Requeued, []string{test.requeued}) {
+			t.Errorf("at %d %v are requeued (-want +got):\n%s", test.now, out.Requeued, diff)
+		}
+		for i := range in.Jobs {
+			if j := &in.Jobs[i]; j.ID == test.requeued && in.Policy.Priority.Score(j, test.now) != test.other {
+				t.Errorf("at %d %s scores %d, want %d", test.now, j.ID, in.Policy.Priority.Score(j, test.now), test.other)
+			}
+		}
+		if diff := cmp.Diff(oracle(&in), out); diff != "" {
+			t.Errorf("at %d (-oracle +got):\n%s", test.now, diff)
+		}
 	}
 }

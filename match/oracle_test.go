@@ -85,7 +85,11 @@ func (o *oracleRound) score(j match.Job) int64 {
 	}
 	fee := p.FeeWeight * min(j.MaxFee, p.FeeRef) / p.FeeRef
 	size := p.SizeWeight * p.SizeRef / (p.SizeRef + j.SizeBytes)
-	return fee + size + p.TierWeight*p.Tiers[tier]/1e9 - p.AgeWeight*j.EnqueuedAt/p.AgeRef + p.AgeWeight*o.in.Now/p.AgeRef
+	ref := p.AgeRefAI
+	if j.Kind == match.Quantum {
+		ref = p.AgeRefQuantum
+	}
+	return fee + size + p.TierWeight*p.Tiers[tier]/1e9 - p.AgeWeight*j.EnqueuedAt/ref + p.AgeWeight*o.in.Now/ref
 }
 
 func (o *oracleRound) fits(p match.Provider, j match.Job, c oracleCounters) bool {
@@ -242,8 +246,11 @@ func sample(intn func(n int) int, providers, jobs int) match.Input {
 	p.Quotas.AIUnitsPerEpoch = number(100_000, 10, 3)
 	p.Quotas.QuantumUnitsPerEpoch = number(10_000, 5)
 	p.Quotas.RequesterMax = number(0, 0, 1, 3)
-	if intn(4) == 0 {
-		p.Priority.AgeWeight, p.Priority.AgeRef = 7, 13
+	switch intn(6) {
+	case 0:
+		p.Priority.AgeWeight, p.Priority.AgeRefAI, p.Priority.AgeRefQuantum = 7, 13, 11
+	case 1: // jobs of both kinds with the same demands tie
+		p.Priority.AgeRefAI, p.Priority.AgeRefQuantum = 625_000, 625_000
 	}
 	if intn(3) == 0 {
 		in.Grants = map[string]int64{"": 1, "r1": int64(intn(4))}

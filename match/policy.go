@@ -25,14 +25,15 @@ type Policy struct {
 // Priority weighs what makes a job urgent. Weights and tiers are parts per billion, at
 // most 1.0.
 type Priority struct {
-	FeeWeight  int64            `json:"w_fee_ppb"`
-	AgeWeight  int64            `json:"w_age_ppb"`
-	SizeWeight int64            `json:"w_size_ppb"`
-	TierWeight int64            `json:"w_tier_ppb"`
-	FeeRef     int64            `json:"fee_ref"`        // fees above this one count the same
-	AgeRef     int64            `json:"age_ref_secs"`   // at this age the full weight is reached
-	SizeRef    int64            `json:"size_ref_bytes"` // at this size half the weight is left
-	Tiers      map[string]int64 `json:"tiers"`          // by name; always includes [FreeTier]
+	FeeWeight     int64            `json:"w_fee_ppb"`
+	AgeWeight     int64            `json:"w_age_ppb"`
+	SizeWeight    int64            `json:"w_size_ppb"`
+	TierWeight    int64            `json:"w_tier_ppb"`
+	FeeRef        int64            `json:"fee_ref"`              // fees above this one count the same
+	AgeRefAI      int64            `json:"age_ref_ai_secs"`      // at this age an AI job has earned the full weight, and later more
+	AgeRefQuantum int64            `json:"age_ref_quantum_secs"` // the same for a quantum job
+	SizeRef       int64            `json:"size_ref_bytes"`       // at this size half the weight is left
+	Tiers         map[string]int64 `json:"tiers"`                // by name; always includes [FreeTier]
 }
 
 // FreeTier is the tier of a job that names none.
@@ -84,7 +85,7 @@ func DefaultPolicy() Policy {
 		BatchSize: 256,
 		Priority: Priority{
 			FeeWeight: 550_000_000, AgeWeight: 250_000_000, SizeWeight: 100_000_000, TierWeight: 100_000_000,
-			FeeRef: 1_000_000, AgeRef: 625_000, SizeRef: 1 << 20,
+			FeeRef: 1_000_000, AgeRefAI: 86_400, AgeRefQuantum: 7200, SizeRef: 1 << 20,
 			Tiers: map[string]int64{FreeTier: 0, "PRO": 300_000_000, "PREMIUM": 600_000_000},
 		},
 		Eligibility: Eligibility{MinHealth: 500_000_000, HeartbeatTimeout: 30, MinStakeAI: 1000, MinStakeQuantum: 5000},
@@ -102,17 +103,17 @@ func (p Policy) Clone() Policy {
 	return p
 }
 
-// Cached returns the part of a job's score that does not depend on the time. Ordering by
-// it, highest first, is the same as ordering by score at any time.
+// Cached returns the part of a job's score that does not depend on the time. Ordering the
+// jobs of a kind by it, highest first, is the same as ordering them by score at any time.
 func (p *Priority) Cached(j *Job) int64 {
 	fee := p.FeeWeight * min(j.MaxFee, p.FeeRef) / p.FeeRef
 	size := p.SizeWeight * p.SizeRef / (p.SizeRef + j.SizeBytes)
-	return fee + size + p.tier(j.Tier) - p.age(j.EnqueuedAt)
+	return fee + size + p.tier(j.Tier) - p.Age(j.Kind, j.EnqueuedAt)
 }
 
 // Score returns how urgent a job is at a given time, in parts per billion. It grows with
-// time at the same rate for all jobs.
-func (p *Priority) Score(j *Job, now int64) int64 { return p.Cached(j) + p.age(now) }
+// time at the same rate for all jobs of a kind.
+func (p *Priority) Score(j *Job, now int64) int64 { return p.Cached(j) + p.Age(j.Kind, now) }
 
 func (p *Priority) tier(name string) int64 {
 	if name == "" {
@@ -121,6 +122,11 @@ func (p *Priority) tier(name string) int64 {
 	return p.TierWeight * p.Tiers[name] / ppb
 }
 
-// age returns the weight of a Unix time; only differences are meaningful. Rounding before
-// subtracting keeps the order of two jobs fixed.
-func (p *Priority) age(t int64) int64 { return p.AgeWeight * t / p.AgeRef }
+// Age returns the weight of a Unix time for jobs of a kind; only differences are meaningful.
+// Rounding before subtracting keeps the order of two jobs of a kind fixed.
+func (p *Priority) Age(k Kind, t int64) int64 {
+	if k == AI {
+		return p.AgeWeight * t / p.AgeRefAI
+	}
+	return p.AgeWeight * t / p.AgeRefQuantum
+}

@@ -104,11 +104,15 @@ func (r *round) choose(in *Input) {
 		score int64
 		index int
 	}
+	var ages [kindEnd]int64
+	for _, k := range Kinds() {
+		ages[k] = in.Policy.Priority.Age(k, in.Now)
+	}
 	all := make([]scored, len(in.Jobs))
 	var cheap []int
 	for i := range in.Jobs {
 		j := &in.Jobs[i]
-		all[i] = scored{in.Policy.Priority.Cached(j), i}
+		all[i] = scored{in.Policy.Priority.Cached(j) + ages[j.Kind], i}
 		if in.Policy.Starvation.Every > 0 && j.MaxFee <= in.Policy.Starvation.LowFeeMax {
 			cheap = append(cheap, i)
 		}
@@ -122,12 +126,11 @@ func (r *round) choose(in *Input) {
 	})
 	cheap = lowest(cheap, r.budget, earlier)
 
-	now := in.Policy.Priority.age(in.Now)
 	r.candidates = make([]candidate, 0, len(all)+len(cheap))
-	add := func(i int, cached int64) *candidate {
+	add := func(i int, score int64) *candidate {
 		j := &in.Jobs[i]
 		r.candidates = append(r.candidates, candidate{
-			job: j, score: cached + now, place: -1, row: int32(len(r.candidates)),
+			job: j, score: score, place: -1, row: int32(len(r.candidates)),
 			units: j.Units, picky: len(j.Excluded) > 0 || in.Policy.Quotas.RequesterMax > 0,
 		})
 		return &r.candidates[len(r.candidates)-1]
@@ -143,7 +146,7 @@ func (r *round) choose(in *Input) {
 	for _, i := range cheap {
 		c, known := chosen[i]
 		if !known {
-			c = add(i, in.Policy.Priority.Cached(&in.Jobs[i]))
+			c = add(i, in.Policy.Priority.Score(&in.Jobs[i], in.Now))
 		}
 		r.lane = append(r.lane, c)
 	}

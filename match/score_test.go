@@ -14,35 +14,64 @@ import (
 func TestScoreVectors(t *testing.T) {
 	spec.Covers(t, "M-10", "M-18")
 	p := match.DefaultPolicy().Priority
+	const now = 1700000000
 	for _, test := range []struct {
-		job                 match.Job
-		size, cached, score int64
+		job                    match.Job
+		size                   int64
+		cachedAI, scoreAI      int64
+		cachedQuantum, quantum int64
 	}{
-		{match.Job{MaxFee: 500_000, EnqueuedAt: 1699999900, SizeBytes: 1000, Tier: "PRO"}, 99904723, -679595055277, 404944723},
-		{match.Job{MaxFee: 2_000_000, EnqueuedAt: 1699913600, SizeBytes: 1048576, Tier: "PREMIUM"}, 50000000, -679305440000, 694560000},
-		{match.Job{MaxFee: 123_457, EnqueuedAt: 1699992799, SizeBytes: 777777, Tier: "FREE"}, 57413654, -679871804596, 128195404},
-		{match.Job{MaxFee: 1, EnqueuedAt: 1700000005, SizeBytes: 3, Tier: "PRO"}, 99999713, -679870001737, 129998263},
-		{match.Job{MaxFee: 1_000_000, EnqueuedAt: 1699375000, Tier: "PREMIUM"}, 100000000, -679040000000, 960000000},
+		{match.Job{MaxFee: 500_000, EnqueuedAt: 1699999900, SizeBytes: 1000, Tier: "PRO"}, 99904723, -4918576287406, 405194075, -59027369400832, 408376945},
+		{match.Job{MaxFee: 2_000_000, EnqueuedAt: 1699913600, SizeBytes: 1048576, Tier: "PREMIUM"}, 50000000, -4918071481481, 910000000, -59024117777777, 3660000000},
+		{match.Job{MaxFee: 123_457, EnqueuedAt: 1699992799, SizeBytes: 777777, Tier: "FREE"}, 57413654, -4918835330250, 146151231, -59027402428051, 375349726},
+		{match.Job{MaxFee: 1, EnqueuedAt: 1700000005, SizeBytes: 3, Tier: "PRO"}, 99999713, -4918851495686, 129985795, -59027647951125, 129826652},
+		{match.Job{MaxFee: 1_000_000, EnqueuedAt: 1699375000, Tier: "PREMIUM"}, 100000000, -4916463032407, 2518449074, -59005366388888, 22411388889},
+		{match.Job{EnqueuedAt: 1699992800, Tier: "FREE"}, 100000000, -4918860648148, 120833333, -59027427777777, 350000000},
 	} {
-		cached, score := p.Cached(&test.job), p.Score(&test.job, 1700000000)
-		if cached != test.cached || score != test.score {
-			t.Errorf("%+v: cached %d, score %d; want %d and %d", test.job, cached, score, test.cached, test.score)
-		}
-		alone := match.Priority{SizeWeight: p.SizeWeight, SizeRef: p.SizeRef, FeeRef: 1, AgeRef: 1}
-		if got := alone.Cached(&test.job); got != test.size {
-			t.Errorf("%+v: size term %d, want %d", test.job, got, test.size)
-		}
-		if again := p.Score(&test.job, 1700000000); again != score {
-			t.Errorf("%+v: scored again %d instead of %d", test.job, again, score)
-		}
-		if exact := realScore(&p, &test.job, 1700000000); math.Abs(exact-float64(score)/1e9) >= 1e-9 {
-			t.Errorf("%+v: score %d is not within 1e-9 of %v", test.job, score, exact)
+		for _, k := range match.Kinds() {
+			j, wantCached, wantScore := test.job, test.cachedAI, test.scoreAI
+			if j.Kind = k; k == match.Quantum {
+				wantCached, wantScore = test.cachedQuantum, test.quantum
+			}
+			cached, score := p.Cached(&j), p.Score(&j, now)
+			if cached != wantCached || score != wantScore {
+				t.Errorf("%+v: cached %d, score %d; want %d and %d", j, cached, score, wantCached, wantScore)
+			}
+			alone := match.Priority{SizeWeight: p.SizeWeight, SizeRef: p.SizeRef, FeeRef: 1, AgeRefAI: 1, AgeRefQuantum: 1}
+			if got := alone.Cached(&j); got != test.size {
+				t.Errorf("%+v: size term %d, want %d", j, got, test.size)
+			}
+			if again := p.Score(&j, now); again != score {
+				t.Errorf("%+v: scored again %d instead of %d", j, again, score)
+			}
+			if exact := realScore(&p, &j, now); math.Abs(exact-float64(score)/1e9) >= 2e-9 {
+				t.Errorf("%+v: score %d is not within 2e-9 of %v", j, score, exact)
+			}
 		}
 	}
-	odd := match.Priority{AgeWeight: 7, AgeRef: 13}
-	for at, want := range map[int64]int64{1700000000: 915384615, 1699999990: 915384610, 1699999989: 915384609} {
-		if got := odd.Age(at); got != want {
-			t.Errorf("age weight of %d is %d, want %d", at, got, want)
+	odd := match.Priority{AgeWeight: 7, AgeRefAI: 13, AgeRefQuantum: 11}
+	for _, test := range []struct{ at, ai, quantum int64 }{
+		{now, 915384615, 1081818181}, {1699999990, 915384610, 1081818175}, {1699999989, 915384609, 1081818174},
+	} {
+		if ai, quantum := odd.Age(match.AI, test.at), odd.Age(match.Quantum, test.at); ai != test.ai || quantum != test.quantum {
+			t.Errorf("age weights of %d are %d and %d, want %d and %d", test.at, ai, quantum, test.ai, test.quantum)
+		}
+	}
+}
+
+// A job that waits for its default lifetime earns the whole weight of the age, and goes on
+// rising if it lives longer.
+func TestAgeBlendsWithinALife(t *testing.T) {
+	spec.Covers(t, "M-11")
+	s := match.DefaultSettings()
+	for k, life := range map[match.Kind]int64{match.AI: s.TTL.AI, match.Quantum: s.TTL.Quantum} {
+		const start = 27 * 60_000_000
+		j := match.Job{Kind: k, EnqueuedAt: start}
+		young := s.Priority.Score(&j, start)
+		for part, want := range map[int64]int64{0: 0, 1: s.Priority.AgeWeight, 4: 4 * s.Priority.AgeWeight} {
+			if got := s.Priority.Score(&j, start+part*life) - young; got != want {
+				t.Errorf("%v: after %d lives the age is %d, want %d", k, part, got, want)
+			}
 		}
 	}
 }
@@ -55,7 +84,11 @@ func realScore(p *match.Priority, j *match.Job, now int64) float64 {
 		sum.Add(sum, term)
 	}
 	add(p.FeeWeight, min(j.MaxFee, p.FeeRef), p.FeeRef)
-	add(p.AgeWeight, now-j.EnqueuedAt, p.AgeRef)
+	ref := p.AgeRefAI
+	if j.Kind == match.Quantum {
+		ref = p.AgeRefQuantum
+	}
+	add(p.AgeWeight, now-j.EnqueuedAt, ref)
 	add(p.SizeWeight, p.SizeRef, p.SizeRef+j.SizeBytes)
 	add(p.TierWeight, p.Tiers[j.Tier], 1e9)
 	score, _ := sum.Float64()
@@ -66,6 +99,7 @@ func realScore(p *match.Priority, j *match.Job, now int64) float64 {
 func jobGenerator() *rapid.Generator[match.Job] {
 	return rapid.Custom(func(t *rapid.T) match.Job {
 		return match.Job{
+			Kind:       rapid.SampledFrom(match.Kinds()).Draw(t, "kind"),
 			MaxFee:     rapid.Int64Range(0, match.MaxInteger).Draw(t, "fee"),
 			EnqueuedAt: rapid.Int64Range(0, match.MaxTime).Draw(t, "enqueued"),
 			SizeBytes:  rapid.Int64Range(0, match.MaxInteger).Draw(t, "size"),
@@ -107,14 +141,16 @@ func TestScoreGrows(t *testing.T) {
 	})
 }
 
-// The order of two jobs never changes, so an index on the cached part is valid at any
-// time.
+// The order of two jobs of a kind never changes, so an index on the cached part is valid at
+// any time.
 func TestScoreOrderNeverChanges(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p := match.DefaultPolicy().Priority
 		p.AgeWeight = rapid.Int64Range(0, 1e9).Draw(t, "weight")
-		p.AgeRef = rapid.Int64Range(1, match.MaxTime).Draw(t, "reference")
+		p.AgeRefAI = rapid.Int64Range(1, match.MaxTime).Draw(t, "reference of AI")
+		p.AgeRefQuantum = rapid.Int64Range(1, match.MaxTime).Draw(t, "reference of QUANTUM")
 		a, b := jobGenerator().Draw(t, "a"), jobGenerator().Draw(t, "b")
+		b.Kind = a.Kind
 		then, now := rapid.Int64Range(0, match.MaxTime).Draw(t, "then"), rapid.Int64Range(0, match.MaxTime).Draw(t, "now")
 		if p.Score(&a, then)-p.Score(&b, then) != p.Score(&a, now)-p.Score(&b, now) || p.Cached(&a)-p.Cached(&b) != p.Score(&a, now)-p.Score(&b, now) {
 			t.Error("the distance of two jobs changed with time")
@@ -126,7 +162,7 @@ func TestScoreOrderNeverChanges(t *testing.T) {
 func TestScoreAtTheEdges(t *testing.T) {
 	p := match.Priority{
 		FeeWeight: 1e9, AgeWeight: 1e9, SizeWeight: 1e9, TierWeight: 1e9,
-		FeeRef: match.MaxTime, AgeRef: 1, SizeRef: match.MaxTime, Tiers: map[string]int64{"FREE": 1e9},
+		FeeRef: match.MaxTime, AgeRefAI: 1, AgeRefQuantum: 1, SizeRef: match.MaxTime, Tiers: map[string]int64{"FREE": 1e9},
 	}
 	j := match.Job{MaxFee: match.MaxInteger, EnqueuedAt: match.MaxTime}
 	if got, want := p.Cached(&j), int64(3e9)-match.MaxTime*1_000_000_000; got != want {
@@ -145,7 +181,7 @@ func TestTiers(t *testing.T) {
 		if got := p.Tiers[tier]; got != want {
 			t.Errorf("tier %q adds %d, want %d", tier, got, want)
 		}
-		alone := match.Priority{TierWeight: 1e9, Tiers: p.Tiers, FeeRef: 1, AgeRef: 1, SizeRef: 1}
+		alone := match.Priority{TierWeight: 1e9, Tiers: p.Tiers, FeeRef: 1, AgeRefAI: 1, AgeRefQuantum: 1, SizeRef: 1}
 		if got := alone.Cached(&match.Job{Tier: tier}); got != want {
 			t.Errorf("tier %q scores %d, want %d", tier, got, want)
 		}
@@ -168,7 +204,8 @@ func TestDefaultPolicy(t *testing.T) {
 		{"w_size_ppb", p.Priority.SizeWeight, 100_000_000},
 		{"w_tier_ppb", p.Priority.TierWeight, 100_000_000},
 		{"fee_ref", p.Priority.FeeRef, 1_000_000},
-		{"age_ref_secs", p.Priority.AgeRef, 625_000},
+		{"age_ref_ai_secs", p.Priority.AgeRefAI, 86_400},
+		{"age_ref_quantum_secs", p.Priority.AgeRefQuantum, 7200},
 		{"size_ref_bytes", p.Priority.SizeRef, 1_048_576},
 		{"tiers", int64(len(p.Priority.Tiers)), 3},
 		{"min_health_ppb", p.Eligibility.MinHealth, 500_000_000},

@@ -176,6 +176,8 @@ func (s *Settings) JobPolicy(k Kind, ttl int64) gq.Policy {
 	return p
 }
 
+const longest = int64(gq.MaxDuration / time.Second)
+
 // Validate reports all faults of the settings as a [gq.InvalidError].
 func (s *Settings) Validate() error {
 	var c checker
@@ -184,7 +186,6 @@ func (s *Settings) Validate() error {
 }
 
 func (c *checker) settings(s *Settings) {
-	const longest = int64(gq.MaxDuration / time.Second)
 	c.policy(&s.Policy)
 	c.within("dispatch_interval_ms", s.DispatchInterval, 1, 1000*longest)
 	c.within("ack_timeout_ms", s.AckTimeout, 1, 1000*longest)
@@ -208,9 +209,8 @@ func (c *checker) settings(s *Settings) {
 	c.decimal("backoff_factor", s.Retries.Factor, ppb, 10*ppb)
 	c.leave()
 	c.enter("ttl")
-	oldest := max(1, min(s.Priority.AgeRef, longest)) // no job may outlive the age at which its weight is full
-	c.within("abs_default_ai_secs", s.TTL.AI, 1, oldest)
-	c.within("abs_default_quantum_secs", s.TTL.Quantum, 1, oldest)
+	c.within("abs_default_ai_secs", s.TTL.AI, 1, longest)
+	c.within("abs_default_quantum_secs", s.TTL.Quantum, 1, longest)
 	c.within("rel_max_secs", s.TTL.RelMax, 1, longest)
 	c.within("gc_horizon_secs", s.TTL.GCHorizon, 1, longest)
 	c.leave()

@@ -95,7 +95,7 @@ func (e *Enqueue) validate(s *Settings) error {
 	if len(e.Requester) > gq.MaxNameBytes {
 		c.fault("requester", "has %d bytes, and %d are allowed", len(e.Requester), gq.MaxNameBytes)
 	}
-	c.within("ttl_abs", e.TTL, 0, s.Priority.AgeRef)
+	c.within("ttl_abs", e.TTL, 0, longest)
 	if n := utf8.RuneCountInString(e.Key); n > gq.MaxKeyRunes {
 		c.fault("idempotency_key", "has %d characters, and %d are allowed", n, gq.MaxKeyRunes)
 	}

@@ -44,7 +44,7 @@ func TestDefaultSettings(t *testing.T) {
 		"ttl": map[string]any{"abs_default_ai_secs": 86400.0, "abs_default_quantum_secs": 7200.0, "rel_max_secs": 21600.0, "gc_horizon_secs": 604800.0},
 		"priority": map[string]any{
 			"w_fee_ppb": 550000000.0, "w_age_ppb": 250000000.0, "w_size_ppb": 100000000.0, "w_tier_ppb": 100000000.0,
-			"fee_ref": 1000000.0, "age_ref_secs": 625000.0, "size_ref_bytes": 1048576.0,
+			"fee_ref": 1000000.0, "age_ref_ai_secs": 86400.0, "age_ref_quantum_secs": 7200.0, "size_ref_bytes": 1048576.0,
 			"tiers": map[string]any{"FREE": 0.0, "PRO": 300000000.0, "PREMIUM": 600000000.0},
 		},
 		"eligibility": map[string]any{"min_health_ppb": 500000000.0, "heartbeat_timeout_secs": 30.0, "min_stake_ai": 1000.0, "min_stake_quantum": 5000.0},
@@ -160,7 +160,7 @@ func TestSettingsReportEveryFault(t *testing.T) {
 	err := s.Update([]byte(`{"batch_size": 0, "dispatch_interval_ms": 0, "ack_timeout_ms": 180000, "depth_max": 0, "unknown": 1,
 		"lease": {"renew_alpha": 0, "renew_beta": 1.1, "renewals_max": -1, "ai_secs": 1.5},
 		"retries": {"attempt_max": 0, "base_backoff_ai_secs": 901, "backoff_factor": 0.9, "backoff_cap_secs": 900},
-		"ttl": {"abs_default_ai_secs": 625001, "rel_max_secs": 0}, "health": {"decay_ack_timeout_ppb": 1000000001},
+		"ttl": {"abs_default_ai_secs": 315360001, "rel_max_secs": 0}, "health": {"decay_ack_timeout_ppb": 1000000001},
 		"cooldown": {"decline_secs": -1}, "sla": {"slash_ppb": -1}, "seed": {"chain_id": "a|b", "epoch_secs": 0}}`))
 	var got []string
 	for _, f := range errs.FaultsOf(err) {
@@ -349,7 +349,7 @@ func TestDecodeEnqueue(t *testing.T) {
 	}
 	for text, field := range map[string]string{
 		`{}`: "kind", `{"kind":"GPU"}`: "kind", `{"kind":"AI","tier":"GOLD"}`: "tier", `{"kind":"AI","max_fee":-1}`: "max_fee",
-		`{"kind":"AI","id":"x"}`: "id", `{"kind":"AI","attempt":1}`: "attempt", `{"kind":"AI","ttl_abs":625001}`: "ttl_abs",
+		`{"kind":"AI","id":"x"}`: "id", `{"kind":"AI","attempt":1}`: "attempt", `{"kind":"AI","ttl_abs":315360001}`: "ttl_abs",
 		`{"kind":"AI","units":1099511627777}`: "units", `{"kind":"AI","colour":1}`: "colour",
 	} {
 		_, err := match.DecodeEnqueue([]byte(text), &set)

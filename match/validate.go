@@ -222,7 +222,8 @@ func (c *checker) policy(p *Policy) {
 	c.share("w_size_ppb", p.Priority.SizeWeight)
 	c.share("w_tier_ppb", p.Priority.TierWeight)
 	c.within("fee_ref", p.Priority.FeeRef, 1, MaxTime)
-	c.within("age_ref_secs", p.Priority.AgeRef, 1, MaxTime)
+	c.within("age_ref_ai_secs", p.Priority.AgeRefAI, 1, MaxTime)
+	c.within("age_ref_quantum_secs", p.Priority.AgeRefQuantum, 1, MaxTime)
 	c.within("size_ref_bytes", p.Priority.SizeRef, 1, MaxTime)
 	c.amounts("tiers", p.Priority.Tiers, ppb)
 	if _, ok := p.Priority.Tiers[FreeTier]; !ok {

@@ -35,6 +35,7 @@ func newConfigFlags(c *cobra.Command) *configFlags {
 			usage += " (default " + text + ")"
 		}
 		flags.StringVar(value, s.Flag(), "", usage)
+		flags.Lookup(s.Flag()).Hidden = s.Former()
 		if s.IsBool() {
 			flags.Lookup(s.Flag()).NoOptDefVal = "true"
 		}

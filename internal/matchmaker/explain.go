@@ -101,7 +101,7 @@ func (d *Dispatcher) inLine(job *gq.Job, fitting, of int) gq.Reason {
 		Summary: fmt.Sprintf("%d of %d providers fit; it waits for its turn in a round", fitting, of),
 		Remedy:  "wait, or submit it with a higher fee or tier",
 	}
-	if w := d.backlog.Get(job.State.ID); w != nil && w.First() {
+	if w := d.backlog.Get(job.State.ID); w != nil && d.backlog.First(w, d.now()) {
 		r.Summary = fmt.Sprintf("%d of %d providers fit; it is the first job of the next round", fitting, of)
 		r.Remedy = fmt.Sprintf("wait: rounds are %v apart", time.Duration(d.settings.DispatchInterval)*time.Millisecond)
 	}

@@ -22,12 +22,20 @@ func (d *Dispatcher) Settings(ctx context.Context) (match.Settings, error) {
 	if known := d.known.Load(); known != nil && known.version == found.Version {
 		return known.settings.Clone(), nil
 	}
-	now := knownSettings{version: found.Version}
+	now := knownSettings{found.Version, storedSettings()}
 	if err := read(found, &now.settings); err != nil {
 		return match.Settings{}, fmt.Errorf("policy: %w", err)
 	}
 	d.known.Store(&now)
 	return now.settings.Clone(), nil
+}
+
+// storedSettings is what stored settings are decoded into: keys that they do not have yet keep
+// their defaults.
+func storedSettings() match.Settings {
+	s := match.DefaultSettings()
+	s.Priority.Tiers = nil
+	return s
 }
 
 // knownSettings caches decoded settings, so that an unchanged document is decoded once.

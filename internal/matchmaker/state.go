@@ -89,7 +89,7 @@ func (d *Dispatcher) load(ctx context.Context) (err error) {
 }
 
 func (d *Dispatcher) readSettings(ctx context.Context) error {
-	var set match.Settings
+	set := storedSettings()
 	version, err := d.find(ctx, kindState, nameSettings, &set)
 	if err != nil {
 		return err

@@ -13,7 +13,7 @@ DEFAULTS = {
     "batch_size": 256,
     "priority": {
         "w_fee_ppb": 550_000_000, "w_age_ppb": 250_000_000, "w_size_ppb": 100_000_000, "w_tier_ppb": 100_000_000,
-        "fee_ref": 1_000_000, "age_ref_secs": 625_000, "size_ref_bytes": 1_048_576,
+        "fee_ref": 1_000_000, "age_ref_ai_secs": 86_400, "age_ref_quantum_secs": 7_200, "size_ref_bytes": 1_048_576,
         "tiers": {"FREE": 0, "PRO": 300_000_000, "PREMIUM": 600_000_000},
     },
     "eligibility": {"min_health_ppb": 500_000_000, "heartbeat_timeout_secs": 30, "min_stake_ai": 1000, "min_stake_quantum": 5000},
@@ -85,7 +85,7 @@ class Round:
     def score(self, job):
         p = self.policy["priority"]
         fee, size = job.get("max_fee") or 0, job.get("size_bytes") or 0
-        age = lambda t: p["w_age_ppb"] * t // p["age_ref_secs"]
+        age = lambda t: p["w_age_ppb"] * t // p["age_ref_" + job["kind"].lower() + "_secs"]
         return (
             p["w_fee_ppb"] * min(fee, p["fee_ref"]) // p["fee_ref"]
             + p["w_size_ppb"] * p["size_ref_bytes"] // (p["size_ref_bytes"] + size)

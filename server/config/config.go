@@ -165,6 +165,9 @@ func (s Setting) Variable() string {
 // IsBool reports whether the key is a boolean.
 func (s Setting) IsBool() bool { _, ok := s.kind.(*boolKind); return ok }
 
+// Former reports whether the key is one of an earlier version, which is refused.
+func (s Setting) Former() bool { _, ok := s.kind.(formerKind); return ok }
+
 // Text returns the current value as it would appear in a file, without secrets.
 func (s Setting) Text() string { return s.kind.text() }
 

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -59,7 +60,9 @@ func matchingSettings(s *match.Settings) []Setting {
 		number("priority.w_size_ppb", &s.Priority.SizeWeight, "weight of the size, the smaller the better"),
 		number("priority.w_tier_ppb", &s.Priority.TierWeight, "weight of the tier"),
 		number("priority.fee_ref", &s.Priority.FeeRef, "fee from which on more counts no more"),
-		number("priority.age_ref_secs", &s.Priority.AgeRef, "age in seconds at which its weight is earned; no job may live longer"),
+		number("priority.age_ref_ai_secs", &s.Priority.AgeRefAI, "age in seconds at which an AI job has earned its weight; it goes on rising"),
+		number("priority.age_ref_quantum_secs", &s.Priority.AgeRefQuantum, "age in seconds at which a QUANTUM job has earned its weight; it goes on rising"),
+		{Key: matchingPrefix + "priority.age_ref_secs", Usage: match.FormerAgeRef, Short: true, kind: formerKind(match.FormerAgeRef)},
 		number("priority.size_ref_bytes", &s.Priority.SizeRef, "size at which half of its weight is left"),
 		key("priority.tiers", "tiers that are added or replaced, as NAME=PPB with commas between", &amountsKind{&s.Priority.Tiers}),
 
@@ -155,3 +158,10 @@ func parseSink(text string) error {
 	_, err := sink.Parse(text)
 	return err
 }
+
+// formerKind is a key of earlier versions. Setting it is an error, which says what replaces it.
+type formerKind string
+
+func (k formerKind) set(string) error { return errors.New(string(k)) }
+
+func (k formerKind) text() string { return "" }

@@ -26,7 +26,7 @@ var otherMatching = map[string]string{
 	"matching.queue.ttl.abs_default_ai_secs": "86401", "matching.queue.ttl.abs_default_quantum_secs": "7201",
 	"matching.queue.ttl.rel_max_secs": "21601", "matching.queue.ttl.gc_horizon_secs": "604801",
 	"matching.queue.priority.w_fee_ppb": "1", "matching.queue.priority.w_age_ppb": "2", "matching.queue.priority.w_size_ppb": "3",
-	"matching.queue.priority.w_tier_ppb": "4", "matching.queue.priority.fee_ref": "5", "matching.queue.priority.age_ref_secs": "625001",
+	"matching.queue.priority.w_tier_ppb": "4", "matching.queue.priority.fee_ref": "5", "matching.queue.priority.age_ref_ai_secs": "86402", "matching.queue.priority.age_ref_quantum_secs": "7203",
 	"matching.queue.priority.size_ref_bytes": "7", "matching.queue.priority.tiers": "FREE=0, GOLD=9, PREMIUM=600000000, PRO=1",
 	"matching.queue.eligibility.min_health_ppb": "8", "matching.queue.eligibility.heartbeat_timeout_secs": "31",
 	"matching.queue.eligibility.min_stake_ai": "9", "matching.queue.eligibility.min_stake_quantum": "10",
@@ -75,7 +75,7 @@ func TestMatchingKeysAreThoseOfThePolicy(t *testing.T) {
 	got := map[string]string{}
 	c := Default()
 	for _, s := range c.Settings() {
-		if strings.HasPrefix(s.Key, "matching.queue.") {
+		if strings.HasPrefix(s.Key, "matching.queue.") && !s.Short {
 			got[s.Key] = s.Text()
 		}
 	}
@@ -148,7 +148,7 @@ func TestMatchingFaultsHaveTheirLines(t *testing.T) {
 		{"matching:\n  queue:\n    batch_size: 0\n", "gq.yaml:3: matching.queue.batch_size: is not between 1"},
 		{"matching:\n  queue:\n    lease:\n      renew_beta: 1.1\n", "gq.yaml:4: matching.queue.lease.renew_beta: is not between 0.000000001 and 1"},
 		{"matching:\n  queue:\n    ack_timeout_ms: 180000\n", "gq.yaml:3: matching.queue.ack_timeout_ms: is not shorter than a lease of 180 s"},
-		{"matching:\n  queue:\n    ttl:\n      abs_default_ai_secs: 625001\n", "gq.yaml:4: matching.queue.ttl.abs_default_ai_secs: is not between 1 and 625000"},
+		{"matching:\n  queue:\n    ttl:\n      abs_default_ai_secs: 315360001\n", "gq.yaml:4: matching.queue.ttl.abs_default_ai_secs: is not between 1 and 315360000"},
 		{"matching:\n  queue:\n    retries:\n      backoff_factor: two\n", `gq.yaml:4: matching.queue.retries.backoff_factor: "two" is not a plain decimal`},
 		{"matching:\n  queue:\n    batch_sise: 1\n", "gq.yaml:3: matching.queue.batch_sise: is not a known key; did you mean matching.queue.batch_size?"},
 		{"matching:\n  queue:\n    seed:\n      chain_id: a|b\n", "gq.yaml:4: matching.queue.seed.chain_id: \"a|b\" contains '|'"},
@@ -160,6 +160,26 @@ func TestMatchingFaultsHaveTheirLines(t *testing.T) {
 		_, err := load(v.file, nil, nil)
 		if err == nil || !strings.Contains(err.Error(), v.want) {
 			t.Errorf("%q is %v, want %s", v.file, err, v.want)
+		}
+	}
+}
+
+// The key of an earlier version is refused wherever it is set, even with what was its default.
+func TestFormerAgeReference(t *testing.T) {
+	const key = "matching.queue.priority.age_ref_secs"
+	for from, load := range map[string]func() (Loaded, error){
+		"gq.yaml:4": func() (Loaded, error) {
+			return load("matching:\n  queue:\n    priority:\n      age_ref_secs: 625000\n", nil, nil)
+		},
+		"GQ_MATCHING_QUEUE_PRIORITY_AGE_REF_SECS": func() (Loaded, error) {
+			return load("", map[string]string{"GQ_MATCHING_QUEUE_PRIORITY_AGE_REF_SECS": "625000"}, nil)
+		},
+		"--matching-queue-priority-age-ref-secs": func() (Loaded, error) { return load("", nil, map[string]string{key: "625000"}) },
+	} {
+		_, err := load()
+		want := from + ": " + key + ": is no longer known: age_ref_ai_secs and age_ref_quantum_secs replace it"
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %s", err, want)
 		}
 	}
 }

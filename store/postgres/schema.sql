@@ -735,19 +735,20 @@ CREATE VIEW gq.matching_weights AS
 SELECT
     (w.p ->> 'w_fee_ppb')::bigint AS fee, (w.p ->> 'fee_ref')::bigint AS fee_ref, (w.p ->> 'w_size_ppb')::bigint AS size,
     (w.p ->> 'size_ref_bytes')::bigint AS size_ref, (w.p ->> 'w_tier_ppb')::bigint AS tier, w.p -> 'tiers' AS tiers,
-    (w.p ->> 'w_age_ppb')::bigint AS age, (w.p ->> 'age_ref_secs')::bigint AS age_ref
+    (w.p ->> 'w_age_ppb')::bigint AS age,
+    coalesce((w.p ->> 'age_ref_ai_secs')::bigint, 86400) AS age_ref_ai, coalesce((w.p ->> 'age_ref_quantum_secs')::bigint, 7200) AS age_ref_quantum
 FROM (SELECT n.policy -> 'priority' AS p FROM gq.matching_now AS n) AS w;
 
 -- match.Priority.Cached in SQL, because a change of policy changes every score. Parts per
 -- billion; every quotient is rounded down. A test compares the two.
 CREATE FUNCTION gq.matching_priority(
-    w gq.matching_weights, max_fee bigint, size_bytes bigint, tier text, enqueued bigint
+    w gq.matching_weights, kind text, max_fee bigint, size_bytes bigint, tier text, enqueued bigint
 ) RETURNS bigint
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
 RETURN w.fee * least(max_fee, w.fee_ref) / w.fee_ref
     + w.size * w.size_ref / (w.size_ref + size_bytes)
     + w.tier * coalesce((w.tiers ->> tier)::bigint, 0) / 1000000000
-    - w.age * enqueued / w.age_ref;
+    - w.age * enqueued / CASE kind WHEN 'AI' THEN w.age_ref_ai ELSE w.age_ref_quantum END;
 
 -- The jobs of the queue, except those that ended longer ago than the policy's horizon.
 CREATE VIEW gq.matching_job AS
@@ -761,7 +762,7 @@ CREATE VIEW gq.jobs AS
 WITH w AS MATERIALIZED (SELECT * FROM gq.matching_weights)
 SELECT
     m.id, m.type AS kind, coalesce(m.asks -> 'spec', '{}') AS spec, m.matching_state AS state,
-    gq.matching_priority(w, m.max_fee, t.size_bytes, t.tier, t.enqueued) AS priority_cache,
+    gq.matching_priority(w, m.type, m.max_fee, t.size_bytes, t.tier, t.enqueued) AS priority_cache,
     t.enqueued AS enqueue_ts, m.faults AS attempts, m.lifetime / 1000000000 AS ttl_abs,
     (m.first_started + m.run_lifetime) / 1000000000 AS ttl_rel_deadline,
     m.requester, t.size_bytes, m.max_fee, t.tier, m.failure_code AS last_error, m.completed IS NOT NULL AS tombstoned

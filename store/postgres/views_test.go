@@ -34,7 +34,7 @@ const (
 const matchingPolicy = `{
 	"priority": {
 		"w_fee_ppb": 550000000, "w_age_ppb": 250000000, "w_size_ppb": 100000000, "w_tier_ppb": 100000000,
-		"fee_ref": 1000000, "age_ref_secs": 625000, "size_ref_bytes": 1048576, "tiers": {"FREE": 0, "PRO": 300000000}
+		"fee_ref": 1000000, "age_ref_ai_secs": 86400, "age_ref_quantum_secs": 7200, "size_ref_bytes": 1048576, "tiers": {"FREE": 0, "PRO": 300000000}
 	},
 	"seed": {"epoch_secs": 3600}, "ttl": {"gc_horizon_secs": 604800}
 }`
@@ -193,10 +193,10 @@ func TestViewsScoreAsMatchDoes(t *testing.T) {
 	for range 300 {
 		p := match.Priority{
 			FeeWeight: random.Int64N(1e9), AgeWeight: random.Int64N(1e9), SizeWeight: random.Int64N(1e9), TierWeight: random.Int64N(1e9),
-			FeeRef: 1 + random.Int64N(1e9), AgeRef: 1 + random.Int64N(1e6), SizeRef: 1 + random.Int64N(1e9),
+			FeeRef: 1 + random.Int64N(1e9), AgeRefAI: 1 + random.Int64N(1e6), AgeRefQuantum: 1 + random.Int64N(1e6), SizeRef: 1 + random.Int64N(1e9),
 			Tiers: map[string]int64{"FREE": random.Int64N(1e9), "PRO": random.Int64N(1e9)},
 		}
-		j := match.Job{MaxFee: random.Int64N(2e9), SizeBytes: random.Int64N(1e12), Tier: names[random.IntN(len(names))], EnqueuedAt: random.Int64N(4e9)}
+		j := match.Job{Kind: match.Kinds()[random.IntN(2)], MaxFee: random.Int64N(2e9), SizeBytes: random.Int64N(1e12), Tier: names[random.IntN(len(names))], EnqueuedAt: random.Int64N(4e9)}
 		tiers, err := json.Marshal(p.Tiers)
 		if err != nil {
 			t.Fatal(err)
@@ -204,10 +204,10 @@ func TestViewsScoreAsMatchDoes(t *testing.T) {
 		var got int64
 		err = conn.QueryRow(t.Context(), `
 			SELECT gq.matching_priority(
-				ROW($1::bigint, $2::bigint, $3::bigint, $4::bigint, $5::bigint, $6::jsonb, $7::bigint, $8::bigint)::gq.matching_weights,
-				$9, $10, coalesce(nullif($11, ''), 'FREE'), $12)`,
-			p.FeeWeight, p.FeeRef, p.SizeWeight, p.SizeRef, p.TierWeight, tiers, p.AgeWeight, p.AgeRef,
-			j.MaxFee, j.SizeBytes, j.Tier, j.EnqueuedAt).Scan(&got)
+				ROW($1::bigint, $2::bigint, $3::bigint, $4::bigint, $5::bigint, $6::jsonb, $7::bigint, $8::bigint, $9::bigint)::gq.matching_weights,
+				$10, $11, $12, coalesce(nullif($13, ''), 'FREE'), $14)`,
+			p.FeeWeight, p.FeeRef, p.SizeWeight, p.SizeRef, p.TierWeight, tiers, p.AgeWeight, p.AgeRefAI, p.AgeRefQuantum,
+			j.Kind.String(), j.MaxFee, j.SizeBytes, j.Tier, j.EnqueuedAt).Scan(&got)
 		if err != nil {
 			t.Fatal(err)
 		}

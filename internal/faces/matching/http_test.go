@@ -314,7 +314,7 @@ func TestBadInput(t *testing.T) {
 		{"POST", "/jobs", `{"kind":"AI","tier":"GOLD"}`, 400, "invalid"},
 		{"POST", "/jobs", `{"kind":"AI","max_fee":-1}`, 400, "invalid"},
 		{"POST", "/jobs", `{"kind":"AI","id":"mine"}`, 400, "invalid"},
-		{"POST", "/jobs", `{"kind":"AI","ttl_abs":700000}`, 400, "invalid"},
+		{"POST", "/jobs", `{"kind":"AI","ttl_abs":315360001}`, 400, "invalid"},
 		{"POST", "/jobs", `{"kind":"AI","requester":"a\u0000b"}`, 400, "invalid"},
 		{"POST", "/jobs", `{"kind":"QUANTUM","spec":{"gates":["` + strings.Repeat("g", 90_000) + `"]}}`, 400, "invalid"},
 		{"GET", "/jobs/xyz", "", 400, "invalid"},

@@ -22,7 +22,7 @@ type Job struct {
 	EndsAt time.Time          // end of its lifetime; zero for no end
 	Past   []ledger.PastLease // leases of this attempt that ended without a fault
 
-	score int64 // the part of its score that is constant over time
+	score int64 // the part of its score that is constant over time; it compares jobs of a kind
 	cheap bool  // may use the lane
 	shape *shape
 
@@ -31,9 +31,6 @@ type Job struct {
 
 // Unserved reports whether no provider of the last snapshot could ever serve the job.
 func (j *Job) Unserved() bool { return j.shape != nil && j.shape.servers <= 0 }
-
-// First reports whether the next round takes this job before all others.
-func (j *Job) First() bool { return j.inQueue == 0 && j.shape.inQueue == 0 }
 
 // Backlog has all waiting jobs, in the order in which rounds take them. The cost of
 // selecting the first ones does not depend on the number of waiting jobs.
@@ -47,7 +44,7 @@ type Backlog struct {
 	shapes  map[string]*shape
 	listed  map[string]int  // requesters on allow and deny lists, with the number of such lists
 	later   heap.Heap[*Job] // by RunAt
-	queue   order           // servable shapes, by their best job
+	queues  queues          // servable shapes of each kind, by their best job
 	lane    order           // servable shapes, by their oldest cheap job
 	key     []byte          // buffer of shapeKey
 
@@ -56,28 +53,31 @@ type Backlog struct {
 
 // New creates an empty backlog. servers counts the providers that could ever serve a job.
 func New(p *match.Policy, servers func(*match.Job) int) *Backlog {
-	return &Backlog{
+	b := &Backlog{
 		policy: p, servers: servers, jobs: map[gq.JobID]*Job{}, shapes: map[string]*shape{}, listed: map[string]int{},
 		later: heap.New(func(a, b *Job) bool { return a.RunAt.Before(b.RunAt) }, func(j *Job, at int) { j.inLater = at }),
-		queue: order{
-			shapes: heap.New(func(a, b *shape) bool { return queueBefore(a.queue.At(0), b.queue.At(0)) }, func(s *shape, at int) { s.inQueue = at }),
-			jobs:   func(s *shape) *heap.Heap[*Job] { return &s.queue },
-			before: queueBefore,
-		},
 		lane: order{
 			shapes: heap.New(func(a, b *shape) bool { return laneBefore(a.lane.At(0), b.lane.At(0)) }, func(s *shape, at int) { s.inLane = at }),
 			jobs:   func(s *shape) *heap.Heap[*Job] { return &s.lane },
-			before: laneBefore,
 		},
 	}
+	for _, k := range match.Kinds() {
+		b.queues[k] = order{
+			shapes: heap.New(func(a, b *shape) bool { return queueBefore(a.queue.At(0), b.queue.At(0)) }, func(s *shape, at int) { s.inQueue = at }),
+			jobs:   func(s *shape) *heap.Heap[*Job] { return &s.queue },
+		}
+	}
+	return b
 }
 
 // laneBefore orders the lane by submission time.
-func laneBefore(a, b *Job) bool {
-	return cmp.Or(cmp.Compare(a.EnqueuedAt, b.EnqueuedAt), strings.Compare(a.ID, b.ID)) < 0
+func laneBefore(a, b *Job) bool { return compareLane(a, b) < 0 }
+
+func compareLane(a, b *Job) int {
+	return cmp.Or(cmp.Compare(a.EnqueuedAt, b.EnqueuedAt), strings.Compare(a.ID, b.ID))
 }
 
-// queueBefore orders the queue by score, then by submission time.
+// queueBefore orders the queue of a kind by score, then by submission time.
 func queueBefore(a, b *Job) bool {
 	if a.score != b.score {
 		return a.score > b.score
@@ -172,7 +172,15 @@ func (b *Backlog) HasDue() bool { return len(b.jobs) > b.later.Len() }
 
 // HasServable reports whether a provider of the last snapshot could ever serve one of the
 // jobs whose run time has come.
-func (b *Backlog) HasServable() bool { return b.queue.shapes.Len() > 0 }
+func (b *Backlog) HasServable() bool {
+	return slices.ContainsFunc(b.queues[:], func(o order) bool { return o.shapes.Len() > 0 })
+}
+
+// First reports whether the next round takes a job before all others.
+func (b *Backlog) First(j *Job, now time.Time) bool {
+	first := b.Select(now, 1)
+	return len(first) > 0 && first[0] == j
+}
 
 // NextRun returns when the next job becomes due, zero for never.
 func (b *Backlog) NextRun() time.Time {
@@ -197,9 +205,15 @@ func (b *Backlog) Select(now time.Time, batch int64) (jobs []*Job) {
 		}
 		return true
 	}
-	b.queue.first(most, add)
+	var ages [match.Quantum + 1]int64
+	for _, k := range match.Kinds() {
+		ages[k] = b.policy.Priority.Age(k, now.Unix())
+	}
+	first(b.queues[:], most, func(x, y *Job) bool {
+		return cmp.Or(cmp.Compare(y.score+ages[y.Kind], x.score+ages[x.Kind]), compareLane(x, y)) < 0
+	}, add)
 	if b.policy.Starvation.Every > 0 {
-		b.lane.first(most, add)
+		first([]order{b.lane}, most, laneBefore, add)
 	}
 	return jobs
 }

@@ -85,7 +85,7 @@ func (b *Backlog) reorder(s *shape) {
 			shapes.Remove(at)
 		}
 	}
-	place(&b.queue.shapes, s.inQueue, s.queue.Len())
+	place(&b.queues[s.sample.Kind].shapes, s.inQueue, s.queue.Len())
 	place(&b.lane.shapes, s.inLane, s.lane.Len())
 }
 
@@ -120,37 +120,44 @@ func (b *Backlog) CountLists(p *match.Provider, by int) (changed bool) {
 type order struct {
 	shapes heap.Heap[*shape]
 	jobs   func(*shape) *heap.Heap[*Job]
-	before func(a, b *Job) bool
 }
 
-// first visits the best n jobs of all shapes, best first. It descends the heaps only as
-// far as needed. A job for which visit returns false does not count.
-func (o *order) first(n int, visit func(*Job) bool) {
+// queues has one order for each kind: the scores of the kinds rise at different rates, so only
+// those of one kind have a lasting order.
+type queues [match.Quantum + 1]order
+
+// first visits the best n jobs of some orders, best first. It descends the heaps only as far
+// as needed. before must agree with each of the orders. A job for which visit returns false
+// does not count.
+func first(orders []order, n int, before func(a, b *Job) bool, visit func(*Job) bool) {
 	type node struct {
 		job   *Job
+		order *order
 		shape int // index in the heap of shapes
 		at    int // index in the heap of jobs
 	}
-	front := heap.New(func(a, b node) bool { return o.before(a.job, b.job) }, nil)
-	look := func(shape, at int) {
+	front := heap.New(func(a, b node) bool { return before(a.job, b.job) }, nil)
+	look := func(o *order, shape, at int) {
 		if shape >= o.shapes.Len() {
 			return
 		}
 		if jobs := o.jobs(o.shapes.At(shape)); at < jobs.Len() {
-			front.Push(node{jobs.At(at), shape, at})
+			front.Push(node{jobs.At(at), o, shape, at})
 		}
 	}
-	look(0, 0)
+	for i := range orders {
+		look(&orders[i], 0, 0)
+	}
 	for n > 0 && front.Len() > 0 {
 		next := front.Remove(0)
 		if visit(next.job) {
 			n--
 		}
 		if next.at == 0 {
-			look(2*next.shape+1, 0)
-			look(2*next.shape+2, 0)
+			look(next.order, 2*next.shape+1, 0)
+			look(next.order, 2*next.shape+2, 0)
 		}
-		look(next.shape, 2*next.at+1)
-		look(next.shape, 2*next.at+2)
+		look(next.order, next.shape, 2*next.at+1)
+		look(next.order, next.shape, 2*next.at+2)
 	}
 }
