@@ -28,6 +28,11 @@ func (e *Engine) Edit(ctx context.Context, id gq.JobID, change gq.JobEdit) (gq.S
 	if flow := job.Spec.Workflow; !flow.IsZero() {
 		return gq.SubmitResult{}, gq.ErrIllegalMove.Errorf("job %s is a part of workflow %s and cannot be edited; cancel the workflow and submit it anew", id, flow)
 	}
+	if change.Queue != "" && change.Queue != job.Spec.Queue {
+		if err := mayCarry(ctx, job.Spec.Queue, "moving a job to another queue"); err != nil {
+			return gq.SubmitResult{}, jobError("edit", id, err)
+		}
+	}
 	spec, err := e.edited(ctx, &job, change)
 	if err != nil {
 		return gq.SubmitResult{}, jobError("edit", id, err)

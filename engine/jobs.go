@@ -162,6 +162,9 @@ func (e *Engine) UpdateMetadata(ctx context.Context, id gq.JobID, p gq.MetadataP
 			return gq.Job{}, jobError("update", id, err)
 		}
 		if p.CallbackURL != nil && *p.CallbackURL != "" {
+			if err := mayCarry(ctx, job.Spec.Queue, "a callback URL, which gets the result,"); err != nil {
+				return gq.Job{}, jobError("update", id, err)
+			}
 			if err := e.noteCallbacks(ctx); err != nil {
 				return gq.Job{}, fmt.Errorf("update: %w", err)
 			}

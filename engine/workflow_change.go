@@ -279,6 +279,19 @@ func (e *Engine) adding(ctx context.Context, r *flowRecord, w *gq.Workflow, f *g
 		return c, err
 	}
 	added := slices.Clone(c.Insert)
+	queues := make(map[gq.JobID]string, len(w.Jobs))
+	for i := range w.Jobs {
+		queues[w.Jobs[i].ID] = w.Jobs[i].Job.Spec.Queue
+	}
+	for i := range added {
+		for _, d := range added[i].DependsOn {
+			if from := queues[d.Job]; from != "" && from != added[i].Queue {
+				if err := mayCarry(ctx, from, "a job of another queue that gets its results"); err != nil {
+					return c, err
+				}
+			}
+		}
+	}
 	if err := e.replaceFinals(ctx, r, w, added, &c); err != nil {
 		return c, err
 	}

@@ -174,7 +174,7 @@ func (g *Guard) SubmitGraph(ctx context.Context, drafts []gq.GraphJob) ([]gq.Sub
 	return c.conceal(ctx, out)
 }
 
-// Edit needs submit on the job and on the queue that it moves to.
+// Edit needs submit on the job and on the queue that it moves to, and to move it the content of the job.
 func (g *Guard) Edit(ctx context.Context, id gq.JobID, change gq.JobEdit) (gq.SubmitResult, error) {
 	c, err := g.enter(ctx, Submit)
 	if err != nil {

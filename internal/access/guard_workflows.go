@@ -15,7 +15,8 @@ func (g *Guard) SubmitWorkflow(ctx context.Context, f *gq.Flow) (gq.WorkflowID, 
 	return g.engine.SubmitWorkflow(ctx, f)
 }
 
-// AddToWorkflow needs submit on the queues of all jobs of the workflow and of the new ones.
+// AddToWorkflow needs submit on the queues of all jobs of the workflow and of the new ones, and the
+// content of jobs whose results the new ones get.
 func (g *Guard) AddToWorkflow(ctx context.Context, id gq.WorkflowID, f *gq.Flow) (gq.Workflow, error) {
 	ctx, err := g.submitsFlow(ctx, f)
 	if err != nil {

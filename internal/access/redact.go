@@ -29,6 +29,14 @@ func contentOf(ctx context.Context) func(queue string) bool {
 	return i.MaySeeContent
 }
 
+// carrying tells the engine what the caller may not see.
+func carrying(ctx context.Context) context.Context {
+	if may := contentOf(ctx); may != nil {
+		return engine.WithoutContent(ctx, may)
+	}
+	return ctx
+}
+
 func redactState(s *gq.State) {
 	s.Note = ""
 	if s.Failure != nil {
@@ -144,7 +152,7 @@ func (r redacting) Wait(ctx context.Context, id gq.JobID) (gq.Job, error) {
 }
 
 func (r redacting) UpdateMetadata(ctx context.Context, id gq.JobID, p gq.MetadataPatch) (gq.Job, error) {
-	j, err := r.API.UpdateMetadata(ctx, id, p)
+	j, err := r.API.UpdateMetadata(carrying(ctx), id, p)
 	return r.job(ctx, j, err)
 }
 
@@ -174,12 +182,8 @@ func (r redacting) List(ctx context.Context, q gq.Query) (gq.Page, error) {
 }
 
 func (r redacting) Explain(ctx context.Context, id gq.JobID) (gq.Explanation, error) {
-	may := contentOf(ctx)
-	if may != nil {
-		ctx = engine.WithoutContent(ctx, may)
-	}
-	x, err := r.API.Explain(ctx, id)
-	x.Timeline = redactEvents(may, x.Timeline)
+	x, err := r.API.Explain(carrying(ctx), id)
+	x.Timeline = redactEvents(contentOf(ctx), x.Timeline)
 	return x, err
 }
 
@@ -211,7 +215,7 @@ func (r redacting) RetryWorkflow(ctx context.Context, id gq.WorkflowID) (gq.Work
 }
 
 func (r redacting) AddToWorkflow(ctx context.Context, id gq.WorkflowID, f *gq.Flow) (gq.Workflow, error) {
-	w, err := r.API.AddToWorkflow(ctx, id, f)
+	w, err := r.API.AddToWorkflow(carrying(ctx), id, f)
 	return r.workflow(ctx, w, err)
 }
 
@@ -270,7 +274,7 @@ func (r redacting) Replay(ctx context.Context, id gq.JobID) (gq.SubmitResult, er
 }
 
 func (r redacting) Edit(ctx context.Context, id gq.JobID, change gq.JobEdit) (gq.SubmitResult, error) {
-	out, err := r.API.Edit(ctx, id, change)
+	out, err := r.API.Edit(carrying(ctx), id, change)
 	return r.result(ctx, out, err)
 }
 

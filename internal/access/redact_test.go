@@ -70,6 +70,70 @@ func TestRedactingIsTotal(t *testing.T) {
 	}
 }
 
+// TestContentStaysInItsQueue checks that a caller who may not see the content of a job cannot carry
+// it to where it may.
+func TestContentStaysInItsQueue(t *testing.T) {
+	const callback = "https://example.com/"
+	for grants, may := range map[[2]string]bool{
+		{"submit@c", "submit,read@d"}: false, {"observe,submit@c", "submit,work@d"}: false, {"submit,observe@*", "admin@d"}: false,
+		{"submit,read@c", "submit@d"}: true, {"submit@*", "work@c"}: true, {"submit,read@*"}: true,
+	} {
+		f := newFixture(t)
+		ctx := f.as(slices.DeleteFunc(grants[:], func(g string) bool { return g == "" })...)
+		flow := gq.NewWorkflow("")
+		for _, ref := range []string{"a", "b"} {
+			flow.Add(ref, gq.Draft{Spec: gq.Spec{Queue: "c", Type: "t"}})
+		}
+		id, err := f.engine.SubmitWorkflow(t.Context(), flow)
+		if err != nil {
+			t.Fatal(err)
+		}
+		w, err := f.engine.Workflow(t.Context(), id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		add := func(ref, queue string, needs []gq.Dependency, on ...gq.Dependency) error {
+			_, err := f.guard.AddToWorkflow(ctx, id, &gq.Flow{Jobs: []gq.GraphJob{{Ref: ref, Needs: needs, Spec: gq.Spec{Queue: queue, Type: "t", DependsOn: on}}}})
+			return err
+		}
+		waiting := func(queue string) gq.JobID {
+			out, err := f.engine.Submit(t.Context(), gq.Spec{Queue: queue, Type: "t"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return out.ID()
+		}
+		edit := func(change gq.JobEdit) error {
+			_, err := f.guard.Edit(ctx, waiting("c"), change)
+			return err
+		}
+		url := func(url string) error {
+			_, err := f.guard.UpdateMetadata(ctx, waiting("c"), gq.MetadataPatch{CallbackURL: &url})
+			return err
+		}
+		need := []gq.Dependency{{Kind: gq.DependencyAfter, Ref: "b"}}
+		for what, c := range map[string]struct {
+			err    error
+			always bool
+		}{
+			"move":                        {edit(gq.JobEdit{Queue: "d"}), false},
+			"move with another payload":   {edit(gq.JobEdit{Queue: "d", Payload: &gq.Payload{Data: []byte("1")}}), false},
+			"edit":                        {edit(gq.JobEdit{Payload: &gq.Payload{Data: []byte("1")}}), true},
+			"edit in its queue":           {edit(gq.JobEdit{Queue: "c", Payload: &gq.Payload{Data: []byte("1")}}), true},
+			"callback":                    {url(callback), false},
+			"no callback":                 {url(""), true},
+			"add a job that needs one":    {add("x", "d", need), false},
+			"add a job after one":         {add("y", "d", nil, gq.Dependency{Kind: gq.DependencyAfter, Job: w.Jobs[0].ID}), false},
+			"add a job beside":            {add("z", "d", nil), true},
+			"add a job of the same queue": {add("same", "c", need), true},
+		} {
+			if denied := errors.Is(c.err, gq.ErrDenied); denied == (may || c.always) || c.err != nil && !denied {
+				t.Errorf("%v: %s: %v, allowed %t", grants, what, c.err, may || c.always)
+			}
+		}
+	}
+}
+
 // secretive is an engine that answers with content and an error.
 type secretive struct {
 	engine.API
