@@ -96,7 +96,6 @@ type Driver interface {
 	// WorkerStopped says that a worker has stopped, so that no server lists it any longer. A
 	// later call of the worker lists it again. The error is [ErrConflict] if it holds jobs.
 	// Package worker does this by itself.
-	//gq:needs work on any queue
 	WorkerStopped(ctx context.Context, worker string) error
 
 	// DeclareQueue configures a queue at program start. It keeps settings that an operator

@@ -292,8 +292,17 @@ func (e *Engine) WorkerStopped(ctx context.Context, worker string) error {
 		if workers[i].Name != worker {
 			continue
 		}
+		for _, queue := range workers[i].Queues {
+			if err := authorize(ctx, queue); err != nil {
+				err, _ = unwrapRefusal(err)
+				return err
+			}
+		}
 		switch held, err := e.countHeld(ctx, workers[i].Leases); {
 		case err != nil:
+			if refused, ok := unwrapRefusal(err); ok {
+				return refused
+			}
 			return fmt.Errorf("stop worker %.80q: %w", worker, err)
 		case held > 0:
 			return fmt.Errorf("stop worker %.80q: %w", worker, gq.ErrConflict.Errorf("it holds %d jobs; complete, fail or release them first", held))
@@ -303,7 +312,7 @@ func (e *Engine) WorkerStopped(ctx context.Context, worker string) error {
 	return nil
 }
 
-// countHeld returns how many leases still hold their jobs. A server does not know which of its
+// countHeld returns how many leases still hold their jobs, if the caller may know. A server does not know which of its
 // workers' leases were ended through another one.
 func (e *Engine) countHeld(ctx context.Context, leases []gq.LeaseID) (n int, err error) {
 	if len(leases) == 0 {
@@ -316,6 +325,9 @@ func (e *Engine) countHeld(ctx context.Context, leases []gq.LeaseID) (n int, err
 	found, err := e.store.Get(ctx, refs, 0)
 	for i := range found {
 		if l := found[i].State.Lease; found[i].Err == nil && l != nil && l.ID == leases[i] && l.State == gq.LeaseActive {
+			if err := authorize(ctx, found[i].Spec.Queue); err != nil {
+				return 0, err
+			}
 			n++
 		}
 	}

@@ -325,14 +325,6 @@ func (g *Guard) UpdateMetadata(ctx context.Context, id gq.JobID, p gq.MetadataPa
 	return g.engine.UpdateMetadata(ctx, id, p)
 }
 
-// WorkerStopped needs work on any queue.
-func (g *Guard) WorkerStopped(ctx context.Context, worker string) error {
-	if _, err := g.enter(ctx, Work); err != nil {
-		return err
-	}
-	return g.engine.WorkerStopped(ctx, worker)
-}
-
 // Workflow needs read on the workflow.
 func (g *Guard) Workflow(ctx context.Context, id gq.WorkflowID) (gq.Workflow, error) {
 	ctx, err := g.asking(ctx, Read)

@@ -1,7 +1,9 @@
 package access
 
 import (
+	"context"
 	"errors"
+	"slices"
 	"testing"
 
 	"github.com/gopherqueue/gq"
@@ -165,5 +167,48 @@ func TestSharedThings(t *testing.T) {
 	}
 	if _, err := f.guard.PutSchedule(ctx, gq.Schedule{Name: "new", Every: 3600e9, Template: gq.Spec{Queue: "foreign", Type: "t"}}); !errors.Is(err, gq.ErrDenied) {
 		t.Errorf("a schedule for a foreign queue: %v", err)
+	}
+}
+
+// TestForeignWorkers checks that the record of a worker stays for callers who may not work on its
+// queues, and that they do not learn what it holds.
+func TestForeignWorkers(t *testing.T) {
+	f := newFixture(t)
+	idle := func(name string, queues ...string) {
+		if _, err := f.engine.Claim(t.Context(), gq.ClaimRequest{Worker: name, Queues: queues, N: 1}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	listed := func(name string) bool {
+		workers, err := f.engine.Workers(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return slices.ContainsFunc(workers, func(w gq.LiveWorker) bool { return w.Name == name })
+	}
+	held := f.job("b") // by worker w, which claims from a since
+	idle("w", "a")
+	idle("v", "a", "b")
+	idle("x", "*")
+	idle("y", "a")
+	for name, ctx := range map[string]context.Context{
+		"w": f.as("work@a"), "v": f.as("work@a", "admin@c"), "x": f.as("work@a*", "work@b"),
+	} {
+		if err := f.guard.WorkerStopped(ctx, name); !errors.Is(err, gq.ErrDenied) || !listed(name) {
+			t.Errorf("worker %s: %v, listed %t", name, err, listed(name))
+		}
+	}
+	if err := f.guard.WorkerStopped(f.as("work@a", "work@b"), "w"); !errors.Is(err, gq.ErrConflict) || !listed("w") {
+		t.Errorf("a worker that holds a job: %v", err)
+	}
+	if _, err := f.engine.Complete(t.Context(), held.State.Lease.Ref(), nil); err != nil {
+		t.Fatal(err)
+	}
+	for name, ctx := range map[string]context.Context{
+		"w": f.as("work@a", "work@b"), "v": f.as("work@a", "work@b"), "x": f.as("work@*"), "y": f.as("work@a"),
+	} {
+		if err := f.guard.WorkerStopped(ctx, name); err != nil || listed(name) {
+			t.Errorf("worker %s: %v, listed %t", name, err, listed(name))
+		}
 	}
 }

@@ -204,8 +204,12 @@ var calls = map[string]call{
 		}
 		return err
 	}},
-	"WorkerStopped": {needs: Work, lists: true, do: func(ctx context.Context, g *Guard, _ *target) error {
-		return g.WorkerStopped(ctx, "stopped")
+	"WorkerStopped": {needs: Work, do: func(ctx context.Context, g *Guard, at *target) error {
+		name := "of " + at.queue
+		if _, err := g.engine.Claim(context.Background(), gq.ClaimRequest{Worker: name, Queues: []string{at.queue}, Types: []string{"none"}, N: 1}); err != nil {
+			return err
+		}
+		return g.WorkerStopped(ctx, name)
 	}},
 	"CatchUp": {needs: all, lists: true, do: func(ctx context.Context, g *Guard, _ *target) error {
 		return g.CatchUp(ctx)

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/engine"
 )
 
 // Claim needs work on every queue that it names. A wait ends when the token becomes
@@ -126,6 +127,24 @@ func (g *Guard) Connected(ctx context.Context, worker, version string) (through 
 		return nil, nil, err
 	}
 	return g.engine.Connected(ctx, worker, version)
+}
+
+// WorkerStopped needs work on the queues that the worker claims from, and on those of the jobs it
+// holds.
+func (g *Guard) WorkerStopped(ctx context.Context, worker string) error {
+	c, err := g.enter(ctx, Work)
+	if err != nil {
+		return err
+	}
+	if !c.MayEverywhere(Work) {
+		ctx = engine.WithAuthorize(ctx, func(queue string) error {
+			if c.May(Work, queue) {
+				return nil
+			}
+			return Work.Missing(" on the queues of this worker")
+		})
+	}
+	return g.engine.WorkerStopped(ctx, worker)
 }
 
 // Workers lists the workers of queues that the caller may read, and shows only those
