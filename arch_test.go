@@ -80,7 +80,7 @@ var arrows = []arrow{
 
 	// What users put into their own programs. The generated messages are data,
 	// not a layer.
-	{pkg: "worker", imports: []string{".", "classify", "internal/retry", "internal/steps", "internal/tracing", "internal/wake"}, tests: []string{"engine", "store", "store/local"}},
+	{pkg: "worker", imports: []string{".", "classify", "internal/retry", "internal/spelling", "internal/steps", "internal/tracing", "internal/wake"}, tests: []string{"engine", "store", "store/local"}},
 	{pkg: "middleware/encrypt", imports: []string{"."}, tests: []string{"worker", "gqtest", "driver/file"}},
 	{pkg: "middleware/compress", imports: []string{"."}, tests: []string{"worker", "gqtest"}},
 	{pkg: "internal/workerstats", imports: []string{"worker"}},

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"strings"
 )
 
 // None is the argument type of a [Kind] without arguments, and the result type of one
@@ -172,11 +173,14 @@ type JobError struct {
 	Reason  string   // why the job ended, unless its handler ended it
 }
 
+// Error has only the first line of the failure's message: the others are a stack, or what a
+// program wrote.
 func (e *JobError) Error() string {
 	text := fmt.Sprintf("job %s is %s", e.Job, e.Status)
 	switch {
 	case e.Failure != nil && e.Failure.Message != "":
-		return text + ": " + e.Failure.Message
+		first, _, _ := strings.Cut(e.Failure.Message, "\n")
+		return text + ": " + first
 	case e.Reason != "":
 		return text + ": " + e.Reason
 	}

@@ -262,3 +262,11 @@ func TestFollow(t *testing.T) {
 		t.Errorf("followed %v, %v", seen, err)
 	}
 }
+
+// A failure's message can have a stack behind its first line. An error is one line.
+func TestJobErrorIsOneLine(t *testing.T) {
+	err := &gq.JobError{Status: gq.StatusFailed, Failure: &gq.Failure{Message: "panic: boom\n\ngoroutine 1"}}
+	if got := err.Error(); !strings.HasSuffix(got, " is FAILED: panic: boom") {
+		t.Errorf("%q", got)
+	}
+}

@@ -120,9 +120,9 @@ func TestAdvanceStopsWhereSomethingIsDue(t *testing.T) {
 		q = gqtest.New(t)
 		began, ran = q.Now(), nil
 		w := newWorker(q)
-		worker.Handle(w, double, func(context.Context, *worker.Job[int]) error {
+		worker.HandleResult(w, double, func(context.Context, *worker.Job[int]) (int, error) {
 			ran = append(ran, q.Now().Sub(began))
-			return nil
+			return 0, nil
 		})
 		q.AddWorker(w)
 	}
@@ -198,9 +198,9 @@ func TestEndlessSubmissionsFail(t *testing.T) {
 	told := failure(t, func(tb testing.TB) {
 		q := gqtest.New(tb)
 		w := newWorker(q)
-		worker.Handle(w, double, func(ctx context.Context, job *worker.Job[int]) error {
+		worker.HandleResult(w, double, func(ctx context.Context, job *worker.Job[int]) (int, error) {
 			_, err := double.Submit(ctx, q, job.Args)
-			return err
+			return 0, err
 		})
 		q.AddWorker(w)
 		submit(t, q, double, 1)
@@ -288,14 +288,14 @@ func TestTimePassesInAHandler(t *testing.T) {
 	q := gqtest.New(t)
 	w := newWorker(q)
 	attempts := 0
-	worker.Handle(w, double, func(context.Context, *worker.Job[int]) error {
+	worker.HandleResult(w, double, func(context.Context, *worker.Job[int]) (int, error) {
 		if attempts++; attempts == 1 {
 			submit(t, q, double, 2)
 			if n := q.Advance(48 * time.Hour); n != 0 {
 				t.Errorf("a handler ran %d others", n)
 			}
 		}
-		return nil
+		return 0, nil
 	})
 	q.AddWorker(w)
 	id := submit(t, q, double, 1, gq.LeaseTime(time.Minute), gq.Lifetime(240*time.Hour))
@@ -307,7 +307,7 @@ func TestTimePassesInAHandler(t *testing.T) {
 	told := failure(t, func(tb testing.TB) {
 		q := gqtest.New(tb)
 		w := newWorker(q)
-		worker.Handle(w, double, func(context.Context, *worker.Job[int]) error { q.RunUntilIdle(); return nil })
+		worker.HandleResult(w, double, func(context.Context, *worker.Job[int]) (int, error) { q.RunUntilIdle(); return 0, nil })
 		q.AddWorker(w)
 		submit(t, q, double, 1)
 		q.RunUntilIdle()
@@ -336,11 +336,11 @@ func TestSchedulesFireInAHandler(t *testing.T) {
 	worker.Handle(limited, sendEmail, func(context.Context, *worker.Job[Email]) error { return nil })
 	q.AddWorker(limited)
 	w := newWorker(q)
-	worker.Handle(w, double, func(_ context.Context, job *worker.Job[int]) error {
+	worker.HandleResult(w, double, func(_ context.Context, job *worker.Job[int]) (int, error) {
 		if job.Attempt() == 1 { // which loses its lease
 			q.Advance(3*time.Minute + 30*time.Second)
 		}
-		return nil
+		return 0, nil
 	})
 	q.AddWorker(w)
 	for range 2 {

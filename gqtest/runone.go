@@ -35,7 +35,7 @@ func RunOne[A, R any](t testing.TB, k gq.Kind[A, R], handler func(context.Contex
 	})
 	var returned bool
 	var failure error
-	worker.Handle(w, k, func(ctx context.Context, job *worker.Job[A]) error {
+	worker.Handle(w, gq.NewKind[A, gq.None](k.Name()), func(ctx context.Context, job *worker.Job[A]) error {
 		failure = handler(ctx, job)
 		returned = true
 		return failure

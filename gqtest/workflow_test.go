@@ -115,6 +115,41 @@ bad tell PENDING after the end of charge pack
 	}
 }
 
+// A name that the workflow does not have fails the job at once, and says which one was meant.
+func TestResultOfUnknownName(t *testing.T) {
+	q := gqtest.New(t)
+	w := worker.New(q, worker.Config{Logger: slog.New(slog.DiscardHandler)})
+	worker.HandleResult(w, charge, func(context.Context, *worker.Job[order]) (receipt, error) { return receipt{}, nil })
+	late := gq.NewKind[gq.None, gq.None]("late", gq.Resilient)
+	worker.Handle(w, late, func(_ context.Context, job *worker.Job[gq.None]) error {
+		_, err := worker.ResultOf(job, charge, "chrage")
+		if !errors.Is(err, gq.ErrNotFound) {
+			t.Errorf("ResultOf: %v", err)
+		}
+		return err
+	})
+	q.AddWorker(w)
+	flow := gq.NewWorkflow("two")
+	a := flow.Add("charge", charge.With(order{}))
+	flow.Add("late", late.With(gq.None{}, gq.After(a)))
+	id, err := q.SubmitWorkflow(t.Context(), flow)
+	if err != nil {
+		t.Fatal(err)
+	}
+	alone := submit(t, q, late, gq.None{})
+	q.RunUntilIdle()
+	all, err := q.Workflow(t.Context(), id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	job, _ := all.Job("late")
+	for id, want := range map[gq.JobID]string{job.ID: `has no job "chrage"; did you mean "charge"?`, alone: `is not a part of a workflow`} {
+		if s := get(t, q, id).State; s.Status != gq.StatusFailed || s.Failure.Code != "unknown_ref" || !strings.Contains(s.Failure.Message, want) {
+			t.Errorf("the job is %v: %+v", s.Status, s.Failure)
+		}
+	}
+}
+
 // A workflow that failed is retried from the failure: what completed stays.
 func TestWorkflowRetry(t *testing.T) {
 	s := newShop(t)

@@ -142,6 +142,13 @@ func (c Config) faults() (all []gq.Fault) {
 	return all
 }
 
+// claims reports whether a queue is in a queue set.
+func (c Config) claims(queue string) bool {
+	return slices.ContainsFunc(c.QueueSets, func(l QueueSet) bool {
+		return slices.ContainsFunc(l.Queues, func(pattern string) bool { return gq.MatchQueue(pattern, queue) })
+	})
+}
+
 // shared reports whether queue sets compete for slots.
 func (c Config) shared() bool {
 	sum := 0

@@ -57,7 +57,7 @@ func HandleMany[A, R any](to Registry, k gq.Kind[A, R], g Gather, f func(ctx con
 	g.Wait = cmp.Or(g.Wait, time.Second)
 	gathering := &gatherer[A]{Gather: g, handler: f}
 	to.gathers(k.Name(), g.Size)
-	Handle(to, k, gathering.handle)
+	handle(to, k, gathering.handle)
 }
 
 // gatherer collects jobs into groups.

@@ -1,12 +1,14 @@
 package worker
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/gopherqueue/gq"
 )
@@ -24,11 +26,15 @@ type Middleware func(next Handler) Handler
 type mux struct {
 	handlers   map[string]Handler
 	gathered   map[string]int // types for handlers of many jobs, and the most jobs of a call
-	queues     []string       // of the kinds, in order of registration
+	queues     []string       // of the handlers, in order of registration
+	kinds      []kindQueue    // of the kinds, whose jobs go to known queues
 	middleware []Middleware
 	faults     []gq.Fault
 	sealed     bool
 }
+
+// kindQueue is where the jobs of a kind go unless a submission says otherwise.
+type kindQueue struct{ typ, queue string }
 
 // Use wraps every handler in middleware, including handlers that are already registered. The
 // first middleware is the outermost.
@@ -45,8 +51,9 @@ func (m *mux) Use(middleware ...Middleware) {
 
 // HandleFunc registers a handler for a job type that decodes the payload itself. The worker
 // claims such jobs from [gq.DefaultQueue] unless Config.QueueSets names other queues.
-func (m *mux) HandleFunc(typ string, h Handler) { m.handle(typ, gq.DefaultQueue, h) }
+func (m *mux) HandleFunc(typ string, h Handler) { m.handle(typ, "", h) }
 
+// handle registers a handler. The queue is that of the kind; empty if only the type is known.
 func (m *mux) handle(typ, queue string, h Handler) {
 	m.open()
 	field := fmt.Sprintf("handlers[%.64q]", typ)
@@ -64,6 +71,10 @@ func (m *mux) handle(typ, queue string, h Handler) {
 			m.handlers = make(map[string]Handler)
 		}
 		m.handlers[typ] = h
+		if queue != "" {
+			m.kinds = append(m.kinds, kindQueue{typ, queue})
+		}
+		queue = cmp.Or(queue, gq.DefaultQueue)
 		if !slices.Contains(m.queues, queue) {
 			m.queues = append(m.queues, queue)
 		}
@@ -131,9 +142,28 @@ type Registry interface {
 	fault(field, problem string)
 }
 
-// Handle registers the handler of a kind of job. It ignores members of the payload that the
-// argument type does not have.
-func Handle[A, R any](to Registry, k gq.Kind[A, R], f func(ctx context.Context, job *Job[A]) error) {
+// Handle registers the handler of a kind of job without a result. It ignores members of the
+// payload that the argument type does not have.
+func Handle[A any](to Registry, k gq.Kind[A, gq.None], f func(ctx context.Context, job *Job[A]) error) {
+	handle(to, k, f)
+}
+
+// HandleResult registers the handler of a kind of job with a result, which the handler returns.
+func HandleResult[A, R any](to Registry, k gq.Kind[A, R], f func(ctx context.Context, job *Job[A]) (R, error)) {
+	if f == nil {
+		handle(to, k, nil)
+		return
+	}
+	handle(to, k, func(ctx context.Context, job *Job[A]) error {
+		result, err := f(ctx, job)
+		if err != nil {
+			return err
+		}
+		return job.SetResult(result)
+	})
+}
+
+func handle[A, R any](to Registry, k gq.Kind[A, R], f func(ctx context.Context, job *Job[A]) error) {
 	if f == nil {
 		to.handle(k.Name(), k.Queue(), nil)
 		return
@@ -144,22 +174,6 @@ func Handle[A, R any](to Registry, k gq.Kind[A, R], f func(ctx context.Context, 
 			return err
 		}
 		return f(ctx, job)
-	})
-}
-
-// HandleResult registers a handler that returns the result of the job, as if it called
-// [Run.SetResult].
-func HandleResult[A, R any](to Registry, k gq.Kind[A, R], f func(ctx context.Context, job *Job[A]) (R, error)) {
-	if f == nil {
-		to.handle(k.Name(), k.Queue(), nil)
-		return
-	}
-	Handle(to, k, func(ctx context.Context, job *Job[A]) error {
-		result, err := f(ctx, job)
-		if err != nil {
-			return err
-		}
-		return job.SetResult(result)
 	})
 }
 
@@ -181,18 +195,12 @@ func decode(data []byte, into any) error {
 	}
 	problem := err.Error()
 	if e, ok := errors.AsType[*json.SyntaxError](err); ok {
-		problem = fmt.Sprintf("malformed JSON at byte %d", e.Offset)
+		problem = fmt.Sprintf("it is malformed JSON at byte %d", e.Offset)
 	} else if e, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
-		problem = fmt.Sprintf("the value at byte %d does not fit %s, a %s", e.Offset, orRoot(e.Field), e.Type)
+		found, _, _ := strings.Cut(e.Value, " ") // the rest would be a number of the payload
+		problem = fmt.Sprintf("%s is a JSON %s (byte %d); the handler takes %s", cmp.Or(e.Field, "it"), found, e.Offset, e.Type)
 	}
-	return &gq.PermanentError{Message: "decode the payload: " + problem, Code: "invalid_payload"}
-}
-
-func orRoot(field string) string {
-	if field == "" {
-		return "the whole"
-	}
-	return field
+	return &gq.PermanentError{Message: "the payload does not fit the handler: " + problem, Code: "invalid_payload"}
 }
 
 // encode returns the stored form of a result.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/internal/spelling"
 )
 
 // reader is what ResultOf needs of a queue if a result did not come with the claim.
@@ -21,7 +22,7 @@ type reader interface {
 //
 // The kind says how to decode the result; for a signal any kind with its result type will do. The
 // error is a [*gq.JobError] if the job has not completed, and [gq.ErrNotFound] if the workflow
-// has no job with this name.
+// has no job with this name, which is a permanent failure for the handler to return.
 func ResultOf[A, R any](job AnyJob, k gq.Kind[A, R], ref string) (R, error) {
 	r := job.run()
 	other, err := r.input(ref)
@@ -43,7 +44,7 @@ func (r *Run) Inputs() []gq.Input { return r.job.Inputs }
 // input returns a job of the same workflow with its result.
 func (r *Run) input(ref string) (gq.Job, error) {
 	if r.Workflow().IsZero() {
-		return gq.Job{}, gq.ErrNotFound.Errorf("job %s is not a part of a workflow and so has no input %q", r.ID(), ref)
+		return gq.Job{}, unknownRef("job %s is not a part of a workflow and so has no input %q", r.ID(), ref)
 	}
 	for _, in := range r.job.Inputs {
 		if in.Ref == ref && !in.Omitted {
@@ -63,7 +64,15 @@ func (r *Run) input(ref string) (gq.Job, error) {
 	}
 	other, ok := w.Job(ref)
 	if !ok {
-		return gq.Job{}, gq.ErrNotFound.Errorf("workflow %s has no job %q", r.Workflow(), ref)
+		names := make([]string, len(w.Jobs))
+		for i := range w.Jobs {
+			names[i] = w.Jobs[i].Ref
+		}
+		hint := ""
+		if near := spelling.Nearest(ref, names); near != "" {
+			hint = fmt.Sprintf("; did you mean %q?", near)
+		}
+		return gq.Job{}, unknownRef("workflow %s has no job %q%s", r.Workflow(), ref, hint)
 	}
 	return r.readResult(other.ID)
 }
@@ -74,6 +83,11 @@ func (r *Run) readResult(id gq.JobID) (gq.Job, error) {
 		return gq.Job{}, errNoReads(r.worker.queue)
 	}
 	return q.Get(r.Context(), id, gq.WithResult)
+}
+
+// unknownRef returns a permanent failure: another attempt would not find the name either.
+func unknownRef(format string, args ...any) error {
+	return gq.Permanent(gq.ErrNotFound.Errorf(format, args...), "unknown_ref")
 }
 
 func errNoReads(q Queue) error {

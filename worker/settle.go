@@ -214,9 +214,12 @@ func (s *settler) settled(r *Run) {
 		r.logged(slog.LevelInfo, "job released", slog.String("reason", o.Reason), milliseconds("delay_ms", o.Delay))
 	default:
 		s.stats.failed.Add(1)
-		r.logged(slog.LevelWarn, "job failed",
-			slog.String("category", o.Failure.Category.String()), slog.String("code", o.Failure.Code))
-		r.logged(slog.LevelDebug, "failure", slog.String("message", o.Failure.Message))
+		level, message := slog.LevelWarn, "job failed"
+		if o.Failure.Category == gq.CategoryCancelled {
+			level, message = slog.LevelInfo, "job cancelled"
+		}
+		r.logged(level, message, slog.String("category", o.Failure.Category.String()),
+			slog.String("code", o.Failure.Code), slog.String("error", r.quotable(o.Failure.Message)))
 	}
 }
 

@@ -87,6 +87,12 @@ func (w *Worker) begin() error {
 	if faults = append(faults, w.mux.faults...); len(faults) > 0 {
 		return fmt.Errorf("start the worker: %w", &gq.InvalidError{Faults: faults})
 	}
+	for _, k := range w.mux.kinds {
+		if !w.config.claims(k.queue) {
+			w.log.Warn("no queue set has the queue of a kind with a handler; its jobs wait for another worker",
+				slog.String("type", k.typ), slog.String("queue", k.queue))
+		}
+	}
 	types, gathered, room := w.mux.split(w.types)
 	w.slots = newSlots(w.config, types, gathered, room)
 	return nil
@@ -300,7 +306,7 @@ func (r *Run) invoke() (err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			caught := panicked(p)
-			r.logged(slog.LevelError, "handler panicked", slog.String("stack", string(caught.stack)))
+			r.logged(slog.LevelError, "handler panicked", slog.String("error", r.quotable(caught.value)), slog.String("stack", string(caught.stack)))
 			err = caught
 		}
 	}()

@@ -198,11 +198,16 @@ func TestPayloadThatDoesNotDecode(t *testing.T) {
 			return nil
 		})
 		f.run()
-		for _, payload := range []string{`{"to":`, `{"n":"secret"}`, `[]`} {
+		for payload, want := range map[string]string{
+			`{"to":`:         "it is malformed JSON at byte 6",
+			`{"n":"secret"}`: "n is a JSON string (byte 13); the handler takes int",
+			`{"to":12.75}`:   "to is a JSON number (byte 11); the handler takes string",
+			`[]`:             "it is a JSON array (byte 1); the handler takes worker_test.email",
+		} {
 			id := f.submit(gq.Spec{Type: "email.send", Payload: gq.Payload{Data: []byte(payload), ContentType: "text/plain"}})
 			synctest.Wait()
 			j := f.wantStatus(id, gq.StatusFailed)
-			if e := j.State.Failure; e == nil || e.Code != "invalid_payload" || e.Category != gq.CategoryPermanent {
+			if e := j.State.Failure; e == nil || e.Code != "invalid_payload" || e.Category != gq.CategoryPermanent || e.Message != "the payload does not fit the handler: "+want {
 				t.Errorf("%s failed with %+v", payload, e)
 			}
 		}
@@ -217,7 +222,7 @@ func TestNewReportsEveryFault(t *testing.T) {
 	m.HandleFunc("", ok)
 	m.HandleFunc("none", nil)
 	m.Use(nil)
-	worker.Handle(m, gq.NewKind[int, int]("nil.typed"), nil)
+	worker.Handle(m, gq.NewKind[int, gq.None]("nil.typed"), nil)
 	worker.HandleResult(m, gq.NewKind[int, int]("nil.result"), nil)
 	_, err := worker.NewWith(nil, m, worker.Config{
 		Slots: 1, MaxCost: -1, Poll: -1, Grace: -1, DrainTimeout: -1, LeaseTTL: -1, HeartbeatEvery: -1,
@@ -287,6 +292,70 @@ func TestQueuesOfKinds(t *testing.T) {
 		synctest.Wait()
 		if len(got) != 1 || got[0] != "ada" {
 			t.Errorf("handled %v, want the job in the kind's queue", got)
+		}
+	})
+}
+
+// The compiler refuses Handle for a kind with a result, which a handler without one would not set.
+var _ func(worker.Registry, gq.Kind[int, gq.None], func(context.Context, *worker.Job[int]) error) = worker.Handle[int]
+
+// A worker that does not claim from the queue of a kind that it handles says so when it starts.
+func TestKindsWhoseQueueIsNotClaimed(t *testing.T) {
+	bubble(t, func(f *fixture) {
+		handle := func(name, queue string) {
+			worker.Handle(f.mux, gq.NewKind[string, gq.None](name, gq.InQueue(queue)), func(context.Context, *worker.Job[string]) error { return nil })
+		}
+		handle("letter", "mail")
+		handle("parcel", "post.parcels")
+		handle("report", "reports")
+		worker.Handle(f.mux, gq.NewKind[string, gq.None]("plain"), func(context.Context, *worker.Job[string]) error { return nil })
+		f.mux.HandleFunc("untyped", func(context.Context, *worker.Run) error { return nil })
+		f.config.QueueSets = []worker.QueueSet{{Queues: []string{"reports"}}, {Queues: []string{"post.*"}}}
+		f.run()
+		lines := f.log.lines("no queue set has the queue of a kind with a handler; its jobs wait for another worker")
+		if len(lines) != 2 || lines[0]["type"] != "letter" || lines[0]["queue"] != "mail" || lines[1]["type"] != "plain" || lines[1]["queue"] != "default" || lines[0]["level"] != "WARN" {
+			t.Errorf("%v", lines)
+		}
+	})
+}
+
+// The log says why jobs failed, in one line each, and does not count cancelled ones as failures.
+func TestTheLogSaysWhyJobsFailed(t *testing.T) {
+	bubble(t, func(f *fixture) {
+		worker.Handle(f.mux, gq.NewKind[map[string]any, gq.None]("work"), func(_ context.Context, job *worker.Job[map[string]any]) error {
+			switch job.Args["how"] {
+			case "fails":
+				return gq.Permanent(errors.New("no route to ada@example.org, card 4111\nsecond line"), "no_route")
+			case "panics":
+				panic("nobody is called ada")
+			default:
+				return worker.Cancel("nobody wants it")
+			}
+		})
+		f.run()
+		policy := gq.PresetSemantics.Policy()
+		policy.MaxAttempts = 1
+		for _, how := range []string{"fails", "panics", "cancels"} {
+			f.submit(gq.Spec{Type: "work", Policy: policy, Payload: gq.Payload{Data: []byte(`{"how":"` + how + `","to":["ada"],"card":4111,"route":null}`)}})
+		}
+		synctest.Wait()
+		for _, want := range []struct{ message, level, code, text string }{
+			{"job failed", "WARN", "no_route", "no route to [payload]@example.org, card [payload]"},
+			{"job failed", "WARN", "panic", "panic: nobody is called [payload]"},
+			{"handler panicked", "ERROR", "", "panic: nobody is called [payload]"},
+			{"job cancelled", "INFO", "cancelled", "nobody wants it"},
+		} {
+			found := false
+			for _, line := range f.log.lines(want.message) {
+				code, _ := line["code"].(string)
+				found = found || line["level"] == want.level && code == want.code && line["error"] == want.text
+			}
+			if !found {
+				t.Errorf("no line %+v in\n%s", want, f.log)
+			}
+		}
+		if n := len(f.log.lines("job failed")); n != 2 {
+			t.Errorf("%d jobs failed, by the log", n)
 		}
 	})
 }

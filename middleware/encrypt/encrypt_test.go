@@ -314,9 +314,9 @@ func TestRotation(t *testing.T) {
 	// A worker with the old key only fails the new job for now, and does the old one.
 	ran := make(chan gq.JobID, 2)
 	handle := func(w *worker.Worker) {
-		worker.Handle(w, charge, func(_ context.Context, job *worker.Job[card]) error {
+		worker.HandleResult(w, charge, func(_ context.Context, job *worker.Job[card]) (receipt, error) {
 			ran <- job.ID()
-			return nil
+			return receipt{}, nil
 		})
 	}
 	failing := worker.New(old, worker.Config{Logger: slog.New(slog.DiscardHandler)})
