@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -252,6 +254,7 @@ func TestUnreachable(t *testing.T) {
 		t.Errorf("at the end of its time: %v", err)
 	}
 	f.mend()
+	must(f.Get(t.Context(), id, 0))(t)
 
 	hasty := serve(t, func(f *fixture) { f.client.RetryFor = -1 })
 	hasty.cut()
@@ -531,5 +534,50 @@ func TestClosed(t *testing.T) {
 		if err := call(); !errors.Is(err, gq.ErrClosed) {
 			t.Errorf("%s: %v", what, err)
 		}
+	}
+}
+
+// A deadline of the caller does not hide why there was no answer.
+func TestDeadlineSaysWhy(t *testing.T) {
+	t.Parallel()
+	nobody, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := nobody.Addr().String()
+	if err := nobody.Close(); err != nil {
+		t.Fatal(err)
+	}
+	mute := &silentWire{}
+	if mute.Listener, err = (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0"); err != nil { // accepts nothing
+		t.Fatal(err)
+	}
+	defer mute.Listener.Close() //nolint:errcheck // nothing was sent
+	for address, want := range map[string]string{
+		address:              "connection refused",
+		mute.Addr().String(): "no server can be reached at " + mute.Addr().String(),
+	} {
+		c, err := client.New(address, client.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ended, cancel := context.WithCancel(t.Context())
+		cancel()
+		_, never := c.Get(ended, gq.JobID{1}, 0)
+		for what, call := range map[string]func(context.Context) error{
+			"get":    func(ctx context.Context) error { _, err := c.Get(ctx, gq.JobID{1}, 0); return err },
+			"submit": func(ctx context.Context) error { _, err := c.Submit(ctx, gq.Spec{Type: "t"}); return err },
+		} {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			err := call(ctx)
+			cancel()
+			if !errors.Is(err, context.DeadlineExceeded) || errs.KindOf(err) != gq.KindTimeout || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), address) {
+				t.Errorf("%s: %v, which does not say %q", what, err, want)
+			}
+		}
+		if !errors.Is(never, context.Canceled) || strings.Contains(never.Error(), "reached") {
+			t.Errorf("a call that was never made: %v", never)
+		}
+		_ = c.Close()
 	}
 }

@@ -54,11 +54,15 @@ func safeIf(ok bool) safety { return safety(ok) }
 // repeated, and a gRPC status or an error of package gq.
 func (c *Client) attempts(ctx context.Context, f func(ctx context.Context) (safety, error)) error {
 	until := time.Now().Add(c.options.RetryFor)
+	late := ctx.Err() != nil
 	for failures := 0; ; {
 		c.connected(ctx, until, failures == 0)
 		connected := c.conn.GetState() == connectivity.Ready
 		again, err := f(ctx)
 		if err == nil {
+			if c.failure.Load() != nil {
+				c.failure.Store(nil)
+			}
 			return nil
 		}
 		if failures == 0 && connected { // the time with a server does not count
@@ -72,8 +76,11 @@ func (c *Client) attempts(ctx context.Context, f func(ctx context.Context) (safe
 				Field: "address", Problem: fmt.Sprintf("%s is an HTTP port; give the gRPC address (default %s)", c.address, DefaultAddress),
 			}}}
 		}
-		if ctx.Err() != nil && passing(err) { // no server was reachable before the caller's deadline
-			return status.Errorf(status.FromContextError(ctx.Err()).Code(), "%v: %v", ctx.Err(), pbconv.ErrorFromStatus(err))
+		if passing(err) {
+			c.failure.Store(&err)
+		}
+		if ctx.Err() != nil && !late && (passing(err) || c.conn.GetState() != connectivity.Ready) {
+			return c.ended(ctx)
 		}
 		if !bool(again) || !passing(err) || !time.Now().Before(until) {
 			return err
@@ -81,6 +88,16 @@ func (c *Client) attempts(ctx context.Context, f func(ctx context.Context) (safe
 		failures++
 		retry.Pause(ctx, retry.Delay(failures, retryFirst, retryMost))
 	}
+}
+
+// ended returns the error of a call whose context ended while no server was reachable, with the
+// reason of the last failure.
+func (c *Client) ended(ctx context.Context) error {
+	why := fmt.Errorf("%w at %s so far", ErrUnreachable, c.address)
+	if last := c.failure.Load(); last != nil {
+		why = pbconv.ErrorFromStatus(*last)
+	}
+	return status.Errorf(status.FromContextError(ctx.Err()).Code(), "%v: %v", ctx.Err(), why)
 }
 
 // passing reports whether an error only means that no server was reachable.

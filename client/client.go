@@ -77,7 +77,8 @@ type Client struct {
 	life context.Context // of the stream and background work
 	die  context.CancelFunc
 
-	lost atomic.Bool // last argument of Options.Reached, negated
+	lost    atomic.Bool           // last argument of Options.Reached, negated
+	failure atomic.Pointer[error] // of the last call that found no server; nil after one that did
 
 	mu         sync.Mutex
 	closed     bool // no new background work; guarded by mu

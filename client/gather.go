@@ -2,7 +2,6 @@ package client
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -120,11 +119,11 @@ func (g *group) left() {
 
 // abandoned returns the result of a submission whose context has ended.
 func (c *Client) abandoned(ctx context.Context) (gq.SubmitResult, error) {
-	text := ctx.Err().Error()
+	err := status.FromContextError(ctx.Err()).Err()
 	if c.conn.GetState() != connectivity.Ready {
-		text = fmt.Sprintf("%v: %v", text, ErrUnreachable)
+		err = c.ended(ctx)
 	}
-	err := pbconv.ErrorFromStatus(status.Error(status.FromContextError(ctx.Err()).Code(), text))
+	err = pbconv.ErrorFromStatus(err)
 	return gq.SubmitResult{Err: err}, err
 }
 
