@@ -105,6 +105,7 @@ var arrows = []arrow{
 	// A job in the words of a document.
 	{pkg: "view/semantics", imports: []string{".", "internal/wire"}, tests: viewTests},
 	{pkg: "view/jobmodel", imports: []string{".", "internal/wire"}, tests: viewTests},
+	{pkg: "internal/view", imports: []string{".", "view/semantics", "view/jobmodel"}},
 
 	// Who may do what, what has happened, and whom to tell of it: over the
 	// engine's methods and the documents of any store.
@@ -132,7 +133,7 @@ var arrows = []arrow{
 
 	// Faces translate between the outside and the engine and never see a
 	// concrete store.
-	{pkg: "internal/faces/native", imports: append([]string{"webhook", "internal/wire", "internal/pbconv", "internal/httpx", "internal/socket", "internal/access", "internal/trail", "internal/feed", "internal/delivery"}, faceImports...), tests: append([]string{"internal/admin"}, faceTests...)},
+	{pkg: "internal/faces/native", imports: append([]string{"webhook", "internal/wire", "internal/pbconv", "internal/httpx", "internal/socket", "internal/access", "internal/trail", "internal/feed", "internal/delivery", "internal/view", "view/semantics", "view/jobmodel"}, faceImports...), tests: append([]string{"internal/admin"}, faceTests...)},
 	{pkg: "internal/faces/scheduler", imports: append([]string{"internal/projection", "internal/wire", "internal/httpx"}, faceImports...), tests: append([]string{"store/postgres"}, faceTests...)},
 	{pkg: "internal/faces/taskqueue", imports: append([]string{"internal/projection", "internal/taskwork", "internal/retry"}, faceImports...), tests: append([]string{"internal/faces/native", "internal/designs/rpc", "internal/designs/taskqueuetest", "store/postgres"}, faceTests...)},
 	{pkg: "internal/faces/matching", imports: append([]string{"internal/wire", "internal/httpx", "internal/socket", "internal/access", "internal/matchmaker"}, faceImports...), tests: append([]string{"store/postgres"}, faceTests...)},

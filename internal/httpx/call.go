@@ -135,12 +135,12 @@ func checkContentType(text string) error {
 }
 
 // answer writes a JSON response.
-func (c *Call) answer(status int, body any) error {
+func (c *Call) answer(status int, form string, body any) error {
 	var b bytes.Buffer
 	if err := wire.EncodeJSON(&b, body); err != nil {
 		return fmt.Errorf("encode the answer: %w", err)
 	}
-	c.Header().Set("Content-Type", "application/json")
+	c.Header().Set("Content-Type", form)
 	c.WriteHeader(status)
 	if c.Request.Method != http.MethodHead {
 		_, _ = c.Write(b.Bytes()) // an error means that the client has gone

@@ -180,6 +180,7 @@ func (r *Route) describeSuccesses(s *Schemas, op *Operation) {
 		success := &Response{Description: text}
 		if r.answer != nil && status != http.StatusNoContent {
 			success.Content = JSON(s.Of(r.answer))
+			maps.Copy(success.Content, r.Forms)
 		}
 		for name, doc := range r.Headers {
 			success.Headers = map[string]*Header{name: {Description: doc, Schema: &Schema{Type: "string"}}}

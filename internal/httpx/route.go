@@ -30,6 +30,7 @@ type Route struct {
 	Open         bool              // needs no token
 	Refusals     map[string]string // error statuses with their meaning; nil is [AnyRefusals]
 	Responses    map[string]*Response
+	Forms        Content // more content types of a success; see [Answer.Form]
 	Body         *Schema // overrides the schema of the body's type
 
 	// Allow rejects unauthorized callers before the body is read. nil allows everyone.
@@ -51,6 +52,10 @@ type Text []byte
 type Answer[T any] struct {
 	Status int // 0 is the route's own; 204 has no body
 	Body   T
+
+	// Form is one of the route's other content types and Other the body in that form; "" is Body as JSON.
+	Form  string
+	Other any
 }
 
 // OK returns a response with the route's own status.
@@ -84,7 +89,10 @@ func Handle[I, B, T any](r Route, do func(ctx context.Context, in *I, body *B) (
 			c.WriteHeader(status)
 			return nil
 		}
-		return c.answer(status, &out.Body)
+		if out.Form != "" {
+			return c.answer(status, out.Form, out.Other)
+		}
+		return c.answer(status, "application/json", &out.Body)
 	}
 	return r
 }

@@ -4,6 +4,7 @@ import (
 	"encoding"
 	"encoding/json"
 	"fmt"
+	"path"
 	"reflect"
 	"strconv"
 	"strings"
@@ -58,7 +59,8 @@ func Enum[T fmt.Stringer](values []T) Schema {
 }
 
 // Schemas derives schemas from Go types the way encoding/json encodes them. Each struct
-// is described once, under its name.
+// is described once, under its name; where two have one name, the later one is prefixed with its
+// package.
 type Schemas struct {
 	NullLists bool // lists may be null
 
@@ -151,6 +153,10 @@ func (s *Schemas) object(t reflect.Type, hint string) *Schema {
 		name = hint
 	}
 	name = strings.ToUpper(name[:1]) + name[1:]
+	if known := s.types[name]; known != nil && known != t { // then the package tells them apart
+		pkg := path.Base(t.PkgPath())
+		name = strings.ToUpper(pkg[:1]) + pkg[1:] + name
+	}
 	ref := &Schema{Ref: schemaPrefix + name}
 	if known := s.types[name]; known == t {
 		return ref

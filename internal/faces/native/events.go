@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"reflect"
 	"strconv"
 	"strings"
 	"time"
@@ -26,6 +25,7 @@ import (
 	"github.com/gopherqueue/gq/internal/httpx"
 	"github.com/gopherqueue/gq/internal/pbconv"
 	"github.com/gopherqueue/gq/internal/socket"
+	"github.com/gopherqueue/gq/internal/view"
 	"github.com/gopherqueue/gq/internal/wire"
 	"github.com/gopherqueue/gq/machine"
 )
@@ -121,13 +121,15 @@ type eventsInput struct {
 	Queue []string    `query:"queue,explode" doc:"Events of this queue; may be given more than once."`
 	Type  []eventText `query:"type,explode" doc:"Events of this type; may be given more than once."`
 	Job   string      `query:"job" doc:"Events of this job." format:"uuid"`
+	View  viewText    `query:"view" doc:"Changes of state in the states and members of a document, and no others."`
+
+	view *view.View // set by read
 }
 
 func (h *HTTP) eventRoutes(schemas *httpx.Schemas) []httpx.Route {
 	if h.options.Feed == nil {
 		return nil
 	}
-	event := schemas.Of(reflect.TypeFor[wire.Event]())
 	upgrade := httpx.AnyRefusals()
 	upgrade["426"] = "The request did not ask for a WebSocket."
 	return []httpx.Route{
@@ -136,13 +138,13 @@ func (h *HTTP) eventRoutes(schemas *httpx.Schemas) []httpx.Route {
 			Description: "Server-sent events, each with its sequence number as id; a final event named end tells where to resume.",
 			Responses: map[string]*httpx.Response{"200": {
 				Description: "Events in order, without a gap or a repetition.",
-				Content:     httpx.Content{"text/event-stream": {Schema: httpx.Lines("Server-sent events whose data is one Event as JSON.", event)}},
+				Content:     httpx.Content{"text/event-stream": {Schema: httpx.Lines("Server-sent events whose data is one Event as JSON, or that of the view.", eventForms(schemas))}},
 			}},
 		}, h.eventStream),
 		httpx.Stream(httpx.Route{
 			Method: http.MethodGet, Path: "/v1/events/ws", ID: "socket-events", Tag: "events", Summary: "Follow events over a WebSocket",
 			Description: "One event a message. The reason with which the socket is closed tells where to resume.", Refusals: upgrade,
-			Responses: map[string]*httpx.Response{"101": {Description: "Then one Event as JSON a message, in order, without a gap or a repetition."}},
+			Responses: map[string]*httpx.Response{"101": {Description: "Then one Event as JSON a message, or that of the view, in order, without a gap or a repetition."}},
 		}, h.eventSocket),
 	}
 }
@@ -181,6 +183,7 @@ func (in *eventsInput) read(last string) (after *uint64, f feed.Filter, err erro
 	if in.Job != "" {
 		f.Job = p.jobID(in.Job)
 	}
+	in.view = p.view(in.View)
 	if len(f.Queues) > 1000 || len(f.Types) > 1000 {
 		p.fault("queue", "more than 1000 queues or types")
 	}
@@ -215,8 +218,13 @@ func (h *HTTP) eventStream(w *httpx.Call, in *eventsInput) error {
 	}
 	var room []byte // reused buffer for filtered batches
 	err = s.Run(ctx, limits.Beat, func(b feed.Batch, upTo uint64) error {
-		text := b.Frames(room[:0])
-		if b.Len() == 0 { // a comment that advances the resume position
+		var text []byte
+		if in.view != nil {
+			text = viewFrames(in.view, b.Events())
+		} else {
+			text = b.Frames(room[:0])
+		}
+		if len(text) == 0 { // a comment that advances the resume position
 			text = fmt.Appendf(nil, "id: %d\n: beat\n\n", upTo)
 		} else if b.Picked() && cap(text) <= 64<<10 { // do not keep the buffer of a burst
 			room = text
@@ -283,8 +291,8 @@ func (h *HTTP) eventSocket(w *httpx.Call, in *eventsInput) error {
 		}
 		return limits.timely(func() error {
 			line.conn.cork()
-			for i := range b.Len() {
-				if err := conn.Write(within, websocket.MessageText, b.JSON(i)); err != nil {
+			for _, message := range messages(in.view, b) {
+				if err := conn.Write(within, websocket.MessageText, message); err != nil {
 					return errors.Join(err, line.conn.uncork(0))
 				}
 			}

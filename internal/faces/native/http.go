@@ -73,7 +73,7 @@ func NewHTTP(e engine.API, o HTTPOptions) *HTTP {
 	h := &HTTP{engine: e, options: o}
 	h.draining, h.drain = context.WithCancel(context.Background())
 	schemas := newSchemas()
-	routes := slices.Concat(h.jobRoutes(), h.oneJobRoutes(schemas), h.leaseRoutes(), h.queueRoutes(), h.scheduleRoutes(), h.workflowRoutes(), h.inboxRoutes(), h.systemRoutes(),
+	routes := slices.Concat(h.jobRoutes(schemas), h.oneJobRoutes(schemas), h.leaseRoutes(), h.queueRoutes(), h.scheduleRoutes(), h.workflowRoutes(), h.inboxRoutes(), h.systemRoutes(),
 		h.eventRoutes(schemas), h.adminRoutes())
 	if o.Metrics != nil {
 		routes = append(routes, httpx.Plain(http.MethodGet, "/metrics", h.metrics))

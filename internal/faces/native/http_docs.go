@@ -131,8 +131,8 @@ func docsOperations(api *httpx.Document, tag string) (all []docsOperation) {
 			}
 			for _, status := range slices.Sorted(maps.Keys(op.Responses)) {
 				answer := docsAnswer{Status: status, About: op.Responses[status].Description}
-				for _, content := range op.Responses[status].Content {
-					answer.Schema = docsRef(content.Schema)
+				for _, form := range slices.Backward(slices.Sorted(maps.Keys(op.Responses[status].Content))) {
+					answer.Schema = docsRef(op.Responses[status].Content[form].Schema) // application/json is the first
 				}
 				out.Answers = append(out.Answers, answer)
 			}

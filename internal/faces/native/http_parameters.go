@@ -9,6 +9,7 @@ import (
 	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/internal/enum"
 	"github.com/gopherqueue/gq/internal/errs"
+	"github.com/gopherqueue/gq/internal/view"
 	"github.com/gopherqueue/gq/machine"
 )
 
@@ -93,6 +94,13 @@ func (p *parameters) statuses(given []stateText) (all []gq.Status) {
 		all = append(all, s)
 	}
 	return all
+}
+
+// view returns the view that is asked for, nil for none.
+func (p *parameters) view(name viewText) *view.View {
+	v, err := view.Named(string(name))
+	p.faults = append(p.faults, errs.FaultsOf(err)...)
+	return v
 }
 
 // tags parses the labels that jobs must have, each as name=value.

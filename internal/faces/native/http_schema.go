@@ -6,7 +6,10 @@ import (
 	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/internal/enum"
 	"github.com/gopherqueue/gq/internal/httpx"
+	"github.com/gopherqueue/gq/internal/view"
 	"github.com/gopherqueue/gq/internal/wire"
+	"github.com/gopherqueue/gq/view/jobmodel"
+	"github.com/gopherqueue/gq/view/semantics"
 )
 
 // Parameters are parsed as text, so that all faults are reported in one format; these
@@ -20,6 +23,7 @@ type (
 	afterText    string
 	stateText    string
 	eventText    string
+	viewText     string
 )
 
 // newSchemas has the schemas of types that reflection cannot derive.
@@ -37,7 +41,10 @@ func newSchemas() *httpx.Schemas {
 		reflect.TypeFor[boolText]():          {Type: "boolean"},
 		reflect.TypeFor[orderText]():         {Type: "string", Enum: []string{"newest", "oldest"}},
 		reflect.TypeFor[afterText]():         {Type: "integer", Format: "int64"},
-		reflect.TypeFor[stateText]():         httpx.Enum(enum.All[gq.Status]()),
+		reflect.TypeFor[stateText]():         {Type: "string", Enum: anyState()},
+		reflect.TypeFor[viewText]():          {Type: "string", Enum: view.Names()},
+		reflect.TypeFor[semantics.State]():   {Type: "string", Enum: view.Semantics.States},
+		reflect.TypeFor[jobmodel.State]():    {Type: "string", Enum: view.JobModel.States},
 		reflect.TypeFor[eventText]():         httpx.Enum(enum.All[gq.EventType]()),
 		reflect.TypeFor[gq.JobID]():          {Type: "string", Format: "uuid"},
 		reflect.TypeFor[wire.Duration]():     duration,
@@ -58,5 +65,15 @@ func newSchemas() *httpx.Schemas {
 	s.Form(reflect.TypeFor[wire.BatchAnswer](), httpx.Schema{OneOf: []*httpx.Schema{
 		s.Of(reflect.TypeFor[wire.Submitted]()), s.Of(reflect.TypeFor[wire.Refused]()),
 	}})
+	s.Of(reflect.TypeFor[wire.Job]()) // before those of the views, which have the same names
+	s.Of(reflect.TypeFor[wire.Event]())
 	return s
+}
+
+// anyState lists the states of all views.
+func anyState() (all []string) {
+	for _, s := range enum.All[gq.Status]() {
+		all = append(all, s.String())
+	}
+	return append(all, view.Semantics.States...) // those of the job model are all among the statuses
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"net/http"
-	"reflect"
 
 	"github.com/gopherqueue/gq"
 	pb "github.com/gopherqueue/gq/api/gopherqueue/v1"
@@ -24,6 +23,11 @@ type (
 		Result     boolText `query:"result" doc:"With its result; true unless told."`
 		Checkpoint boolText `query:"checkpoint" doc:"With its checkpoint; false unless told."`
 		Policy     boolText `query:"policy" doc:"With every number of its policy, those of the preset too; false unless told."`
+		View       viewText `query:"view" doc:"In the states and members of a document, and no others."`
+	}
+	jobEventsInput struct {
+		ID   string   `path:"id" doc:"The job's id." format:"uuid"`
+		View viewText `query:"view" doc:"In the states and members of a document, and no others."`
 	}
 	waitInput struct {
 		ID      string       `path:"id" doc:"The job's id." format:"uuid"`
@@ -46,7 +50,7 @@ func (h *HTTP) oneJobRoutes(schemas *httpx.Schemas) []httpx.Route {
 	return []httpx.Route{
 		httpx.Handle(httpx.Route{
 			Method: http.MethodGet, Path: "/v1/jobs/{id}", ID: "get-job", Tag: "jobs", Summary: "Read a job",
-			Description: "As it stands at this moment, with its payload and result.",
+			Description: "As it stands at this moment, with its payload and result.", Forms: viewForms(schemas, false),
 		}, h.get),
 		httpx.Handle(httpx.Route{
 			Method: http.MethodPatch, Path: "/v1/jobs/{id}", ID: "update-job", Tag: "jobs", Summary: "Change the metadata of a job",
@@ -75,10 +79,10 @@ func (h *HTTP) oneJobRoutes(schemas *httpx.Schemas) []httpx.Route {
 		}, h.edit),
 		httpx.Stream(httpx.Route{
 			Method: http.MethodGet, Path: "/v1/jobs/{id}/events", ID: "job-events", Tag: "jobs", Summary: "Read the history of a job",
-			Description: "Oldest first, one event a line.", Refusals: refusals,
+			Description: "Oldest first, one event a line. In a view one line for each change of its state.", Refusals: refusals,
 			Responses: map[string]*httpx.Response{"200": {
 				Description: "One event a line.",
-				Content:     httpx.Content{"application/x-ndjson": {Schema: httpx.Lines("One Event as JSON a line.", schemas.Of(reflect.TypeFor[wire.Event]()))}},
+				Content:     httpx.Content{"application/x-ndjson": {Schema: httpx.Lines("One Event as JSON a line, or that of the view.", eventForms(schemas))}},
 			}},
 		}, h.events),
 		httpx.Handle(httpx.Route{
@@ -109,13 +113,19 @@ func (h *HTTP) get(ctx context.Context, in *getInput, _ *httpx.None) (*httpx.Ans
 			parts |= part.bit
 		}
 	}
-	whole := p.boolean("policy", in.Policy, false)
+	whole, v := p.boolean("policy", in.Policy, false), p.view(in.View)
+	if whole && v != nil {
+		p.fault("policy", "a view has no policy")
+	}
 	if err := p.err(); err != nil {
 		return nil, err
 	}
 	job, err := h.engine.Get(ctx, id, parts)
 	if err != nil {
 		return nil, err
+	}
+	if v != nil {
+		return &httpx.Answer[wire.Job]{Form: viewForm(v), Other: v.Job(&job)}, nil
 	}
 	out := httpx.OK(wire.JobOf(&job))
 	if whole {
@@ -224,9 +234,10 @@ func (h *HTTP) replay(ctx context.Context, in *jobInput, _ *replayBody) (*httpx.
 	return out, nil
 }
 
-func (h *HTTP) events(c *httpx.Call, in *jobInput) error {
-	id, err := machine.ParseJobID(in.ID)
-	if err != nil {
+func (h *HTTP) events(c *httpx.Call, in *jobEventsInput) error {
+	var p parameters
+	id, v := p.jobID(in.ID), p.view(in.View)
+	if err := p.err(); err != nil {
 		return err
 	}
 	events, err := h.engine.History(c.Request.Context(), id)
@@ -234,6 +245,14 @@ func (h *HTTP) events(c *httpx.Call, in *jobInput) error {
 		return err
 	}
 	c.Header().Set("Content-Type", "application/x-ndjson")
+	if v != nil {
+		for _, e := range v.History(events) {
+			if wire.EncodeJSON(c, e.Shown) != nil {
+				break // the client has gone
+			}
+		}
+		return nil
+	}
 	for i := range events {
 		if wire.EncodeJSON(c, wire.EventOf(&events[i])) != nil {
 			break // the client has gone

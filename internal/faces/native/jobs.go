@@ -31,7 +31,7 @@ type (
 	}
 	listInput struct {
 		Queue         string      `query:"queue" doc:"Only of this queue."`
-		State         []stateText `query:"state" doc:"Only in these states; repeated, or with commas."`
+		State         []stateText `query:"state" doc:"Only in these states, in a view in those of the view; repeated, or with commas."`
 		CreatedAfter  instantText `query:"created_after" doc:"Not submitted before this instant."`
 		CreatedBefore instantText `query:"created_before" doc:"Submitted before this instant."`
 		Type          []string    `query:"type,explode" doc:"Only of these types; repeated. See below about pages."`
@@ -40,6 +40,7 @@ type (
 		Cursor        string      `query:"cursor" doc:"next_cursor of the page before."`
 		Limit         countText   `query:"limit" doc:"Jobs on the page; 50 unless told, at most 1000."`
 		MaxScan       countText   `query:"max_scan" doc:"Jobs that are looked at for the page; no limit unless told. See below about pages."`
+		View          viewText    `query:"view" doc:"In the states and members of a document, and no others. See below about pages."`
 	}
 	cancelManyBody struct {
 		Queue         string            `json:"queue,omitzero" doc:"Only of this queue."`
@@ -61,7 +62,7 @@ type (
 	}
 )
 
-func (h *HTTP) jobRoutes() []httpx.Route {
+func (h *HTTP) jobRoutes(schemas *httpx.Schemas) []httpx.Route {
 	return []httpx.Route{
 		httpx.Handle(httpx.Route{
 			Method: http.MethodPost, Path: "/v1/jobs", ID: "submit-job", Tag: "jobs", Large: true, Status: http.StatusCreated,
@@ -81,7 +82,9 @@ func (h *HTTP) jobRoutes() []httpx.Route {
 			Method: http.MethodGet, Path: "/v1/jobs", ID: "list-jobs", Tag: "jobs", Summary: "List jobs",
 			Description: "By order of submission, without payloads and results. By queue, state and time a page is full unless it is the last. " +
 				"Jobs have no order by type or tag: for those the server looks at up to 10,000 jobs that the other parameters select, " +
-				"so that a page may have fewer jobs than its limit, or none, while next_cursor says that there is more to look at.",
+				"so that a page may have fewer jobs than its limit, or none, while next_cursor says that there is more to look at. " +
+				"The same is true by state in a view.",
+			Forms: viewForms(schemas, true),
 		}, h.list),
 		httpx.Handle(httpx.Route{
 			Method: http.MethodPost, Path: "/v1/jobs/cancel", ID: "cancel-jobs", Tag: "jobs", Summary: "Cancel all jobs that a filter selects",
@@ -228,12 +231,15 @@ func (h *HTTP) submitEach(ctx context.Context, drafts []gq.GraphJob, refused map
 
 func (h *HTTP) list(ctx context.Context, in *listInput, _ *httpx.None) (*httpx.Answer[wire.Jobs], error) {
 	var p parameters
-	q := gq.Query{
-		Queue: in.Queue, Statuses: p.statuses(in.State),
+	q, v := gq.Query{
+		Queue:        in.Queue,
 		CreatedAfter: p.instant("created_after", in.CreatedAfter), CreatedBefore: p.instant("created_before", in.CreatedBefore),
 		Types: in.Type, Tags: p.tags(in.Tag),
 		Cursor: in.Cursor, Limit: p.count("limit", in.Limit, maxPage),
 		MaxScan: p.count("max_scan", in.MaxScan, math.MaxInt32),
+	}, p.view(in.View)
+	if v == nil {
+		q.Statuses = p.statuses(in.State)
 	}
 	switch in.Order {
 	case "", "newest":
@@ -247,6 +253,13 @@ func (h *HTTP) list(ctx context.Context, in *listInput, _ *httpx.None) (*httpx.A
 	}
 	if err := p.err(); err != nil {
 		return nil, err
+	}
+	if v != nil {
+		page, err := v.List(ctx, h.engine, q, split(in.State))
+		if err != nil {
+			return nil, err
+		}
+		return &httpx.Answer[wire.Jobs]{Form: viewForm(v), Other: viewPage(v, page)}, nil
 	}
 	page, err := h.engine.List(ctx, q)
 	if err != nil {

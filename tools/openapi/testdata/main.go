@@ -59,7 +59,7 @@ func run(ctx context.Context, base, token string) error {
 		return failed("complete", err, func() []byte { return done.Body })
 	}
 
-	events, err := c.JobEventsWithResponse(ctx, id)
+	events, err := c.JobEventsWithResponse(ctx, id, nil)
 	if err != nil || events.StatusCode() != http.StatusOK {
 		return failed("events", err, func() []byte { return events.Body })
 	}

@@ -1,0 +1,92 @@
+package native
+
+import (
+	"bytes"
+	"fmt"
+	"iter"
+	"reflect"
+
+	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/internal/feed"
+	"github.com/gopherqueue/gq/internal/httpx"
+	"github.com/gopherqueue/gq/internal/view"
+	"github.com/gopherqueue/gq/internal/wire"
+)
+
+// viewForm is the content type of an answer in a view. Generated clients keep the plain type of
+// answers that are in none.
+func viewForm(v *view.View) string { return "application/vnd.gopherqueue." + v.Name + "+json" }
+
+// viewForms describes a job, or a page of jobs, in every view.
+func viewForms(schemas *httpx.Schemas, page bool) httpx.Content {
+	forms := httpx.Content{}
+	for _, v := range view.All() {
+		form := schemas.Of(v.JobType)
+		if page {
+			form = &httpx.Schema{Type: "object", AdditionalProperties: false, Required: []string{"jobs", "next_cursor"}, Properties: map[string]*httpx.Schema{
+				"jobs": {Type: "array", Items: form}, "next_cursor": {Type: "string", Description: "Of the next page; empty on the last."},
+			}}
+		}
+		forms[viewForm(v)] = httpx.MediaType{Schema: form}
+	}
+	return forms
+}
+
+// eventForms describes an event, as it is and in every view.
+func eventForms(schemas *httpx.Schemas) *httpx.Schema {
+	forms := []*httpx.Schema{schemas.Of(reflect.TypeFor[wire.Event]())}
+	for _, v := range view.All() {
+		forms = append(forms, schemas.Of(v.EventType))
+	}
+	return &httpx.Schema{OneOf: forms}
+}
+
+// viewPage is a page of jobs in a view.
+func viewPage(v *view.View, p gq.Page) any {
+	out := struct {
+		Jobs       []any  `json:"jobs"`
+		NextCursor string `json:"next_cursor"`
+	}{make([]any, len(p.Jobs)), p.Next}
+	for i := range p.Jobs {
+		out.Jobs[i] = v.Job(&p.Jobs[i])
+	}
+	return out
+}
+
+// viewFrames encodes events as server-sent events named after the states. Only the last of
+// several with one sequence number has it as its id, so that a client which resumes after an id
+// misses none of them.
+func viewFrames(v *view.View, events []gq.Event) []byte {
+	var b bytes.Buffer
+	all := v.History(events)
+	for i, e := range all {
+		if i+1 == len(all) || all[i+1].Seq != e.Seq {
+			fmt.Fprintf(&b, "id: %d\n", e.Seq)
+		}
+		fmt.Fprintf(&b, "event: %s\ndata: ", e.State)
+		_ = wire.EncodeJSON(&b, e.Shown) // a buffer takes everything
+		b.WriteByte('\n')
+	}
+	return b.Bytes()
+}
+
+// messages encodes the events of a batch one by one, in a view unless that is nil.
+func messages(v *view.View, b feed.Batch) iter.Seq2[int, []byte] {
+	return func(yield func(int, []byte) bool) {
+		if v == nil {
+			for i := range b.Len() {
+				if !yield(i, b.JSON(i)) {
+					return
+				}
+			}
+			return
+		}
+		for i, e := range v.History(b.Events()) {
+			var text bytes.Buffer
+			_ = wire.EncodeJSON(&text, e.Shown) // a buffer takes everything
+			if !yield(i, bytes.TrimSpace(text.Bytes())) {
+				return
+			}
+		}
+	}
+}
