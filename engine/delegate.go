@@ -2,7 +2,9 @@ package engine
 
 import (
 	"context"
+	"maps"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/gopherqueue/gq"
@@ -20,24 +22,33 @@ func (e *Engine) Now() time.Time {
 // first blocking one first.
 type Explainer func(ctx context.Context, job *gq.Job) ([]gq.Reason, error)
 
-// delegates are the explainers by queue.
-type delegates struct {
-	mu sync.Mutex
-	by map[string]Explainer // guarded by mu
+// Delegate decides about a queue that is not served by claims.
+type Delegate struct {
+	Explain Explainer
+	Fill    func(*gq.Spec) // completes a submission to the queue
 }
 
-// Delegate sets the explainer for waiting jobs of a queue.
-func (e *Engine) Delegate(queue string, x Explainer) {
+// delegates are the delegates by queue. The map is replaced, never changed.
+type delegates struct {
+	mu sync.Mutex // held while the map is replaced
+	by atomic.Pointer[map[string]Delegate]
+}
+
+// Delegate sets who decides about a queue.
+func (e *Engine) Delegate(queue string, d Delegate) {
 	e.delegates.mu.Lock()
 	defer e.delegates.mu.Unlock()
-	if e.delegates.by == nil {
-		e.delegates.by = map[string]Explainer{}
+	next := map[string]Delegate{queue: d}
+	if old := e.delegates.by.Load(); old != nil {
+		maps.Copy(next, *old)
+		next[queue] = d
 	}
-	e.delegates.by[queue] = x
+	e.delegates.by.Store(&next)
 }
 
-func (d *delegates) of(queue string) Explainer {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.by[queue]
+func (d *delegates) of(queue string) Delegate {
+	if by := d.by.Load(); by != nil {
+		return (*by)[queue]
+	}
+	return Delegate{}
 }

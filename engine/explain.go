@@ -94,7 +94,7 @@ func (x *inquiry) waiting(ctx context.Context) (err error) {
 	if err := x.limits(ctx); err != nil {
 		return err
 	}
-	if explain := x.engine.delegates.of(x.queue.Name); explain != nil {
+	if explain := x.engine.delegates.of(x.queue.Name).Explain; explain != nil {
 		reasons, err := explain(ctx, x.job)
 		x.reasons = append(x.reasons, reasons...)
 		return err

@@ -369,6 +369,9 @@ func (e *Engine) fill(ctx context.Context, s *gq.Spec, needs []gq.Dependency) er
 		}
 	}
 	machine.KeepKey(s)
+	if complete := e.delegates.of(s.Queue).Fill; complete != nil {
+		complete(s)
+	}
 	s.ID = e.random.jobID()
 	faults := append(unnamed, e.unregistered("policy", &s.Policy)...)
 	if !s.Workflow.IsZero() || s.Ref != "" || s.Gate != 0 {

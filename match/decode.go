@@ -30,7 +30,7 @@ func (h *Hex) UnmarshalText(text []byte) error {
 }
 
 // Decode decodes an input from one JSON object. Missing or null members are zero; in the
-// policy they have their defaults. It is strict: an unknown or repeated member, null in a
+// policy they have their defaults, and units of a job are [DefaultUnits]. It is strict: an unknown or repeated member, null in a
 // list or map, a number that is not a plain integer, and everything that [Input.Validate]
 // rejects are faults. It reports all of them at once in a [gq.InvalidError]; only text
 // that is not JSON ends decoding early.
@@ -114,8 +114,8 @@ var inputMembers = []member[Input]{
 	{"rotation", func(d *decoder, in *Input) { d.integer(&in.Rotation) }},
 	{"requester_grants", func(d *decoder, in *Input) { d.amounts(&in.Grants) }},
 	{"policy", func(d *decoder, in *Input) { object(d, &in.Policy, policyMembers) }},
-	{"providers", func(d *decoder, in *Input) { objects(d, &in.Providers, providerMembers) }},
-	{"jobs", func(d *decoder, in *Input) { objects(d, &in.Jobs, jobMembers) }},
+	{"providers", func(d *decoder, in *Input) { objects(d, &in.Providers, Provider{}, providerMembers) }},
+	{"jobs", func(d *decoder, in *Input) { objects(d, &in.Jobs, Job{Units: DefaultUnits}, jobMembers) }},
 }
 
 var policyMembers = []member[Policy]{
@@ -236,10 +236,10 @@ func object[T any](d *decoder, into *T, members []member[T]) {
 	})
 }
 
-// objects decodes a list of objects.
-func objects[T any](d *decoder, into *[]T, members []member[T]) {
+// objects decodes a list of objects. Members that an object does not give are those of blank.
+func objects[T any](d *decoder, into *[]T, blank T, members []member[T]) {
 	d.entries(func() {
-		var entry T
+		entry := blank
 		object(d, &entry, members)
 		*into = append(*into, entry)
 	})

@@ -93,11 +93,14 @@ type Job struct {
 	MaxFee     int64    `json:"max_fee,omitzero"`
 	EnqueuedAt int64    `json:"enqueue_ts,omitzero"`
 	SizeBytes  int64    `json:"size_bytes,omitzero"`
-	Units      int64    `json:"units,omitzero"`
+	Units      int64    `json:"units"`              // of its kind; always written, since a missing one is not 0
 	Attempt    int64    `json:"attempt,omitzero"`   // attempts counted so far
 	Regions    []string `json:"regions,omitempty"`  // where it may run; empty means anywhere
 	Excluded   []string `json:"excluded,omitempty"` // providers that had it in this attempt under this seed
 }
+
+// DefaultUnits is what a job counts that does not name its units.
+const DefaultUnits = 1
 
 // Demand is what a job needs of a provider. Fields of the other kind are ignored.
 type Demand struct {

@@ -1,6 +1,7 @@
 package match_test
 
 import (
+	"encoding/json"
 	"fmt"
 	"os"
 	"slices"
@@ -408,6 +409,37 @@ func TestRoundVector(t *testing.T) {
 	want.Assignments[3].Provider, want.Assignments[3].Lease = "p4", "e0d771b1dbf4555962f7b77b0d4c100aca68b4803216890b937aabd7f38d8cee"
 	if diff := cmp.Diff(want, round(t, &in)); diff != "" {
 		t.Errorf("rotated (-want +got):\n%s", diff)
+	}
+}
+
+// Two AI units and no QUANTUM unit are left. Jobs that do not name their units count one;
+// those that name 0 count none.
+func TestUnitsByDefault(t *testing.T) {
+	text, err := os.ReadFile("testdata/units.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	in, err := match.Decode(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := round(t, &in)
+	var got []string
+	for _, a := range out.Assignments {
+		got = append(got, fmt.Sprintf("%s %s %d", a.Job, a.Provider, a.Score))
+	}
+	if want := []string{"n1 p0 430000000", "n2 p0 375000000", "n4 p0 265000000", "n6 p0 155000550"}; !slices.Equal(got, want) {
+		t.Errorf("assigned %v, want %v", got, want)
+	}
+	if want := []string{"n3", "n5"}; !slices.Equal(out.Requeued, want) {
+		t.Errorf("requeued %v, want %v", out.Requeued, want)
+	}
+	written, err := json.Marshal(in.Jobs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := strings.Count(string(written), `"units":0`); n != 2 || strings.Count(string(written), `"units":1`) != 4 {
+		t.Errorf("written without its units: %s", written)
 	}
 }
 

@@ -49,6 +49,9 @@ func TestScoreVectors(t *testing.T) {
 			}
 		}
 	}
+	if ai, quantum := p.Age(match.AI, now), p.Age(match.Quantum, now); ai != 4918981481481 || quantum != 59027777777777 {
+		t.Errorf("age weights of %d are %d and %d", now, ai, quantum)
+	}
 	odd := match.Priority{AgeWeight: 7, AgeRefAI: 13, AgeRefQuantum: 11}
 	for _, test := range []struct{ at, ai, quantum int64 }{
 		{now, 915384615, 1081818181}, {1699999990, 915384610, 1081818175}, {1699999989, 915384609, 1081818174},

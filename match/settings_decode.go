@@ -47,6 +47,8 @@ type Enqueue struct {
 	TTL     int64           `json:"ttl_abs,omitzero"` // lifetime in seconds; 0 is the default
 	Payload json.RawMessage `json:"payload,omitempty"`
 	Key     string          `json:"idempotency_key,omitzero"` // makes the submission idempotent for its requester
+
+	Unnamed bool `json:"-"` // units were not given and have the default
 }
 
 // queueSays are the members of a job that only the queue sets.
@@ -59,7 +61,10 @@ var enqueueMembers = func() []member[Enqueue] {
 	var members []member[Enqueue]
 	for _, m := range jobMembers {
 		if !slices.Contains(queueSays, m.name) {
-			members = append(members, member[Enqueue]{m.name, func(d *decoder, e *Enqueue) { m.read(d, &e.Job) }})
+			members = append(members, member[Enqueue]{m.name, func(d *decoder, e *Enqueue) {
+				m.read(d, &e.Job)
+				e.Unnamed = e.Unnamed && m.name != "units"
+			}})
 		}
 	}
 	return append(members,
@@ -75,8 +80,9 @@ var enqueueMembers = func() []member[Enqueue] {
 
 // DecodeEnqueue decodes a submitted job: the members of a job of the input that the queue
 // does not set, its lifetime ttl_abs in seconds, and a payload. The size defaults to that
-// of the payload.
+// of the payload, and units to [DefaultUnits].
 func DecodeEnqueue(text []byte, s *Settings) (e Enqueue, err error) {
+	e.Units, e.Unnamed = DefaultUnits, true
 	err = decode(text, &e, enqueueMembers, func() error {
 		if e.SizeBytes == 0 {
 			e.SizeBytes = int64(len(e.Payload))

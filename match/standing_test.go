@@ -347,6 +347,12 @@ func TestDecodeEnqueue(t *testing.T) {
 			t.Errorf("%s: %+v, %v", k, e, err)
 		}
 	}
+	for text, want := range map[string]int64{``: 1, `,"units":null`: 1, `,"units":0`: 0, `,"units":1`: 1, `,"units":7`: 7} {
+		e, err := match.DecodeEnqueue([]byte(`{"kind":"AI"`+text+`}`), &set)
+		if named := want != 1 || text == `,"units":1`; err != nil || e.Units != want || e.Unnamed == named {
+			t.Errorf("%q: %d units, unnamed %t, %v", text, e.Units, e.Unnamed, err)
+		}
+	}
 	for text, field := range map[string]string{
 		`{}`: "kind", `{"kind":"GPU"}`: "kind", `{"kind":"AI","tier":"GOLD"}`: "tier", `{"kind":"AI","max_fee":-1}`: "max_fee",
 		`{"kind":"AI","id":"x"}`: "id", `{"kind":"AI","attempt":1}`: "attempt", `{"kind":"AI","ttl_abs":315360001}`: "ttl_abs",

@@ -210,8 +210,8 @@ func (e matchingEngine) ChangeQueue(ctx context.Context, name string, change fun
 	return e.Guard.ChangeQueue(access.With(ctx, access.Everyone()), name, change)
 }
 
-func (e matchingEngine) Delegate(queue string, explain engine.Explainer) {
-	e.engine.Delegate(queue, explain)
+func (e matchingEngine) Delegate(queue string, d engine.Delegate) {
+	e.engine.Delegate(queue, d)
 }
 
 func (e matchingEngine) Now() time.Time { return e.engine.Now() }

@@ -80,7 +80,7 @@ type Engine interface {
 	Follow(ctx context.Context, after uint64, f func([]gq.Event) error) error
 	Queue(ctx context.Context, name string) (gq.Queue, error)
 	ChangeQueue(ctx context.Context, name string, change func(*gq.Queue)) (gq.Queue, error)
-	Delegate(queue string, explain engine.Explainer)
+	Delegate(queue string, d engine.Delegate)
 	Now() time.Time
 }
 
@@ -149,7 +149,7 @@ func New(e Engine, s store.Store, o Options) (*Dispatcher, error) {
 	d.claims = newDelivery("claims", outbox(d, kindClaim, o.Hooks.Claims))
 	d.rulings = newDelivery("sla", outbox(d, kindRuling, o.Hooks.Rulings))
 	d.rounds = newDelivery("rounds", newRounds(d, o.Hooks.Rounds))
-	e.Delegate(d.queue, d.explain)
+	e.Delegate(d.queue, engine.Delegate{Explain: d.explain, Fill: countOne})
 	return d, nil
 }
 

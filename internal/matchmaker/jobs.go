@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -198,6 +199,14 @@ func (d *Dispatcher) Submit(ctx context.Context, e match.Enqueue) (Job, error) {
 	return j, err
 }
 
+// countOne gives a job that another API submits without units the default. There a cost of 0
+// is that of a job that names none.
+func countOne(s *gq.Spec) {
+	if _, err := match.ParseKind(s.Type); err == nil && s.CostUnits == 0 && !slices.Contains(s.Requires, Requirement) {
+		s.CostUnits = match.DefaultUnits
+	}
+}
+
 // keyScope returns the scope of a requester's idempotency keys. A requester that is no
 // valid name is hashed.
 func keyScope(requester string) string {
@@ -213,6 +222,9 @@ func keyScope(requester string) string {
 func contentOf(e match.Enqueue) uint64 {
 	e.Key = ""
 	text, _ := json.Marshal(e) // its payload is valid JSON
+	if e.Unnamed {
+		text = bytes.Replace(text, []byte(`,"units":1`), nil, 1) // as when jobs counted none by default
+	}
 	sum := sha256.Sum256(text)
 	return binary.BigEndian.Uint64(sum[:8]) | 1 // zero is none
 }

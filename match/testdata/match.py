@@ -29,6 +29,10 @@ def digest(*fields):
     return hashlib.sha256("|".join(str(f) for f in fields).encode()).hexdigest()
 
 
+def units_of(job):
+    return 1 if job.get("units") is None else job["units"]
+
+
 def merged(defaults, given):
     out = dict(defaults)
     for key, value in (given or {}).items():
@@ -116,14 +120,14 @@ class Round:
                 return False
         return (
             leases[p["id"]] < quotas["leases_max_per_provider"]
-            and units[p["id"], kind] + (job.get("units") or 0) <= quotas[kind.lower() + "_units_per_epoch"]
+            and units[p["id"], kind] + units_of(job) <= quotas[kind.lower() + "_units_per_epoch"]
             and (not quotas["requester_max"] or grants.get(requester, 0) < quotas["requester_max"])
         )
 
     def count(self, p, job, leases, units, grants):
         requester = job.get("requester") or ""
         leases[p["id"]] += 1
-        units[p["id"], job["kind"]] += job.get("units") or 0
+        units[p["id"], job["kind"]] += units_of(job)
         grants[requester] = grants.get(requester, 0) + 1
 
     def plan(self, group):

@@ -262,6 +262,17 @@ func TestPolicy(t *testing.T) {
 	}
 }
 
+// A job that does not name its units counts one, and reads show it.
+func TestUnits(t *testing.T) {
+	f := newFixture(t, matching.Options{})
+	for body, want := range map[string]float64{`{"kind":"AI"}`: 1, `{"kind":"QUANTUM","units":null}`: 1, `{"kind":"AI","units":0}`: 0, `{"kind":"AI","units":4}`: 4} {
+		j := f.must("POST", "/jobs", body)
+		if again := f.must("GET", "/jobs/"+j["id"].(string), ""); j["units"] != want || again["units"] != want {
+			t.Errorf("%s: answered %v, read %v, want %v", body, j["units"], again["units"], want)
+		}
+	}
+}
+
 func TestBeacon(t *testing.T) {
 	spec.Covers(t, "M-07")
 	f := newFixture(t, matching.Options{})
