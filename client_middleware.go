@@ -91,10 +91,7 @@ func (c *Client) Signal(ctx context.Context, id WorkflowID, name string, value a
 
 // PutSchedule creates or replaces a schedule.
 func (c *Client) PutSchedule(ctx context.Context, s Schedule) (Schedule, error) {
-	if c.plain() {
-		return c.Driver.PutSchedule(ctx, s)
-	}
-	if err := c.sealSchedule(ctx, &s); err != nil {
+	if err := c.prepareSchedule(ctx, &s); err != nil {
 		return Schedule{}, err
 	}
 	return c.unsealSchedule(ctx)(c.Driver.PutSchedule(ctx, s))
@@ -103,13 +100,21 @@ func (c *Client) PutSchedule(ctx context.Context, s Schedule) (Schedule, error) 
 // DeclareSchedule sets up a schedule at program start. It keeps settings that an operator has
 // changed since the last declaration, such as a pause.
 func (c *Client) DeclareSchedule(ctx context.Context, s Schedule) (Schedule, error) {
-	if c.plain() {
-		return c.Driver.DeclareSchedule(ctx, s)
-	}
-	if err := c.sealSchedule(ctx, &s); err != nil {
+	if err := c.prepareSchedule(ctx, &s); err != nil {
 		return Schedule{}, err
 	}
 	return c.unsealSchedule(ctx)(c.Driver.DeclareSchedule(ctx, s))
+}
+
+// prepareSchedule makes the template of a draft, and seals it if there is middleware.
+func (c *Client) prepareSchedule(ctx context.Context, s *Schedule) error {
+	if err := s.useDraft(); err != nil {
+		return fmt.Errorf("set schedule %.80q: %w", s.Name, err)
+	}
+	if c.plain() {
+		return nil
+	}
+	return c.sealSchedule(ctx, s)
 }
 
 func (c *Client) sealSchedule(ctx context.Context, s *Schedule) error {

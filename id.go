@@ -9,6 +9,14 @@ import (
 // value is no job.
 type JobID [16]byte
 
+// ParseJobID parses the text of an id, such as a part of a URL: 8-4-4-4-12 hexadecimal digits.
+func ParseJobID(text string) (id JobID, err error) {
+	if err = id.UnmarshalText([]byte(text)); err == nil && id.IsZero() {
+		err = &InvalidError{Faults: []Fault{{"id", `"" is not a UUID`}}}
+	}
+	return id, err
+}
+
 // IsZero reports whether id is the zero value.
 func (id JobID) IsZero() bool { return id == JobID{} }
 

@@ -1,11 +1,13 @@
 package gq_test
 
 import (
+	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"pgregory.net/rapid"
 
@@ -43,7 +45,7 @@ func TestJobIDForm(t *testing.T) {
 			}
 		}
 		for _, text := range []string{id.String(), strings.ToUpper(id.String())} {
-			if parsed, err := machine.ParseJobID(text); parsed != id || err != nil {
+			if parsed, err := gq.ParseJobID(text); parsed != id || err != nil {
 				t.Fatalf("%s is read as %s, %v", text, parsed, err)
 			}
 		}
@@ -57,7 +59,7 @@ func TestJobIDValid(t *testing.T) {
 		"f47ac10b-58cc-4372-c567-0e02b2c3d479": false, // another variant
 		"f47ac10b-58cc-4372-7567-0e02b2c3d479": false,
 	} {
-		id, err := machine.ParseJobID(text)
+		id, err := gq.ParseJobID(text)
 		if err != nil || id.Valid() != want {
 			t.Errorf("%s: valid %v, %v; want %v", text, id.Valid(), err, want)
 		}
@@ -75,16 +77,16 @@ func TestParseJobIDRefuses(t *testing.T) {
 		"f47ac10b-58cc-4372-a567-0e02b2c3d47-", "{" + good[1:35] + "}", "urn:uuid:" + good,
 		"00000000-0000-0000-0000-000000000000",
 	} {
-		if id, err := machine.ParseJobID(text); !errors.Is(err, gq.ErrInvalid) {
+		if id, err := gq.ParseJobID(text); !errors.Is(err, gq.ErrInvalid) {
 			t.Errorf("%q is read as %s, %v", text, id, err)
 		}
 	}
-	if _, err := machine.ParseJobID(strings.Repeat("x", 1<<20)); len(err.Error()) > 200 {
+	if _, err := gq.ParseJobID(strings.Repeat("x", 1<<20)); len(err.Error()) > 200 {
 		t.Errorf("the error repeats %d bytes", len(err.Error()))
 	}
 	rapid.Check(t, func(t *rapid.T) {
 		text := rapid.String().Draw(t, "text")
-		if id, err := machine.ParseJobID(text); err == nil && !strings.EqualFold(id.String(), text) {
+		if id, err := gq.ParseJobID(text); err == nil && !strings.EqualFold(id.String(), text) {
 			t.Fatalf("%q is read as %s", text, id)
 		}
 	})
@@ -106,6 +108,33 @@ func TestJobIDJSON(t *testing.T) {
 	}
 	if err := json.Unmarshal([]byte(`{"id":"7"}`), &out); err == nil {
 		t.Error("a malformed id is read")
+	}
+}
+
+// A web handler parses the ids in its paths, and a program makes the id of a workflow that it may
+// submit twice.
+func TestParseIDs(t *testing.T) {
+	job := machine.NewJobID([16]byte{1, 2, 3})
+	if got, err := gq.ParseJobID(job.String()); got != job || err != nil {
+		t.Errorf("%s is parsed as %s, %v", job, got, err)
+	}
+	one, two := gq.NewWorkflowID(), gq.NewWorkflowID()
+	if got, err := gq.ParseWorkflowID(one.String()); got != one || err != nil {
+		t.Errorf("%s is parsed as %s, %v", one, got, err)
+	}
+	if ms := binary.BigEndian.Uint64(append([]byte{0, 0}, one[:6]...)); !one.Valid() || one == two || time.Since(time.UnixMilli(int64(ms))).Abs() > time.Minute {
+		t.Errorf("new ids of workflows are %s and %s", one, two)
+	}
+	for _, text := range []string{"", "7", "00000000-0000-0000-0000-000000000000", job.String() + "0"} {
+		if id, err := gq.ParseJobID(text); !errors.Is(err, gq.ErrInvalid) || !id.IsZero() {
+			t.Errorf("%q is parsed as job %s, %v", text, id, err)
+		}
+		if id, err := gq.ParseWorkflowID(text); !errors.Is(err, gq.ErrInvalid) || !id.IsZero() {
+			t.Errorf("%q is parsed as workflow %s, %v", text, id, err)
+		}
+	}
+	if _, err := gq.ParseWorkflowID(job.String()); !errors.Is(err, gq.ErrInvalid) {
+		t.Errorf("the id of a job is parsed as that of a workflow: %v", err)
 	}
 }
 

@@ -75,17 +75,36 @@ func (k Kind[A, R]) Submit(ctx context.Context, to Submitter, args A, options ..
 
 // SubmitMany stores many jobs in few commits and returns their ids in the order of args. A
 // rejected job has a zero id and does not affect the others; the error is that of the first
-// rejected job.
+// rejected job. The options apply to all jobs; the function [SubmitMany] gives each its own.
 func (k Kind[A, R]) SubmitMany(ctx context.Context, to Submitter, args []A, options ...Option) ([]JobID, error) {
-	specs := make([]Spec, len(args))
+	jobs := make([]Draft, len(args))
 	for i := range args {
-		var err error
-		if specs[i], err = k.Spec(args[i], options...); err != nil {
-			return nil, fmt.Errorf("job %d: %w", i, err)
+		jobs[i] = k.With(args[i], options...)
+	}
+	return SubmitMany(ctx, to, jobs)
+}
+
+// SubmitMany stores many jobs, each with its own kind and options, in few commits:
+//
+//	var jobs []gq.Draft
+//	for _, row := range rows {
+//		jobs = append(jobs, Import.With(row, gq.Key(row.ID), gq.LimitKey(row.Customer)))
+//	}
+//	ids, err := gq.SubmitMany(ctx, client, jobs)
+//
+// It returns their ids in the order of jobs. A rejected job has a zero id and does not affect the
+// others; the error is that of the first rejected job. If the arguments of a job cannot be
+// encoded, none is stored.
+func SubmitMany(ctx context.Context, to Submitter, jobs []Draft) ([]JobID, error) {
+	specs := make([]Spec, len(jobs))
+	for i := range jobs {
+		if jobs[i].Err != nil {
+			return nil, fmt.Errorf("job %d: %w", i, jobs[i].Err)
 		}
+		specs[i] = jobs[i].Spec
 	}
 	const atOnce = 1000
-	ids := make([]JobID, 0, len(args))
+	ids := make([]JobID, 0, len(jobs))
 	var first error
 	for len(specs) > 0 {
 		n := min(len(specs), atOnce)

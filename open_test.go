@@ -172,6 +172,62 @@ func TestKeyReused(t *testing.T) {
 	}
 }
 
+// Each job of SubmitMany has its own kind and options, and a rejected one does not affect the others.
+func TestSubmitManyDrafts(t *testing.T) {
+	t.Parallel()
+	client, ctx := openMemory(t), t.Context()
+	if _, err := chargeOrder.Submit(ctx, client, order{ID: "0"}, gq.Key("2")); err != nil {
+		t.Fatal(err)
+	}
+	ids, err := gq.SubmitMany(ctx, client, []gq.Draft{
+		chargeOrder.With(order{ID: "1"}, gq.Key("1"), gq.LimitKey("ada")),
+		chargeOrder.With(order{ID: "2"}, gq.Key("2")),
+		ping.With(gq.None{}, gq.Tag("row", "3")),
+	})
+	if len(ids) != 3 || !errors.Is(err, gq.ErrKeyReused) || !strings.HasPrefix(fmt.Sprint(err), "job 1: ") {
+		t.Fatalf("%v, %v", ids, err)
+	}
+	first, err1 := client.Get(ctx, ids[0], 0)
+	third, err2 := client.Get(ctx, ids[2], 0)
+	if err := errors.Join(err1, err2); err != nil {
+		t.Fatal(err)
+	}
+	if first.Spec.Key.Name != "1" || first.Spec.LimitKey != "ada" || first.Spec.Queue != "payments" {
+		t.Errorf("the first job is %+v", first.Spec)
+	}
+	if third.Spec.Type != "ping" || third.Metadata.Tags["row"] != "3" {
+		t.Errorf("the third job is %+v", third.Spec)
+	}
+	bad := gq.NewKind[chan int, gq.None]("bad")
+	if ids, err := gq.SubmitMany(ctx, client, []gq.Draft{ping.With(gq.None{}), bad.With(nil)}); ids != nil || err == nil {
+		t.Errorf("arguments that cannot be encoded: %v, %v", ids, err)
+	}
+}
+
+// A schedule takes its job as Kind.With makes it.
+func TestScheduleOfDraft(t *testing.T) {
+	t.Parallel()
+	client, ctx := openMemory(t), t.Context()
+	s := gq.Schedule{Name: "nightly", Cron: "30 2 * * *", Job: chargeOrder.With(order{ID: "{{slot}}"}, gq.Tag("by", "clock"))}
+	for name, set := range map[string]func(context.Context, gq.Schedule) (gq.Schedule, error){"declare": client.DeclareSchedule, "put": client.PutSchedule} {
+		got, err := set(ctx, s)
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		if got.Template.Type != "order.charge" || got.Template.Queue != "payments" || got.Template.Metadata.Tags["by"] != "clock" || !strings.Contains(string(got.Template.Payload.Data), "{{slot}}") {
+			t.Errorf("%s: the template is %+v", name, got.Template)
+		}
+	}
+	s.Job = gq.NewKind[chan int, gq.None]("bad").With(nil)
+	if _, err := client.DeclareSchedule(ctx, s); !errors.Is(err, gq.ErrInvalid) || !strings.Contains(err.Error(), "unsupported type") {
+		t.Errorf("arguments that cannot be encoded: %v", err)
+	}
+	s.Job, s.Template = ping.With(gq.None{}), gq.Spec{Type: "ping"}
+	if _, err := client.DeclareSchedule(ctx, s); !errors.Is(err, gq.ErrInvalid) || !strings.Contains(err.Error(), "cannot be combined") {
+		t.Errorf("a draft and a template: %v", err)
+	}
+}
+
 func TestOpenRefuses(t *testing.T) {
 	t.Parallel()
 	for url, want := range map[string]string{

@@ -113,7 +113,8 @@ type Schedule struct {
 	Missed      MissedRule  // zero is MissedOnce
 	MissedLimit int         // MissedAll: maximum number of firings, the latest ones; 0 is 100
 	Paused      bool        // does not fire; firings during the pause are skipped
-	Template    Spec        // of the jobs, without id and key
+	Template    Spec        // of the jobs, without id and key; or
+	Job         Draft       // of the jobs, as [Kind.With] returns it; the queue returns it as Template
 
 	// Set by the queue.
 	Next      time.Time // next firing time; zero if there is none
@@ -124,6 +125,22 @@ type Schedule struct {
 	LastError string    // why the last slot has no job, such as a full queue; empty after a success
 	CreatedAt time.Time
 	UpdatedAt time.Time
+}
+
+// useDraft moves Job to Template.
+func (s *Schedule) useDraft() error {
+	d := s.Job
+	s.Job = Draft{}
+	switch {
+	case d.Err != nil:
+		return &InvalidError{Faults: []Fault{{"job", d.Err.Error()}}}
+	case d.Spec.Type == "":
+		return nil
+	case s.Template.Type != "":
+		return &InvalidError{Faults: []Fault{{"job", "cannot be combined with a template"}}}
+	}
+	s.Template = d.Spec
+	return nil
 }
 
 // Firing is the result of [Driver.TriggerSchedule].

@@ -10,13 +10,14 @@ import (
 // Ref is the name of a job within its workflow, as [Flow.Add] returns it.
 type Ref string
 
-// Draft is a job that is not submitted yet, for a workflow: [Kind.With] makes one.
+// Draft is a job that is not submitted yet, for a workflow, a schedule or [SubmitMany]: [Kind.With]
+// makes one.
 type Draft struct {
 	Spec Spec
 	Err  error // why there is no spec
 }
 
-// With returns a job of this kind for a workflow.
+// With returns a job of this kind for a workflow, a schedule or [SubmitMany].
 func (k Kind[A, R]) With(args A, options ...Option) Draft {
 	s, err := k.Spec(args, options...)
 	return Draft{s, err}

@@ -2,13 +2,10 @@ package client
 
 import (
 	"context"
-	"crypto/rand"
-	"time"
 
 	"github.com/gopherqueue/gq"
 	pb "github.com/gopherqueue/gq/api/gopherqueue/v1"
 	"github.com/gopherqueue/gq/internal/pbconv"
-	"github.com/gopherqueue/gq/machine"
 )
 
 // SubmitWorkflow stores the jobs of a workflow and its record: all of it or nothing. A flow
@@ -19,9 +16,7 @@ func (c *Client) SubmitWorkflow(ctx context.Context, f *gq.Flow) (gq.WorkflowID,
 	}
 	id := f.ID
 	if id.IsZero() {
-		var random [16]byte
-		_, _ = rand.Read(random[:]) // never fails
-		id = machine.NewWorkflowID(time.Now(), random)
+		id = gq.NewWorkflowID()
 	}
 	_, err := invoke(ctx, c, repeat, c.flows.SubmitWorkflow, &pb.SubmitWorkflowRequest{Id: id.String(), Name: f.Name, Jobs: pbconv.ProtoDrafts(f)})
 	if err != nil && f.ID.IsZero() {

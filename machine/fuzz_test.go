@@ -7,7 +7,6 @@ import (
 
 	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/internal/enum"
-	"github.com/gopherqueue/gq/machine"
 )
 
 func FuzzParseJobID(f *testing.F) {
@@ -17,7 +16,7 @@ func FuzzParseJobID(f *testing.F) {
 	f.Add("0102030A-0000-4000-8000-0000000000FF")
 	f.Add("00000000-0000-0000-0000-000000000000")
 	f.Fuzz(func(t *testing.T, text string) {
-		id, err := machine.ParseJobID(text)
+		id, err := gq.ParseJobID(text)
 		if err != nil {
 			if !errors.Is(err, gq.ErrInvalid) || !id.IsZero() || len(err.Error()) > 512 {
 				t.Errorf("%q is refused with %v, %v", text, id, err)

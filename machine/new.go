@@ -34,11 +34,3 @@ func DefaultPolicy() gq.Policy { return gq.PresetJobModel.Policy() }
 // It must be pure and fast, because the store settles no other job while it runs. The result is
 // limited to the range from zero to most. If it panics, the exponential strategy applies.
 type BackoffFunc = func(n int, initial, most time.Duration) time.Duration
-
-// ParseJobID parses the canonical text form of an id: 8-4-4-4-12 hexadecimal digits.
-func ParseJobID(text string) (id gq.JobID, err error) {
-	if err = id.UnmarshalText([]byte(text)); err == nil && id.IsZero() {
-		err = invalid("id", `"" is not a UUID`)
-	}
-	return id, err
-}

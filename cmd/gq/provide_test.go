@@ -22,7 +22,6 @@ import (
 	"github.com/gopherqueue/gq/internal/matchmaker"
 	"github.com/gopherqueue/gq/internal/testing/spec"
 	"github.com/gopherqueue/gq/internal/tracing"
-	"github.com/gopherqueue/gq/machine"
 	"github.com/gopherqueue/gq/match"
 )
 
@@ -65,7 +64,7 @@ func provideOnce(t *testing.T, seconds int64) (late string) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		id, _ := machine.ParseJobID(j.ID)
+		id, _ := gq.ParseJobID(j.ID)
 		return id
 	}
 	long, bad := submit(`"long"`), submit(`"bad"`)
@@ -243,7 +242,7 @@ func TestProvideOutlastsAnOutage(t *testing.T) {
 	arrives(reports, "report")
 	down.Store(false)
 
-	id, _ := machine.ParseJobID(j.ID)
+	id, _ := gq.ParseJobID(j.ID)
 	for deadline := time.Now().Add(patience); j.State != "COMPLETED"; time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatalf("the job is %+v", j)

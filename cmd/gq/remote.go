@@ -18,7 +18,6 @@ import (
 	"github.com/gopherqueue/gq/internal/logline"
 	"github.com/gopherqueue/gq/internal/tracing"
 	"github.com/gopherqueue/gq/internal/wire"
-	"github.com/gopherqueue/gq/machine"
 	"github.com/gopherqueue/gq/worker"
 )
 
@@ -206,7 +205,7 @@ func (r *remote) screen() screen { return newScreen(r.stdout, r.getenv) }
 
 // jobArg parses a job id.
 func jobArg(text string) (gq.JobID, error) {
-	id, err := machine.ParseJobID(text)
+	id, err := gq.ParseJobID(text)
 	if err != nil {
 		return id, cli.Invalid("id", fmt.Sprintf("%.64q is not the id of a job", text))
 	}

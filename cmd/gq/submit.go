@@ -19,7 +19,6 @@ import (
 	"github.com/gopherqueue/gq/internal/enum"
 	"github.com/gopherqueue/gq/internal/errs"
 	"github.com/gopherqueue/gq/internal/wire"
-	"github.com/gopherqueue/gq/machine"
 )
 
 // specFlags describe a job to be submitted.
@@ -102,7 +101,7 @@ func (f *specFlags) spec(p process, typ string) (s gq.Spec, err error) {
 		}
 	}
 	for _, text := range f.after {
-		id, err := machine.ParseJobID(text)
+		id, err := gq.ParseJobID(text)
 		if err != nil {
 			fault("after", "%.64q is not the id of a job", text)
 		}

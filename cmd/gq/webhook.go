@@ -11,7 +11,6 @@ import (
 	pb "github.com/gopherqueue/gq/api/gopherqueue/v1"
 	"github.com/gopherqueue/gq/internal/cli"
 	"github.com/gopherqueue/gq/internal/wire"
-	"github.com/gopherqueue/gq/machine"
 )
 
 func newWebhook(p process) *cobra.Command {
@@ -46,7 +45,7 @@ var deliveryStates = map[string]pb.DeliveryState{
 }
 
 func shownDelivery(d *pb.Delivery) wire.Delivery {
-	id, _ := machine.ParseJobID(d.GetJobId()) // sent by the server, so valid
+	id, _ := gq.ParseJobID(d.GetJobId()) // sent by the server, so valid
 	out := wire.Delivery{
 		ID: d.GetId(), Job: id, Queue: d.GetQueue(), Type: gq.EventType(d.GetType()), URL: d.GetUrl(), Attempts: int(d.GetAttempts()),
 		CreatedAt: d.GetCreatedAt().AsTime(), LastStatus: int(d.GetLastStatus()), Reason: d.GetReason(),

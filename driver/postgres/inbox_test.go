@@ -189,7 +189,7 @@ func TestSubmitFromSQL(t *testing.T) {
 				if err := db.QueryRowContext(t.Context(), "SELECT "+function+"("+args+")").Scan(&text); err != nil {
 					t.Fatal(err)
 				}
-				id, err := machine.ParseJobID(text)
+				id, err := gq.ParseJobID(text)
 				if err != nil {
 					t.Fatal(err)
 				}

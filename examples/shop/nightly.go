@@ -26,13 +26,10 @@ const (
 // night. After an outage it reports the last night that was missed. A restart of the shop does
 // not resume a schedule that somebody has paused.
 func (s *Shop) scheduleNightly(ctx context.Context) error {
-	spec, err := ReportSales.Spec(Sales{Night: "{{slot_date}}"})
-	if err != nil {
-		return err
-	}
-	_, err = s.Client.DeclareSchedule(ctx, gq.Schedule{
+	_, err := s.Client.DeclareSchedule(ctx, gq.Schedule{
 		Name: "nightly-sales", Cron: "30 2 * * *", TimeZone: timeZone,
-		Overlap: gq.OverlapSkip, Missed: gq.MissedOnce, Template: spec,
+		Overlap: gq.OverlapSkip, Missed: gq.MissedOnce,
+		Job: ReportSales.With(Sales{Night: "{{slot_date}}"}),
 	})
 	return err
 }

@@ -16,7 +16,6 @@ import (
 	"github.com/gopherqueue/gq/engine"
 	"github.com/gopherqueue/gq/internal/matchmaker"
 	"github.com/gopherqueue/gq/internal/testing/pgtest"
-	"github.com/gopherqueue/gq/machine"
 	"github.com/gopherqueue/gq/match"
 	"github.com/gopherqueue/gq/store"
 	"github.com/gopherqueue/gq/store/local"
@@ -185,7 +184,7 @@ func model(name string) func(*match.Enqueue) { return func(e *match.Enqueue) { e
 
 func jobID(f *fixture, text string) gq.JobID {
 	f.Helper()
-	id, err := machine.ParseJobID(text)
+	id, err := gq.ParseJobID(text)
 	if err != nil {
 		f.Fatal(err)
 	}

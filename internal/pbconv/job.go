@@ -110,7 +110,7 @@ func (r *protoReader) spec(at string, m *pb.Spec, base gq.Policy) gq.Spec {
 	if deps := m.GetDependsOn(); len(deps) > 0 {
 		s.DependsOn = make([]gq.Dependency, len(deps))
 		for i, d := range deps {
-			id, err := machine.ParseJobID(d.GetJobId())
+			id, err := gq.ParseJobID(d.GetJobId())
 			if err != nil || d.GetKind() < 0 || d.GetKind() > pb.DependencyKind(gq.DependencyFanIn) {
 				at := fmt.Sprintf("%sdepends_on[%d].", at, i)
 				r.job(at, "job_id", d.GetJobId())

@@ -19,7 +19,6 @@ import (
 
 	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/internal/errs"
-	"github.com/gopherqueue/gq/machine"
 )
 
 // protoReader collects the faults of a message. It builds field names only when there is
@@ -139,7 +138,7 @@ func (r *protoReader) id(at, field, text string) gq.JobID {
 
 // job decodes a required job id.
 func (r *protoReader) job(at, field, text string) gq.JobID {
-	id, err := machine.ParseJobID(text)
+	id, err := gq.ParseJobID(text)
 	for _, f := range errs.FaultsOf(err) {
 		r.fault(at, field, "%s", f.Problem)
 	}
@@ -147,7 +146,7 @@ func (r *protoReader) job(at, field, text string) gq.JobID {
 }
 
 // JobIDFromProto decodes the job id of a request.
-func JobIDFromProto(text string) (gq.JobID, error) { return machine.ParseJobID(text) }
+func JobIDFromProto(text string) (gq.JobID, error) { return gq.ParseJobID(text) }
 
 // DurationFromProto decodes a duration; absent is 0.
 func DurationFromProto(field string, d *durationpb.Duration) (time.Duration, error) {

@@ -215,7 +215,7 @@ func TestOpenInUse(t *testing.T) {
 	child = startHolder(t, dir)
 	var jobs []store.Ref
 	for line := child.line(); ; line = child.line() {
-		id, err := machine.ParseJobID(strings.TrimPrefix(line, "inserted "))
+		id, err := gq.ParseJobID(strings.TrimPrefix(line, "inserted "))
 		if err != nil {
 			t.Fatalf("the other process says: %s", line)
 		}

@@ -315,7 +315,7 @@ func mintLease(seq uint64, random [2]uint64) gq.LeaseID {
 // leaseSequence returns the sequence number in a lease id made by mintLease. For other
 // ids the number is meaningless.
 func leaseSequence(id gq.LeaseID) (uint64, bool) {
-	raw, err := machine.ParseJobID(string(id)) // the same text form
+	raw, err := gq.ParseJobID(string(id)) // the same text form
 	if err != nil {
 		return 0, false
 	}

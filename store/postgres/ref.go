@@ -23,7 +23,7 @@ func mintLease(seq uint64, random [16]byte) gq.LeaseID {
 // leaseSequence is the sequence number in a lease id that mintLease made. For other ids
 // the number is meaningless.
 func leaseSequence(id gq.LeaseID) (uint64, bool) {
-	raw, err := machine.ParseJobID(string(id)) // the same text form
+	raw, err := gq.ParseJobID(string(id)) // the same text form
 	if err != nil {
 		return 0, false
 	}

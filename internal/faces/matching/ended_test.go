@@ -12,11 +12,11 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/engine"
 	"github.com/gopherqueue/gq/internal/faces/matching"
 	"github.com/gopherqueue/gq/internal/matchmaker"
 	"github.com/gopherqueue/gq/internal/testing/spec"
-	"github.com/gopherqueue/gq/machine"
 	"github.com/gopherqueue/gq/match"
 	"github.com/gopherqueue/gq/store/local"
 )
@@ -145,7 +145,7 @@ func (f *still) sweep() {
 
 func (f *still) cancelJob() {
 	f.Helper()
-	id, err := machine.ParseJobID(f.job)
+	id, err := gq.ParseJobID(f.job)
 	if err == nil {
 		_, err = f.engine.Cancel(f.Context(), id, "not needed")
 	}

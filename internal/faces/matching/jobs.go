@@ -9,7 +9,6 @@ import (
 	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/internal/httpx"
 	"github.com/gopherqueue/gq/internal/matchmaker"
-	"github.com/gopherqueue/gq/machine"
 	"github.com/gopherqueue/gq/match"
 )
 
@@ -102,7 +101,7 @@ func (f *Face) submit(ctx context.Context, in *submitInput, text *httpx.Text) (*
 }
 
 func (f *Face) job(ctx context.Context, in *idInput, _ *httpx.None) (*httpx.Answer[jobBody], error) {
-	id, err := machine.ParseJobID(in.ID)
+	id, err := gq.ParseJobID(in.ID)
 	if err != nil {
 		return nil, err
 	}

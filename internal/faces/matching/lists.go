@@ -10,7 +10,6 @@ import (
 	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/internal/httpx"
 	"github.com/gopherqueue/gq/internal/matchmaker"
-	"github.com/gopherqueue/gq/machine"
 	"github.com/gopherqueue/gq/match"
 )
 
@@ -155,7 +154,7 @@ type cancelRequest struct {
 }
 
 func (f *Face) cancelJob(ctx context.Context, in *idInput, body *cancelRequest) (*httpx.Answer[jobBody], error) {
-	id, err := machine.ParseJobID(in.ID)
+	id, err := gq.ParseJobID(in.ID)
 	if err != nil {
 		return nil, err
 	}

@@ -20,7 +20,6 @@ import (
 	"github.com/gopherqueue/gq/internal/matchmaker"
 	"github.com/gopherqueue/gq/internal/testing/pgtest"
 	"github.com/gopherqueue/gq/internal/testing/spec"
-	"github.com/gopherqueue/gq/machine"
 	"github.com/gopherqueue/gq/match"
 	"github.com/gopherqueue/gq/store"
 	"github.com/gopherqueue/gq/store/postgres"
@@ -308,7 +307,7 @@ func TestTables(t *testing.T) {
 	r.verb(given[done], "complete", `{"output_digest":"`+strings.Repeat("ab", 32)+`"}`)
 	r.verb(given[failed], "fail", `{"reason":"out of memory"}`)
 	r.verb(given[declined], "decline", "{}")
-	id, err := machine.ParseJobID(cancelled)
+	id, err := gq.ParseJobID(cancelled)
 	if err != nil {
 		t.Fatal(err)
 	}

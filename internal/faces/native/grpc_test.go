@@ -226,7 +226,7 @@ func TestGRPCPartialPolicy(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		id, err := machine.ParseJobID(out.GetState().GetId())
+		id, err := gq.ParseJobID(out.GetState().GetId())
 		if err != nil {
 			t.Fatal(err)
 		}

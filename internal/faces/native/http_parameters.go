@@ -10,7 +10,6 @@ import (
 	"github.com/gopherqueue/gq/internal/enum"
 	"github.com/gopherqueue/gq/internal/errs"
 	"github.com/gopherqueue/gq/internal/view"
-	"github.com/gopherqueue/gq/machine"
 )
 
 // parameters parses parameters and collects their faults.
@@ -28,7 +27,7 @@ func (p *parameters) err() error {
 }
 
 func (p *parameters) jobID(text string) gq.JobID {
-	id, err := machine.ParseJobID(text)
+	id, err := gq.ParseJobID(text)
 	p.faults = append(p.faults, errs.FaultsOf(err)...)
 	return id
 }

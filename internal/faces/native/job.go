@@ -10,7 +10,6 @@ import (
 	"github.com/gopherqueue/gq/internal/httpx"
 	"github.com/gopherqueue/gq/internal/pbconv"
 	"github.com/gopherqueue/gq/internal/wire"
-	"github.com/gopherqueue/gq/machine"
 )
 
 type (
@@ -135,7 +134,7 @@ func (h *HTTP) get(ctx context.Context, in *getInput, _ *httpx.None) (*httpx.Ans
 }
 
 func (h *HTTP) update(ctx context.Context, in *jobInput, body *wire.Patch) (*httpx.Answer[wire.Job], error) {
-	id, err := machine.ParseJobID(in.ID)
+	id, err := gq.ParseJobID(in.ID)
 	if err != nil {
 		return nil, err
 	}
@@ -151,7 +150,7 @@ func (h *HTTP) update(ctx context.Context, in *jobInput, body *wire.Patch) (*htt
 }
 
 func (h *HTTP) cancel(ctx context.Context, in *jobInput, body *cancelBody) (*httpx.Answer[wire.Job], error) {
-	id, err := machine.ParseJobID(in.ID)
+	id, err := gq.ParseJobID(in.ID)
 	if err != nil {
 		return nil, err
 	}
@@ -187,7 +186,7 @@ func (h *HTTP) jobIn(ctx context.Context, s *gq.State) (*httpx.Answer[wire.Job],
 }
 
 func (h *HTTP) purge(ctx context.Context, in *jobInput, _ *httpx.None) (*httpx.Answer[httpx.None], error) {
-	id, err := machine.ParseJobID(in.ID)
+	id, err := gq.ParseJobID(in.ID)
 	if err != nil {
 		return nil, err
 	}
@@ -195,7 +194,7 @@ func (h *HTTP) purge(ctx context.Context, in *jobInput, _ *httpx.None) (*httpx.A
 }
 
 func (h *HTTP) edit(ctx context.Context, in *jobInput, body *wire.Edit) (*httpx.Answer[wire.Submitted], error) {
-	id, err := machine.ParseJobID(in.ID)
+	id, err := gq.ParseJobID(in.ID)
 	if err != nil {
 		return nil, err
 	}
@@ -218,7 +217,7 @@ func (h *HTTP) edit(ctx context.Context, in *jobInput, body *wire.Edit) (*httpx.
 type replayBody struct{}
 
 func (h *HTTP) replay(ctx context.Context, in *jobInput, _ *replayBody) (*httpx.Answer[wire.Submitted], error) {
-	id, err := machine.ParseJobID(in.ID)
+	id, err := gq.ParseJobID(in.ID)
 	if err != nil {
 		return nil, err
 	}
@@ -262,7 +261,7 @@ func (h *HTTP) events(c *httpx.Call, in *jobEventsInput) error {
 }
 
 func (h *HTTP) explain(ctx context.Context, in *jobInput, _ *httpx.None) (*httpx.Answer[wire.Explanation], error) {
-	id, err := machine.ParseJobID(in.ID)
+	id, err := gq.ParseJobID(in.ID)
 	if err != nil {
 		return nil, err
 	}

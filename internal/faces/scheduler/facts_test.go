@@ -11,12 +11,11 @@ import (
 
 	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/internal/enum"
-	"github.com/gopherqueue/gq/machine"
 )
 
 func parse(t testing.TB, job string) gq.JobID {
 	t.Helper()
-	id, err := machine.ParseJobID(job)
+	id, err := gq.ParseJobID(job)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -201,7 +201,7 @@ type jobInput struct {
 
 // job reads the job named in the path.
 func (f *Face) job(ctx context.Context, in *jobInput, parts gq.Parts) (gq.Job, error) {
-	id, err := machine.ParseJobID(in.ID)
+	id, err := gq.ParseJobID(in.ID)
 	if err != nil {
 		return gq.Job{}, problem(CodeJobNotFound, "%.64q is not the id of a job", in.ID)
 	}

@@ -63,7 +63,7 @@ func bodyJobID(given *string, wrong *faults) gq.JobID {
 		wrong.add("job_id", "is required")
 		return gq.JobID{}
 	}
-	id, err := machine.ParseJobID(*given)
+	id, err := gq.ParseJobID(*given)
 	if err != nil {
 		wrong.add("job_id", "%.64q is not the id of a job", *given)
 	}

@@ -23,7 +23,6 @@ import (
 	publicpb "github.com/gopherqueue/gq/api/taskqueue/v1"
 	"github.com/gopherqueue/gq/engine"
 	"github.com/gopherqueue/gq/internal/errs"
-	"github.com/gopherqueue/gq/machine"
 )
 
 // Queue holds all jobs of the service.
@@ -160,7 +159,7 @@ func (s *Service) find(ctx context.Context, name string, parts gq.Parts) (gq.Job
 		return gq.Job{}, invalid("job_id", "is empty")
 	}
 	unknown := fmt.Errorf("job %.64q: %w", name, gq.ErrNotFound)
-	id, err := machine.ParseJobID(name)
+	id, err := gq.ParseJobID(name)
 	if err != nil || id.String() != name {
 		return gq.Job{}, unknown
 	}

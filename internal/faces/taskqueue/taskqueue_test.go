@@ -23,7 +23,6 @@ import (
 	"github.com/gopherqueue/gq/internal/faces/taskqueue"
 	"github.com/gopherqueue/gq/internal/testing/pgtest"
 	"github.com/gopherqueue/gq/internal/testing/spec"
-	"github.com/gopherqueue/gq/machine"
 	"github.com/gopherqueue/gq/store"
 	"github.com/gopherqueue/gq/store/local"
 	"github.com/gopherqueue/gq/store/postgres"
@@ -211,7 +210,7 @@ func TestWorkersStop(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		id, err := machine.ParseJobID(submitted.GetJobId())
+		id, err := gq.ParseJobID(submitted.GetJobId())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -277,7 +276,7 @@ func TestWorkersGoOnThroughErrors(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			id, err := machine.ParseJobID(submitted.GetJobId())
+			id, err := gq.ParseJobID(submitted.GetJobId())
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -405,7 +404,7 @@ func submitAll(t *testing.T, s *taskqueue.Service, n int, ms uint32) (ids []gq.J
 		if err != nil {
 			t.Fatal(err)
 		}
-		id, err := machine.ParseJobID(submitted.GetJobId())
+		id, err := gq.ParseJobID(submitted.GetJobId())
 		if err != nil {
 			t.Fatal(err)
 		}
