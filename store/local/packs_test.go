@@ -31,7 +31,8 @@ type packed struct {
 	held  map[gq.JobID]gq.LeaseRef
 }
 
-// TestPacks submits, claims and ends jobs in many orders and opens the store again in between,
+// TestPacks submits, claims and ends jobs in many orders, in commits of their own and together
+// in one, and opens the store again in between,
 // closed or copied while it is open. Every job must be as it was, and packs must not outlive
 // their jobs.
 func TestPacks(t *testing.T) {
@@ -40,9 +41,9 @@ func TestPacks(t *testing.T) {
 		p := &packed{T: r, fs: vfs.NewCrashableMem(), clock: &stillClock{fixtureStart}, held: map[gq.JobID]gq.LeaseRef{}}
 		p.kept = rapid.SampledFrom([]int{0, -1, 10}).Draw(r, "kept ids")
 		p.open()
-		steps := map[string]func(){"submit": p.submit, "claim": p.claim, "end": p.end, "end all": p.endAll, "cancel": p.cancel, "wait": p.wait, "reopen": p.reopen, "crash": p.crash}
+		steps := map[string]func(){"submit": p.submit, "claim": p.claim, "end": p.end, "end all": p.endAll, "cancel": p.cancel, "burst": p.burst, "wait": p.wait, "reopen": p.reopen, "crash": p.crash}
 		for range rapid.IntRange(1, 25).Draw(r, "steps") {
-			steps[rapid.SampledFrom([]string{"submit", "submit", "claim", "claim", "end", "end", "end all", "cancel", "wait", "reopen", "crash"}).Draw(r, "step")]()
+			steps[rapid.SampledFrom([]string{"submit", "submit", "claim", "claim", "end", "end", "end all", "cancel", "burst", "burst", "wait", "reopen", "crash"}).Draw(r, "step")]()
 		}
 		p.reopen()
 		if err := p.s.Close(); err != nil {
@@ -60,10 +61,23 @@ func (p *packed) open() {
 }
 
 func (p *packed) submit() {
-	var groups []store.Group
-	for range rapid.IntRange(1, 24).Draw(p.T, "n") {
+	out, err := p.s.Insert(context.Background(), p.groups())
+	if err != nil {
+		p.Fatal(err)
+	}
+	p.note(out)
+}
+
+// groups returns jobs that are alike, but for one at most.
+func (p *packed) groups() []store.Group {
+	groups := make([]store.Group, rapid.IntRange(1, 24).Draw(p.T, "n"))
+	odd := rapid.IntRange(0, 4*len(groups)).Draw(p.T, "odd")
+	for i := range groups {
 		spec := gq.Spec{ID: machine.NewJobID([16]byte(rapid.SliceOfN(rapid.Byte(), 16, 16).Draw(p.T, "id"))), Type: "t", Payload: gq.Payload{Data: []byte("1")}}
-		kind := rapid.IntRange(0, 30).Draw(p.T, "kind")
+		kind := 4
+		if i == odd {
+			kind = rapid.IntRange(0, 3).Draw(p.T, "kind")
+		}
 		switch kind {
 		case 0:
 			spec.Delay = time.Minute
@@ -72,18 +86,86 @@ func (p *packed) submit() {
 		case 2:
 			spec.LimitKey = "k"
 		}
-		groups = append(groups, store.Group{Jobs: []gq.Spec{spec.WithDefaults()}, Mint: kind != 3})
+		groups[i] = store.Group{Jobs: []gq.Spec{spec.WithDefaults()}, Mint: kind != 3}
 	}
-	out, err := p.s.Insert(context.Background(), groups)
-	if err != nil {
-		p.Fatal(err)
-	}
+	return groups
+}
+
+func (p *packed) note(out []store.Inserted) {
+	p.Helper()
 	for i := range out {
 		if out[i].Err != nil {
 			p.Fatal(out[i].Err)
 		}
 		p.jobs = append(p.jobs, out[i].Jobs[0].State.ID)
 	}
+}
+
+// burst submits jobs, claims some and ends some, all in one commit.
+func (p *packed) burst() {
+	p.Helper()
+	submit := newInsertion(p.s, p.groups())
+	claim := newClaiming(p.s, []store.Claim{{Filter: store.Filter{Queues: []string{gq.DefaultQueue}}, N: rapid.IntRange(1, 40).Draw(p.T, "claims"), Worker: "w", TTL: time.Hour}})
+	for i := range submit.groups {
+		submit.weigh(i)
+	}
+	claim.weigh(0)
+	cancelFirst := rapid.Bool().Draw(p.T, "cancel first")
+	ends := rapid.SliceOfN(rapid.IntRange(0, 3), 24, 24).Draw(p.T, "ends")
+	var ended *updating
+	if err := p.s.do(context.Background(), 1, func(tx *txn) {
+		for i := range submit.groups {
+			submit.apply(tx, i)
+		}
+		end := func() {
+			ended = newUpdating(p.s, p.endings(submit.out, claim.out[0].Jobs, ends))
+			for i := range ended.updates {
+				ended.weigh(i)
+				ended.apply(tx, i)
+			}
+		}
+		if cancelFirst {
+			end()
+		}
+		claim.apply(tx, 0)
+		if !cancelFirst {
+			end()
+		}
+	}); err != nil {
+		p.Fatal(err)
+	}
+	p.note(submit.out)
+	for _, j := range claim.out[0].Jobs {
+		p.held[j.State.ID] = j.State.Lease.Ref()
+	}
+	for i := range ended.out {
+		if ended.out[i].Err != nil {
+			p.Fatal(ended.out[i].Err)
+		}
+		delete(p.held, ended.out[i].State.ID)
+	}
+}
+
+// endings completes or cancels most of the jobs just submitted.
+func (p *packed) endings(submitted []store.Inserted, claimed []gq.Job, ends []int) (updates []store.Update) {
+	held := map[gq.JobID]gq.LeaseRef{}
+	for _, j := range claimed {
+		held[j.State.ID] = j.State.Lease.Ref()
+	}
+	for i := range submitted {
+		if submitted[i].Err != nil || ends[i] == 0 {
+			continue
+		}
+		id := submitted[i].Jobs[0].State.ID
+		ref, running := held[id]
+		updates = append(updates, store.Update{Ref: store.Ref{Job: id}, Apply: func(s gq.State, now time.Time) (gq.State, []gq.Event, error) {
+			if running {
+				return machine.Complete(s, ref, nil, now)
+			}
+			return machine.Cancel(s, "", now)
+		}})
+	}
+	return updates
 }
 
 func (p *packed) claim() {
