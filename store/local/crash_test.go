@@ -311,6 +311,8 @@ type crew struct {
 // step makes one random call. Its error means that the store is closed.
 func (c *crew) step(ctx context.Context) error {
 	switch n := c.rng.IntN(10); {
+	case n == 0 && c.rng.IntN(2) == 0:
+		return c.submitPack(ctx)
 	case n < 4:
 		return c.submit(ctx)
 	case n < 7 || len(c.held) == 0:
@@ -340,6 +342,30 @@ func (c *crew) submit(ctx context.Context) error {
 		return err
 	}
 	c.h.set(s.ID, out[0].Jobs[0].State, false)
+	return nil
+}
+
+// submitPack submits jobs that are alike, which share a record.
+func (c *crew) submitPack(ctx context.Context) error {
+	groups := make([]store.Group, packLeast+c.rng.IntN(packLeast))
+	for i := range groups {
+		var raw [16]byte
+		for i := range raw {
+			raw[i] = byte(c.rng.Uint32())
+		}
+		spec := gq.Spec{ID: machine.NewJobID(raw), Type: "crash", Payload: gq.Payload{Data: []byte("1")}}.WithDefaults()
+		groups[i] = store.Group{Jobs: []gq.Spec{spec}, Mint: true}
+	}
+	out, err := c.h.store.Insert(ctx, groups)
+	if err != nil {
+		return err
+	}
+	for i := range out {
+		if out[i].Err != nil {
+			return out[i].Err
+		}
+		c.h.set(out[i].Jobs[0].State.ID, out[i].Jobs[0].State, false)
+	}
 	return nil
 }
 
