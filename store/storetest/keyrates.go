@@ -67,8 +67,8 @@ var keyRateCases = []Case{
 	},
 	{
 		Name:   "KeyRate/Reopen",
-		Clause: "what a key owes it owes after a restart",
-		Needs:  []string{"Insert", "Claim", "Update", "PutQueue", "Close", reopening},
+		Clause: "what a key owes it owes after a restart, under a rate that changed as well",
+		Needs:  []string{"Insert", "Claim", "Update", "PutQueue", "PutKey", "Close", reopening},
 		run:    keyRateReopen,
 	},
 	{
@@ -309,6 +309,12 @@ func keyRateReopen(e *env) {
 	e.limited("after an interval", 5, 2, start.Add(3*time.Minute))
 	e.reopen()
 	e.limited("after a second restart", 5, 0, start.Add(3*time.Minute))
+	e.keyRated(gq.Rate{Count: 1, Per: time.Hour, Burst: 2})
+	e.reopen()
+	e.limited("under a slower rate, after a restart", 5, 0, start.Add(time.Minute+2*time.Hour))
+	e.putKey(gq.QueueKey{Queue: "q", Key: "a", Rate: gq.Rate{Count: 1, Per: time.Second, Burst: 2}})
+	e.reopen()
+	e.limited("under a faster rate of its own, after a restart", 5, 0, start.Add(time.Minute+2*time.Second))
 }
 
 func keyRateIdle(e *env) {

@@ -400,6 +400,20 @@ func uniqueInGroup(e *env) {
 	e.end(postponed.ID, gq.StatusCompleted)
 	e.release()
 	e.stands("a dependent of the postponed job", child.ID, gq.StatusScheduled)
+	e.complete(e.one())
+
+	twice := e.spec(unique("twice", gq.WhileWaiting, gq.Debounced), delayed(time.Minute))
+	e.fresh("a job that two members submit again", twice)
+	both := e.tryInsert(store.Group{Jobs: []gq.Spec{
+		e.spec(unique("twice", gq.WhileWaiting, gq.Debounced), delayed(time.Hour)),
+		e.spec(unique("twice", gq.WhileWaiting, gq.Existing), delayed(time.Hour)),
+	}})[0]
+	e.check("Insert", both.Err)
+	for i, p := range both.Jobs {
+		if want := e.now().Add(time.Hour); p.State.ID != twice.ID || !p.State.RunAt.Equal(want) {
+			e.Errorf("member %d is answered with job %s, which runs at %v; want %s at %v, to which the first postponed it", i, p.State.ID, p.State.RunAt, twice.ID, want)
+		}
+	}
 }
 
 func uniqueCollected(e *env) {
