@@ -115,7 +115,7 @@ func (f *fixture) serveEvents(e *engine.Engine, s store.Store) {
 			f.Error(err)
 		}
 	})
-	f.native, f.options.Feed = guard, feed.NewFeed(hub, guard, 0)
+	f.native, f.options.Feed = guard, feed.NewFeed(hub, guard)
 	f.options.Unary = append(f.options.Unary, gate.Unary)
 	f.options.Stream = append(f.options.Stream, gate.Stream)
 }

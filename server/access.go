@@ -84,7 +84,7 @@ func newDoor(ctx context.Context, cfg *config.Config, e *engine.Engine, o Option
 		return nil, err
 	}
 	e.UseCallbacks(a.hooks)
-	a.feed = feed.NewFeed(a.hub, a.guard, 0)
+	a.feed = feed.NewFeed(a.hub, a.guard)
 	a.admin = admin.New(a.guard, ring, a.hooks, admin.Backups{Store: s, Dir: cfg.Backup.Dir, Keep: cfg.Backup.Keep}, a.trail)
 	a.metrics = observe.NewMetrics(a.observed, e, a.guard.Oversee, webhookMetrics(a.hooks)...)
 	a.hub.Seen(a.metrics.Happened)

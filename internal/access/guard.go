@@ -17,10 +17,20 @@ import (
 // items of a batch one by one: a rejected item gets [gq.ErrDenied] as its result and
 // never reaches the engine. Lists are filtered; calls that name something forbidden are
 // rejected.
-type Guard struct{ engine engine.API }
+type Guard struct {
+	engine      engine.API
+	waiting     *Places
+	subscribers *Places
+}
 
 // NewGuard wraps an engine.
-func NewGuard(e engine.API) *Guard { return &Guard{redacting{e}} }
+func NewGuard(e engine.API) *Guard {
+	return &Guard{
+		engine:      redacting{e},
+		waiting:     NewPlaces("waiting calls", maxWaiting, maxWaitingEach),
+		subscribers: NewPlaces("event subscriptions", maxSubscribed, maxSubscribeEach),
+	}
+}
 
 // caller is a caller who has the call's scope on at least one queue.
 type caller struct {
@@ -150,6 +160,12 @@ func (g *Guard) Reader(ctx context.Context, queues []string) (allows func(queue 
 		return nil, nil
 	}
 	return func(queue string) bool { return c.May(Read, queue) }, nil
+}
+
+// Subscribe takes the caller's place among the subscribers to events, until free is called. It is
+// refused with [gq.ErrTooMany].
+func (g *Guard) Subscribe(ctx context.Context) (free func(), err error) {
+	return g.subscribers.Take(ctx)
 }
 
 // StillValid calls the function [StillValid].

@@ -273,12 +273,18 @@ func (g *Guard) PurgeWhere(ctx context.Context, q gq.Query) (int, error) {
 	return g.engine.PurgeWhere(ctx, q)
 }
 
-// Wait needs read on the job's queue, and ends when the token becomes invalid.
+// Wait needs read on the job's queue and a place among the waiting calls, and ends when the token
+// becomes invalid.
 func (g *Guard) Wait(ctx context.Context, id gq.JobID) (gq.Job, error) {
 	ctx, err := g.asking(ctx, Read)
 	if err != nil {
 		return gq.Job{}, err
 	}
+	free, err := g.waiting.Take(ctx)
+	if err != nil {
+		return gq.Job{}, err
+	}
+	defer free()
 	valid, cancel := g.WhileValid(ctx)
 	defer cancel()
 	job, err := g.engine.Wait(valid, id)

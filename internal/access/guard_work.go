@@ -9,8 +9,8 @@ import (
 	"github.com/gopherqueue/gq/engine"
 )
 
-// Claim needs work on every queue that it names. A wait ends when the token becomes
-// invalid.
+// Claim needs work on every queue that it names. A wait needs a place among the waiting calls and
+// ends when the token becomes invalid.
 func (g *Guard) Claim(ctx context.Context, r gq.ClaimRequest) ([]gq.Job, error) {
 	c, err := g.enter(ctx, Work)
 	if err != nil {
@@ -27,6 +27,11 @@ func (g *Guard) Claim(ctx context.Context, r gq.ClaimRequest) ([]gq.Job, error) 
 	}
 	waits := ctx
 	if r.Wait > 0 {
+		free, err := g.waiting.Take(ctx)
+		if err != nil {
+			return nil, err
+		}
+		defer free()
 		var cancel context.CancelFunc
 		waits, cancel = c.while(ctx)
 		defer cancel()

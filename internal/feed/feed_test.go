@@ -387,6 +387,8 @@ func (l *leave) StillValid(context.Context) error {
 	return nil
 }
 
+func (*leave) Subscribe(context.Context) (func(), error) { return func() {}, nil }
+
 func (*leave) WhileValid(ctx context.Context) (context.Context, context.CancelFunc) {
 	return ctx, func() {}
 }
@@ -399,7 +401,7 @@ func TestNothingAfterTheEndOfAToken(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
 		var wg sync.WaitGroup
 		wg.Go(func() { _ = h.Run(ctx) })
-		s, err := NewFeed(h, g, 0).Open(ctx, nil, Filter{})
+		s, err := NewFeed(h, g).Open(ctx, nil, Filter{})
 		if err != nil {
 			t.Fatal(err)
 		}

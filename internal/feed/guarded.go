@@ -8,10 +8,11 @@ import (
 	"github.com/gopherqueue/gq"
 )
 
-// Guard decides which queues' events a caller may see, nil for all, and whether its token
-// is still valid.
+// Guard decides which queues' events a caller may see, nil for all, whether there is a place for
+// another subscription, and whether the caller's token is still valid.
 type Guard interface {
 	Reader(ctx context.Context, queues []string) (may func(queue string) bool, err error)
+	Subscribe(ctx context.Context) (free func(), err error)
 	StillValid(ctx context.Context) error
 	WhileValid(ctx context.Context) (context.Context, context.CancelFunc)
 }
@@ -25,22 +26,12 @@ type redactor interface {
 // Feed is a hub with access control: callers see only what they may read, while their
 // token is valid, and their number is limited.
 type Feed struct {
-	hub    *Hub
-	guard  Guard
-	places chan struct{}
+	hub   *Hub
+	guard Guard
 }
 
-// MaxSubscribers is the default limit of subscribers.
-const MaxSubscribers = 10_000
-
-// NewFeed puts a guard in front of a hub. most limits the number of subscribers; 0 is
-// MaxSubscribers.
-func NewFeed(h *Hub, g Guard, most int) *Feed {
-	if most == 0 {
-		most = MaxSubscribers
-	}
-	return &Feed{hub: h, guard: g, places: make(chan struct{}, most)}
-}
+// NewFeed puts a guard in front of a hub.
+func NewFeed(h *Hub, g Guard) *Feed { return &Feed{hub: h, guard: g} }
 
 // Open opens a subscription. A nil after means new events only. Nothing is sent yet, so
 // the caller can still be rejected: with [gq.ErrTooMany] at the limit, or [gq.ErrGone] if
@@ -54,12 +45,11 @@ func (f *Feed) Open(ctx context.Context, after *uint64, filter Filter) (*Subscri
 	if g, ok := f.guard.(redactor); ok {
 		filter.Content, filter.Redact = g.Content(ctx), g.RedactEvent
 	}
-	select {
-	case f.places <- struct{}{}:
-	default:
-		return nil, fmt.Errorf("subscribe: there are %d subscribers: %w", cap(f.places), gq.ErrTooMany)
+	free, err := f.guard.Subscribe(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("subscribe: %w", err)
 	}
-	s := &Subscription{feed: f, filter: filter}
+	s := &Subscription{feed: f, filter: filter, free: free}
 	if after == nil {
 		s.After, err = f.hub.source.LastEvent(ctx)
 	} else {
@@ -79,6 +69,7 @@ type Subscription struct {
 	feed  *Feed
 
 	filter Filter
+	free   func() // gives the place back
 }
 
 // Run sends events until the context or the hub ends, send returns an error or the
@@ -99,9 +90,4 @@ func (s *Subscription) Run(ctx context.Context, beat time.Duration, send Send) (
 }
 
 // Close frees the subscriber's slot.
-func (s *Subscription) Close() {
-	if s.feed != nil {
-		<-s.feed.places
-		s.feed = nil
-	}
-}
+func (s *Subscription) Close() { s.free() }

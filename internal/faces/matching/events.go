@@ -94,6 +94,11 @@ func (f *Face) socket(c *httpx.Call, in *socketInput) error {
 	if err != nil {
 		return err
 	}
+	free, err := f.options.Guard.Subscribe(c.Request.Context())
+	if err != nil {
+		return fmt.Errorf("subscribe: %w", err)
+	}
+	defer free()
 	_ = http.NewResponseController(c).SetWriteDeadline(time.Time{}) // each message sets its own deadline
 	conn, err := socket.Accept(c, c.Request)
 	if err != nil || conn == nil {

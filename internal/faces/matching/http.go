@@ -40,6 +40,7 @@ type Options struct {
 // Guard is the part of [access.Guard] that the face needs.
 type Guard interface {
 	Allow(ctx context.Context, s access.Scope, queue string, owner func() (string, error)) error
+	Subscribe(ctx context.Context) (free func(), err error)
 	StillValid(ctx context.Context) error
 	WhileValid(ctx context.Context) (context.Context, context.CancelFunc)
 }

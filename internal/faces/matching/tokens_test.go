@@ -97,3 +97,38 @@ func TestSocketsEndWithTheirToken(t *testing.T) {
 	}
 	ended("a token that expired", conn)
 }
+
+// crowded is a guard with few places for subscribers.
+type crowded struct {
+	*access.Guard
+	places *access.Places
+}
+
+func (c crowded) Subscribe(ctx context.Context) (func(), error) { return c.places.Take(ctx) }
+
+// A WebSocket takes a place among the subscribers, and is refused if there is none.
+func TestSocketsTakePlaces(t *testing.T) {
+	f := newFixture(t, matching.Options{Guard: crowded{&access.Guard{}, access.NewPlaces("event subscriptions", 1, 1)}})
+	first := f.subscribe("/events/ws")
+	conn, answer, err := websocket.Dial(t.Context(), f.url+"/events/ws", nil)
+	if err == nil {
+		conn.CloseNow()
+		t.Fatal("there was a place for a second subscriber")
+	}
+	defer answer.Body.Close()
+	if answer.StatusCode != http.StatusTooManyRequests || answer.Header.Get("Retry-After") == "" {
+		t.Errorf("it is refused by %s %v", answer.Status, answer.Header)
+	}
+	first.conn.CloseNow()
+	for { // the server notices soon
+		conn, answer, err := websocket.Dial(t.Context(), f.url+"/events/ws", nil)
+		if err == nil {
+			conn.CloseNow()
+			return
+		}
+		answer.Body.Close()
+		if t.Context().Err() != nil || answer.StatusCode != http.StatusTooManyRequests {
+			t.Fatal(err)
+		}
+	}
+}

@@ -76,7 +76,7 @@ func newFortress(t *testing.T) *fortress {
 	done := make(chan error, 2)
 	go func() { done <- hub.Run(ctx) }()
 	go func() { done <- f.hooks.Run(ctx) }()
-	events, administration := feed.NewFeed(hub, guard, 0), admin.New(guard, f.ring, f.hooks, admin.Backups{}, trail.New(s, slog.New(slog.DiscardHandler), nil))
+	events, administration := feed.NewFeed(hub, guard), admin.New(guard, f.ring, f.hooks, admin.Backups{}, trail.New(s, slog.New(slog.DiscardHandler), nil))
 	f.http = NewHTTP(guard, HTTPOptions{Identify: gate.HTTP, Feed: events, Admin: administration, Metrics: overseen(guard.Oversee)})
 	f.web = httptest.NewServer(f.http)
 	f.grpc = NewGRPC(guard, GRPCOptions{Feed: events, Admin: administration, Unary: []grpc.UnaryServerInterceptor{gate.Unary}, Stream: []grpc.StreamServerInterceptor{gate.Stream}})

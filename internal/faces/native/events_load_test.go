@@ -253,7 +253,7 @@ func BenchmarkFanOut(b *testing.B) {
 // affected.
 func TestTooManySubscribers(t *testing.T) {
 	n := newNewsroom(t, EventLimits{})
-	n.http.options.Feed = feed.NewFeed(feed.New(n.engine), access.NewGuard(n.engine), 2)
+	n.http.options.Feed = feed.NewFeed(feed.New(n.engine), crowded{access.NewGuard(n.engine), access.NewPlaces("event subscriptions", 2, 2)})
 	for i := range 3 {
 		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, n.web.URL+"/v1/events", nil)
 		if err != nil {
@@ -268,8 +268,16 @@ func TestTooManySubscribers(t *testing.T) {
 		if i == 2 {
 			want = http.StatusTooManyRequests
 		}
-		if answer.StatusCode != want {
-			t.Errorf("subscriber %d: %s", i+1, answer.Status)
+		if answer.StatusCode != want || i == 2 && answer.Header.Get("Retry-After") == "" {
+			t.Errorf("subscriber %d: %s %v", i+1, answer.Status, answer.Header)
 		}
 	}
 }
+
+// crowded is a guard with few places for subscribers.
+type crowded struct {
+	*access.Guard
+	places *access.Places
+}
+
+func (c crowded) Subscribe(ctx context.Context) (func(), error) { return c.places.Take(ctx) }

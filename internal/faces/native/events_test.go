@@ -175,7 +175,7 @@ func newNewsroomOver(t testing.TB, s store.Store, limits EventLimits) *newsroom 
 	done := make(chan error, 1)
 	go func() { done <- hub.Run(ctx) }()
 	guard := access.NewGuard(e)
-	n := &newsroom{TB: t, engine: e, feed: feed.NewFeed(hub, guard, 0), written: &writes{}, sent: &writes{}}
+	n := &newsroom{TB: t, engine: e, feed: feed.NewFeed(hub, guard), written: &writes{}, sent: &writes{}}
 	n.http = NewHTTP(guard, HTTPOptions{Feed: n.feed, Events: limits, Log: slog.New(slog.DiscardHandler), Identify: anyone})
 	n.web = httptest.NewUnstartedServer(n.http)
 	n.web.Listener = watchedListener{n.web.Listener, n.written}

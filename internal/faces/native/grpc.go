@@ -22,6 +22,7 @@ import (
 	"github.com/gopherqueue/gq"
 	pb "github.com/gopherqueue/gq/api/gopherqueue/v1"
 	"github.com/gopherqueue/gq/engine"
+	"github.com/gopherqueue/gq/internal/access"
 	"github.com/gopherqueue/gq/internal/errs"
 	"github.com/gopherqueue/gq/internal/feed"
 	"github.com/gopherqueue/gq/machine"
@@ -46,6 +47,8 @@ type GRPCOptions struct {
 	Credits    int           // open credits on one Work stream; 0 is 64
 	Requests   int           // concurrent heartbeats and settles on one Work stream; 0 is 32
 	Hello      time.Duration // deadline for the hello of a Work stream; 0 is 10 s
+
+	Streams *access.Places // of Work streams on this server; nil is no limit
 
 	// Unary and Stream run after the face's own interceptors, so calls already have a
 	// request id, logging and panic recovery. They authenticate the caller.

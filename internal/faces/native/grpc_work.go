@@ -52,6 +52,11 @@ type workStream struct {
 
 func (s *workersServer) Work(stream pb.WorkersService_WorkServer) error {
 	ctx := stream.Context()
+	free, err := s.options.Streams.Take(ctx)
+	if err != nil {
+		return fmt.Errorf("work: %w", err)
+	}
+	defer free()
 	w := &workStream{
 		GRPC: s.GRPC, rpc: rpcOf(ctx), stream: stream, ended: make(chan error, 1),
 		places: make(chan struct{}, s.options.Requests), credits: make(map[uint64]context.CancelFunc), names: make(map[string]func(bool)),
@@ -64,7 +69,6 @@ func (s *workersServer) Work(stream pb.WorkersService_WorkServer) error {
 
 	valid, cancel := access.WhileValid(ctx)
 	defer cancel()
-	var err error
 	broke := false
 	select {
 	case err = <-w.ended:

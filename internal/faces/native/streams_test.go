@@ -19,7 +19,7 @@ import (
 
 // Bytes that are not a message are the client's fault, on streams as in unary calls.
 func TestUndecodableSubscription(t *testing.T) {
-	h := serveGRPC(t, GRPCOptions{Feed: feed.NewFeed(feed.New(newEngine(t)), &access.Guard{}, 0)}, nil)
+	h := serveGRPC(t, GRPCOptions{Feed: feed.NewFeed(feed.New(newEngine(t)), &access.Guard{})}, nil)
 	for _, body := range [][]byte{{0xff, 0xff, 0xff}, []byte("\x12\x03\xff\xfe\xfd")} {
 		s, err := h.conn.NewStream(t.Context(), &grpc.StreamDesc{ServerStreams: true}, pb.EventsService_Subscribe_FullMethodName, grpc.ForceCodecV2(raw{}))
 		if err != nil {
