@@ -115,6 +115,7 @@ func (e *Engine) declareSchedule(ctx context.Context, s gq.Schedule) (gq.Schedul
 		if _, err := e.store.PutDocs(ctx, docs); err != nil {
 			return gq.Schedule{}, err
 		}
+		e.announceSchedule(&next.Schedule)
 	}
 	return ownSchedule(next.Schedule), nil
 }

@@ -41,7 +41,6 @@ package engine
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
@@ -200,7 +199,8 @@ func (e *Engine) Run(ctx context.Context) error {
 		done.Go(func() { e.runNode(beside) })
 	}
 	news, ended := make(chan struct{}, 1), make(chan struct{}, 1)
-	idle := e.options.Sweep
+	soon := agenda{news: make(chan struct{}, 1)}
+	pace := pacer{engine: e, idle: e.options.Sweep, pause: e.options.Sweep, next: time.Now()}
 	serving, stopInbox := context.WithCancel(ctx)
 	takeIn, inboxEnded := e.startInbox(serving)
 	defer inboxEnded()
@@ -215,15 +215,16 @@ func (e *Engine) Run(ctx context.Context) error {
 			if n.Dependents {
 				wake.Up(ended)
 			}
-			wake.Up(news)
+			soon.at(n.Due)
+			if n.Dependents || !n.DueKnown || len(n.Queues)+len(n.Freed) > 0 {
+				wake.Up(news)
+			}
 		})
 		defer stop()
-		idle = max(idle, time.Minute) // notifications can get lost
+		pace.idle = max(pace.idle, time.Minute) // notifications can get lost
 	}
 	timer := time.NewTimer(0)
 	defer timer.Stop()
-	pause := e.options.Sweep              // after an error
-	last, next := time.Time{}, time.Now() // sweeps
 	for {
 		select {
 		case <-ctx.Done():
@@ -232,34 +233,20 @@ func (e *Engine) Run(ctx context.Context) error {
 		case <-ended:
 			e.releaseNow(ctx)
 			continue
-		case <-news:
-			// Wait for further news, so that one sweep handles all of them.
-			if soon := last.Add(e.options.Sweep); soon.Before(next) {
-				next = soon
-			}
-			timer.Reset(time.Until(next))
+		case <-news: // wait for further news, so that one sweep handles all of them
+			timer.Reset(pace.by(pace.last.Add(e.options.Sweep)))
+			continue
+		case <-soon.news:
+			timer.Reset(pace.by(time.Now().Add(soon.take().Sub(e.clock.now()))))
 			continue
 		}
-		last = time.Now()
-		report, err := e.sweep(ctx, e.clock.nowIfKnown)
-		wait := idle
-		switch {
-		case ctx.Err() != nil:
+		wait, err := pace.sweep(ctx)
+		if ctx.Err() != nil {
 			return nil
-		case errors.Is(err, gq.ErrClosed) || errors.Is(err, gq.ErrStoreFailed):
-			return fmt.Errorf("run: %w", err)
-		case err != nil:
-			e.log.Warn("sweep", "error", err)
-			wait, pause = pause, min(2*pause, time.Minute)
-		case report.More:
-			wait, pause = 0, e.options.Sweep
-		default:
-			pause = e.options.Sweep
-			if !report.Next.IsZero() {
-				wait = min(wait, max(report.Next.Sub(e.clock.now()), time.Millisecond))
-			}
 		}
-		next = time.Now().Add(wait)
+		if err != nil {
+			return fmt.Errorf("run: %w", err)
+		}
 		timer.Reset(wait)
 	}
 }

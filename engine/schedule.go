@@ -381,11 +381,19 @@ func (e *Engine) changeSchedule(ctx context.Context, name string, change func(ol
 		next.UpdatedAt = now
 		_, err = e.writeSchedule(ctx, &next.Schedule, next.fired, d.Version)
 		if err == nil {
+			e.announceSchedule(&next.Schedule)
 			return ownSchedule(next.Schedule), nil
 		}
 		if !errors.Is(err, gq.ErrConflict) {
 			return gq.Schedule{}, err
 		}
+	}
+}
+
+// announceSchedule tells all engines of the store when a schedule that was changed fires next.
+func (e *Engine) announceSchedule(s *gq.Schedule) {
+	if a, ok := e.store.(store.Announcer); ok && !s.Paused && !s.Next.IsZero() {
+		a.Announce(s.Next)
 	}
 }
 

@@ -19,6 +19,8 @@ type SweepReport struct {
 	Collected int       // finished jobs that were deleted after their retention
 	Next      time.Time // when the next change is due, in the store's time; zero if unknown
 	More      bool      // a step reached its limit, so more changes are due
+
+	collect time.Time // when the retention of the next finished job is over; zero if there is none
 }
 
 // Sweep applies a limited number of due changes. The store judges jobs and leases by its own
@@ -110,11 +112,11 @@ func (e *Engine) collect(ctx context.Context, r *SweepReport) error {
 	if err := e.history.beforeCollect(ctx); err != nil {
 		return err
 	}
-	n, err := e.store.Collect(ctx, e.options.Batch)
+	n, next, err := e.store.Collect(ctx, e.options.Batch)
 	if err != nil {
 		return fmt.Errorf("collect finished jobs: %w", err)
 	}
-	r.Collected = n
+	r.Collected, r.collect = n, next
 	r.More = r.More || n >= e.options.Batch
 	return nil
 }

@@ -183,8 +183,10 @@ type Sweeper interface {
 	ReleaseDependents(ctx context.Context, limit int) (int, error)
 
 	// Collect removes up to limit finished jobs that are past their retention,
-	// with their events, and returns how many; 0 means that none is left.
-	Collect(ctx context.Context, limit int) (int, error)
+	// with their events, and returns how many; 0 means that none is left. next is no
+	// later than the retention of the first job that is left ends, and zero if there is
+	// none.
+	Collect(ctx context.Context, limit int) (removed int, next time.Time, err error)
 }
 
 // EventLog reads what has happened.
@@ -314,10 +316,17 @@ type News struct {
 	// Inbox says that submissions wait to be taken in: see [Inbox].
 	Inbox bool
 
-	// Due is the earliest instant at which time alone changes a job that the commit
-	// wrote, or an earlier one; zero if there is none. It counts only if DueKnown is set.
+	// Due is an instant at which time alone changes something, zero if none is known. If
+	// DueKnown is set, time changes no job that the commit wrote before that.
 	Due      time.Time
 	DueKnown bool
+}
+
+// Announcer is an optional capability of a [Notifier]: it tells its listeners, and those of other
+// processes, that something which the store does not know is due at a time, such as a
+// schedule. Like all notifications this is a hint.
+type Announcer interface {
+	Announce(due time.Time)
 }
 
 // Shared is an optional capability: several processes may have the store open at the same time.

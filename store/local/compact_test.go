@@ -60,7 +60,7 @@ func TestDiskFullOfWhatIsKept(t *testing.T) {
 	if _, err := f.store.Purge(t.Context(), odd); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := f.store.Collect(t.Context(), 100); err != nil {
+	if _, _, err := f.store.Collect(t.Context(), 100); err != nil {
 		t.Fatal(err)
 	}
 	within(t, "new room", func() {

@@ -92,7 +92,7 @@ func TestDiskFullRecoversByRetention(t *testing.T) {
 	collected := 0
 	for n := 1; n > 0; collected += n {
 		var err error
-		if n, err = f.store.Collect(t.Context(), 100); err != nil {
+		if n, _, err = f.store.Collect(t.Context(), 100); err != nil {
 			t.Fatalf("collect on a full disk: %v", err)
 		}
 	}

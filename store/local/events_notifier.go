@@ -3,7 +3,9 @@ package local
 import (
 	"slices"
 	"sync"
+	"time"
 
+	"github.com/gopherqueue/gq/internal/wake"
 	"github.com/gopherqueue/gq/store"
 )
 
@@ -68,5 +70,21 @@ func (tx *txn) news() store.News {
 		tx.changed[i] = nil
 	}
 	tx.changed = tx.changed[:0]
+	n.Due, tx.retained = wake.Earlier(tx.retained, tx.nextDue()), time.Time{}
 	return n
+}
+
+// nextDue returns when time changes the next job; zero if that is overdue or never.
+func (tx *txn) nextDue() (next time.Time) {
+	for _, h := range []*timers{&tx.t.toRun, &tx.t.toDue} {
+		if first, ok := h.next(); ok && first.at > tx.now.UnixNano() {
+			next = wake.Earlier(next, time.Unix(0, first.at).UTC())
+		}
+	}
+	return next
+}
+
+// Announce implements [store.Announcer].
+func (s *Store) Announce(due time.Time) {
+	s.watchers.tell(store.News{Event: s.lastEvent.Load(), Due: due, DueKnown: true})
 }

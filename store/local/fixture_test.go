@@ -286,7 +286,7 @@ func (b *builder) old() {
 	b.f.asks.jobs, b.f.asks.leases = b.f.asks.jobs[:1], b.f.asks.leases[:1]
 	b.clock.now = b.clock.now.Add(48 * time.Hour)
 	b.insert(func(s *gq.Spec) { s.Type = "later" })
-	if n, err := b.s.Collect(context.Background(), 100); err != nil || n != 1 {
+	if n, _, err := b.s.Collect(context.Background(), 100); err != nil || n != 1 {
 		b.t.Fatalf("collect: %d %v", n, err)
 	}
 	for _, err := b.s.Events(context.Background(), b.f.asks.after, 1); errors.Is(err, gq.ErrGone); _, err = b.s.Events(context.Background(), b.f.asks.after, 1) {

@@ -180,7 +180,7 @@ func everyMethod(s *Store) map[string]func(context.Context) error {
 		"Now":               func(ctx context.Context) error { _, err := s.Now(ctx); return err },
 		"Due":               func(ctx context.Context) error { _, err := s.Due(ctx, 1); return err },
 		"ReleaseDependents": func(ctx context.Context) error { _, err := s.ReleaseDependents(ctx, 1); return err },
-		"Collect":           func(ctx context.Context) error { _, err := s.Collect(ctx, 1); return err },
+		"Collect":           func(ctx context.Context) error { _, _, err := s.Collect(ctx, 1); return err },
 		"Counts":            func(ctx context.Context) error { _, err := s.Counts(ctx); return err },
 		"Events":            func(ctx context.Context) error { _, err := s.Events(ctx, 0, 1); return err },
 		"LastEvent": func(ctx context.Context) error {

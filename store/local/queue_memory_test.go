@@ -90,7 +90,7 @@ func TestIdleQueuesTakeLittleMemory(t *testing.T) {
 					must(t, d.Err)
 				}
 			}
-			_, err := s.Collect(t.Context(), 1)
+			_, _, err := s.Collect(t.Context(), 1)
 			must(t, err)
 		},
 	} {

@@ -7,10 +7,12 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/cockroachdb/pebble/v2"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/internal/wake"
 	"github.com/gopherqueue/gq/store"
 	"github.com/gopherqueue/gq/store/codec"
 )
@@ -71,85 +73,96 @@ func decodeMarks(b []byte) (m marks, err error) {
 }
 
 // Collect implements [store.Store].
-func (s *Store) Collect(ctx context.Context, limit int) (int, error) {
+func (s *Store) Collect(ctx context.Context, limit int) (int, time.Time, error) {
 	for {
-		removed, more := 0, false
+		var done collection
 		var failed error
-		err := s.do(ctx, 1, func(tx *txn) { removed, more, failed = tx.collect(max(limit, 1)) })
+		err := s.do(ctx, 1, func(tx *txn) { done, failed = tx.collect(max(limit, 1)) })
 		if err != nil {
-			return 0, err // the writer may still be setting removed
+			return 0, time.Time{}, err // the writer may still be setting it
 		}
-		if removed > 0 || !more || failed != nil {
-			if removed < limit {
+		if done.removed > 0 || !done.more || failed != nil {
+			if done.removed < limit {
 				s.compact()
 			}
-			return removed, failed
+			return done.removed, done.next, failed
 		}
 	}
 }
 
+// collection is the result of one step of retention.
+type collection struct {
+	removed int
+	more    bool      // there is more of the log to read
+	next    time.Time // when to look again; zero if nothing is left
+}
+
+// at records when there is something to look at.
+func (c *collection) at(due time.Time) { c.next = wake.Earlier(c.next, due) }
+
 // collectRecords bounds how many event records one step reads.
 const collectRecords = 10_000
 
-// collect takes one step. If it removes nothing, more reports whether there is more log
-// to read.
-func (tx *txn) collect(limit int) (removed int, more bool, err error) {
+// collect takes one step.
+func (tx *txn) collect(limit int) (done collection, err error) {
 	s := tx.s
 	if err := s.disk.room(forCleaning, tx.size()); err != nil {
-		return 0, false, fmt.Errorf("collect: %w", err)
+		return done, fmt.Errorf("collect: %w", err)
 	}
 	tx.awaitDisk()
 	tx.forget()
 	before := s.marks
-	removed, err = tx.collectOwn(limit)
-	if err != nil {
-		return 0, false, err
+	if err := tx.collectOwn(limit, &done); err != nil {
+		return collection{}, err
 	}
 	var gone []doneKey
 	for i, status := range endings {
-		if removed+len(gone) >= limit {
+		if done.removed+len(gone) >= limit {
+			done.at(tx.now)
 			break
 		}
-		horizon := tx.now.Add(-s.config.Retention.Of(status)).UnixNano()
-		expired, unread, err := tx.expired(i, status, horizon, limit-removed-len(gone))
+		expired, err := tx.expired(i, status, limit-done.removed-len(gone), &done)
 		if err != nil {
-			return 0, false, err
+			return collection{}, err
 		}
-		gone, more = append(gone, expired...), more || unread
+		gone = append(gone, expired...)
 	}
 	dropped, err := tx.drop(gone, false)
 	if err != nil {
-		return 0, false, err
+		return collection{}, err
 	}
-	removed, more = removed+dropped, more || dropped < len(gone)
+	done.removed, done.more = done.removed+dropped, done.more || dropped < len(gone)
 	if err := tx.dropEvents(); err != nil {
-		return 0, false, err
+		return collection{}, err
 	}
 	if s.marks != before {
 		s.marks.lastJob, s.marks.lastEvent, s.marks.time = tx.t.lastJob, tx.t.lastEvent, tx.now.UnixNano()
 		tx.set(metaCursors, s.marks.encode())
 	}
 	tx.dropBuckets()
-	return removed, more, nil
+	return done, nil
 }
 
-// expired reads the log from a cursor up to the horizon and lists the jobs that ended
-// there in a status. It reports whether it stopped early.
-func (tx *txn) expired(cursor int, status gq.Status, horizon int64, limit int) (gone []doneKey, more bool, err error) {
+// expired reads the log from a cursor on and lists the jobs that ended in a status and are past
+// their retention.
+func (tx *txn) expired(cursor int, status gq.Status, limit int, done *collection) (gone []doneKey, err error) {
 	s := tx.s
+	kept := s.config.Retention.Of(status)
+	horizon := tx.now.Add(-kept).UnixNano()
 	it, err := s.iterate(prefixEvents)
 	if err != nil {
-		return nil, false, err
+		return nil, err
 	}
 	defer func() { err = errors.Join(err, it.Close()) }()
 	at := s.marks.cursors[cursor]
 	ok := it.SeekLT(numberKey(prefixEvents, at+1)) || it.First()
 	for read := 0; ok && len(gone) < limit; ok = it.Next() {
-		if recordTime(it.Value()) > horizon {
+		if ended := recordTime(it.Value()); ended > horizon {
+			done.at(time.Unix(0, ended).Add(kept).UTC())
 			break
 		}
 		if read++; read > collectRecords {
-			more = true
+			done.more = true
 			break
 		}
 		var visitErr error
@@ -173,10 +186,13 @@ func (tx *txn) expired(cursor int, status gq.Status, horizon int64, limit int) (
 			return true
 		})
 		if err = errors.Join(err, visitErr); err != nil {
-			return nil, false, err
+			return nil, err
 		}
 	}
-	return gone, more, damaged(it.Error())
+	if len(gone) >= limit {
+		done.at(tx.now)
+	}
+	return gone, damaged(it.Error())
 }
 
 // endedIn finds a job that ended in an earlier commit, with a known queue and status. It returns

@@ -4,8 +4,10 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/internal/wake"
 )
 
 // A finished job with a retention of its own has an index entry that sorts by when it is to be
@@ -20,23 +22,26 @@ const keptKeySize = 1 + 8 + 8
 
 // keepOwn records until when a finished job is kept.
 func (tx *txn) keepOwn(s *gq.State) {
-	tx.set(keptKey(s.CompletedAt.Add(s.Policy.Retention).UnixNano(), s.Sequence), s.ID[:])
+	until := s.CompletedAt.Add(s.Policy.Retention)
+	tx.set(keptKey(until.UnixNano(), s.Sequence), s.ID[:])
+	tx.retained = wake.Earlier(tx.retained, until)
 }
 
 // collectOwn removes up to limit jobs whose own retention is over.
-func (tx *txn) collectOwn(limit int) (removed int, err error) {
+func (tx *txn) collectOwn(limit int, done *collection) (err error) {
 	it, err := tx.s.iterate(prefixKept)
 	if err != nil {
-		return 0, err
+		return err
 	}
 	defer func() { err = errors.Join(err, it.Close()) }()
 	var gone []doneKey
 	for ok := it.First(); ok && len(gone) < limit; ok = it.Next() {
 		key, id := it.Key(), it.Value()
 		if len(key) != keptKeySize || len(id) != len(gq.JobID{}) {
-			return 0, fmt.Errorf("retention of a job, record %q: %w", key, gq.ErrCorrupt)
+			return fmt.Errorf("retention of a job, record %q: %w", key, gq.ErrCorrupt)
 		}
-		if int64(binary.BigEndian.Uint64(key[1:])) > tx.now.UnixNano() {
+		if until := int64(binary.BigEndian.Uint64(key[1:])); until > tx.now.UnixNano() {
+			done.at(time.Unix(0, until).UTC())
 			break
 		}
 		k, _, err := tx.readDone(gq.JobID(id))
@@ -44,12 +49,13 @@ func (tx *txn) collectOwn(limit int) (removed int, err error) {
 		case err == nil:
 			gone = append(gone, k)
 		case !errors.Is(err, gq.ErrNotFound): // purged
-			return 0, err
+			return err
 		}
 		tx.remove(key)
 	}
 	if err := damaged(it.Error()); err != nil {
-		return 0, err
+		return err
 	}
-	return tx.drop(gone, true)
+	done.removed, err = tx.drop(gone, true)
+	return err
 }

@@ -112,7 +112,7 @@ func TestPurgeTakesCarriedHistory(t *testing.T) {
 	answers := make([]error, 1)
 	var collected, purged error
 	if err := s.do(ctx, 1, func(tx *txn) {
-		_, _, collected = tx.collect(10)
+		_, collected = tx.collect(10)
 		purged = tx.purge([]gq.JobID{spec.ID}, answers)
 	}); err != nil || collected != nil || purged != nil || answers[0] != nil {
 		t.Fatalf("a commit: %v, %v, %v, %v", err, collected, purged, answers)

@@ -42,7 +42,7 @@ func TestCollectBehindLongLog(t *testing.T) {
 	}
 	update(func(s gq.State, now time.Time) (gq.State, []gq.Event, error) { return machine.Cancel(s, "", now) })
 	clock.Advance(store.DefaultRetention().Cancelled)
-	if n, err := s.Collect(ctx, 10); n != 1 || err != nil {
+	if n, _, err := s.Collect(ctx, 10); n != 1 || err != nil {
 		t.Errorf("Collect removed %d jobs (%v), want the one that is past its retention", n, err)
 	}
 }

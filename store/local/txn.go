@@ -18,29 +18,30 @@ import (
 // make them durable. Only the writer has one, and it always completes a step it began,
 // so nothing is rolled back.
 type txn struct {
-	s       *Store
-	t       *table
-	now     time.Time
-	parts   [partCount]*pebble.Batch
-	events  eventWriter
-	first   uint64    // the first event of the current instant
-	recent  []*recent // this commit and those that are not durable yet, oldest first
-	spare   *recent
-	runs    []run     // packs of this commit
-	joined  int       // jobs in them
-	keyed   []keyID   // new keys of this commit
-	ids     []idEntry // of this commit's new jobs whose ids are from elsewhere
-	touched []*queue
-	paces   []*queue          // those whose pace changed
-	owers   []*limitKey       // those that owe more or less than before
-	changed []*queue          // those in the news
-	gone    map[gq.JobID]bool // finished jobs that this commit removes: the disk still has them
-	noted   []gq.Event        // scratch for the current job's events
-	scratch []byte
-	spell   []byte  // scratch for records of other jobs
-	name    []byte  // scratch for keys
-	decoded opened  // scratch for look
-	source  *record // what decoded was decoded from
+	s        *Store
+	t        *table
+	now      time.Time
+	parts    [partCount]*pebble.Batch
+	events   eventWriter
+	first    uint64    // the first event of the current instant
+	recent   []*recent // this commit and those that are not durable yet, oldest first
+	spare    *recent
+	runs     []run     // packs of this commit
+	joined   int       // jobs in them
+	keyed    []keyID   // new keys of this commit
+	ids      []idEntry // of this commit's new jobs whose ids are from elsewhere
+	touched  []*queue
+	paces    []*queue          // those whose pace changed
+	owers    []*limitKey       // those that owe more or less than before
+	changed  []*queue          // those in the news
+	retained time.Time         // when the first own retention of a job that the commit ended is over; zero for none
+	gone     map[gq.JobID]bool // finished jobs that this commit removes: the disk still has them
+	noted    []gq.Event        // scratch for the current job's events
+	scratch  []byte
+	spell    []byte  // scratch for records of other jobs
+	name     []byte  // scratch for keys
+	decoded  opened  // scratch for look
+	source   *record // what decoded was decoded from
 }
 
 // recent is what a commit did that cannot be read from disk until the commit is

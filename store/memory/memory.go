@@ -186,11 +186,22 @@ func (s *Store) end() {
 	defer s.mu.Unlock()
 	news := s.news
 	s.news = store.News{}
-	if len(news.Queues) == 0 {
+	if len(news.Queues) == 0 && news.Due.IsZero() {
 		return
 	}
 	news.Event, news.DueKnown = s.eventSeq, true
 	news.Dependents = len(s.dependents) > 0
+	s.tellLocked(news)
+}
+
+// Announce implements [store.Announcer].
+func (s *Store) Announce(due time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.tellLocked(store.News{Event: s.eventSeq, Due: due, DueKnown: true})
+}
+
+func (s *Store) tellLocked(news store.News) {
 	for l := range s.listeners {
 		own := news
 		own.Queues = slices.Clone(news.Queues)

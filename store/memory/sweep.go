@@ -48,10 +48,10 @@ func (s *Store) ReleaseDependents(ctx context.Context, limit int) (told int, err
 }
 
 // Collect implements [store.Sweeper].
-func (s *Store) Collect(ctx context.Context, limit int) (removed int, err error) {
+func (s *Store) Collect(ctx context.Context, limit int) (removed int, next time.Time, err error) {
 	now, err := s.begin(ctx)
 	if err != nil {
-		return 0, err
+		return 0, next, err
 	}
 	defer s.end()
 	gone := make(map[gq.JobID]bool)
@@ -71,7 +71,10 @@ func (s *Store) Collect(ctx context.Context, limit int) (removed int, err error)
 		return over
 	})
 	s.forget(gone)
-	return removed, nil
+	if len(s.ended.items) > 0 {
+		next = s.ended.items[0].at
+	}
+	return removed, next, nil
 }
 
 // forget removes the events of jobs from the log.

@@ -28,7 +28,9 @@ func (s *Store) list(j *job) {
 	count.By[state.Status]++
 	switch {
 	case !state.Live():
-		s.ended.add(s.retention(j))
+		over := s.retention(j)
+		s.ended.add(over)
+		s.dueAt(over.at)
 	case state.Status.Held():
 		s.held[j] = true
 	default:

@@ -75,6 +75,12 @@ func (c *effects) none() bool {
 	return len(c.opened) == 0 && len(c.freed) == 0 && c.due == 0 && !c.parent
 }
 
+// soon reports whether something is due before other nodes look by themselves. They must know it
+// in case this node is gone by then.
+func (c *effects) soon() bool {
+	return c.due != 0 && instant(c.due).Before(time.Now().Add(dueSoon))
+}
+
 func (c *effects) news(last int64) store.News {
 	n := store.News{Queues: names(c.opened), Freed: names(c.freed), Event: uint64(last), Dependents: c.parent, DueKnown: true}
 	if c.due != 0 {
@@ -95,6 +101,8 @@ const (
 	numberLate = 500 * time.Millisecond
 	// foldQuiet is how long after the last commit the counts that it left are folded.
 	foldQuiet = 200 * time.Millisecond
+	// dueSoon is more than the time after which engines look at the store without news.
+	dueSoon = 2 * time.Minute
 	// notifierWithin is the time limit of a round.
 	notifierWithin = 10 * time.Second
 )
@@ -200,7 +208,7 @@ func (h *notifier) round(must bool) (numbered bool) {
 		}
 		h.spread(store.News{Event: uint64(last), DueKnown: true})
 	}
-	if !alone && (must || len(changed.opened) > 0 || len(changed.freed) > 0) {
+	if !alone && (must || len(changed.opened) > 0 || len(changed.freed) > 0 || changed.soon()) {
 		h.notify(ctx, &changed, last, !must)
 	}
 	_ = h.s.raise(ctx, h.s.floors.ripe(int(h.s.floors.every.Load()))) // if it fails, claims read more of the index until the next round
@@ -268,6 +276,11 @@ func (s *Store) Notify(events bool, f func(store.News)) (stop func()) {
 		}
 		delete(h.listeners, key)
 	}
+}
+
+// Announce implements [store.Announcer].
+func (s *Store) Announce(due time.Time) {
+	s.notifier.tell(&effects{due: nanoseconds(due)}, false)
 }
 
 // jitter changes d by up to a quarter, so that nodes do not poll at the same moments.

@@ -224,7 +224,7 @@ func TestJobsShareRows(t *testing.T) {
 		}
 	}
 	for left := finished; left > 0; {
-		n, err := s.Collect(t.Context(), 7)
+		n, _, err := s.Collect(t.Context(), 7)
 		if err != nil || n != min(7, left) && n < 1 || n > 7 {
 			t.Fatalf("%d jobs were removed, %v", n, err)
 		}

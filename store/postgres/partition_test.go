@@ -45,7 +45,7 @@ const noDeletes = `
 func collectAll(t *testing.T, s store.Store) (total int) {
 	t.Helper()
 	for {
-		n, err := s.Collect(t.Context(), 1000)
+		n, _, err := s.Collect(t.Context(), 1000)
 		if err != nil {
 			t.Fatal(err)
 		}

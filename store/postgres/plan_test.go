@@ -86,7 +86,7 @@ var hot = []struct {
 	},
 	{"due next", dueNext, "1", []string{"Index Scan using ready_due", "held_due"}},
 	{"come near", nearing, "'(0,0)', '(256,0)', 1", []string{"Tid Range Scan on ready", "Tid Scan on ready"}},
-	{"collect any", anyEnded, "'{7,8}', '{1,1}', 1", []string{"done_0_status_ended_expr_idx", "horizon_pkey", "kept_pkey"}},
+	{"collect any", firstOver, "'{7,8}', '{1,1}'", []string{"done_0_status_ended_expr_idx", "horizon_pkey", "kept_pkey"}},
 	{"collect", ended, "7, 0, 0, 1, 100", []string{"done_0_status_ended_expr_idx", "Merge Append"}},
 	{
 		"find", rowsIn("gq.done", "FOR UPDATE OF s") + " WHERE " + kept, "'{0,64}', '{2,4}'",

@@ -3,6 +3,7 @@ package postgres
 import (
 	"context"
 	"slices"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -25,14 +26,13 @@ const kept = `
 // nodes at once, and deletes their ids, leases and keys. Their rows are dropped with their
 // partition: see maintain. Collectors take turns. A call that waits for longer than
 // collectWait leaves the work for the next one.
-func (s *Store) Collect(ctx context.Context, limit int) (int, error) {
-	removed := 0
-	over, err := s.expired(ctx)
+func (s *Store) Collect(ctx context.Context, limit int) (removed int, next time.Time, err error) {
+	over, next, err := s.expired(ctx)
 	if err != nil {
-		return 0, err
+		return 0, next, err
 	}
 	if !over {
-		return 0, s.maintain(ctx)
+		return 0, next, s.maintain(ctx)
 	}
 	err = s.write(ctx, "collect", func(tx *txn) (err error) {
 		removed = 0
@@ -61,56 +61,71 @@ func (s *Store) Collect(ctx context.Context, limit int) (int, error) {
 		return tx.flush(ctx)
 	})
 	if held(err) {
-		return 0, nil
+		return 0, next.Add(collectAgain), nil
 	}
 	if err != nil {
-		return 0, err
+		return 0, time.Time{}, err
 	}
 	if removed > 0 {
 		s.stale.Store(true)
-		return removed, nil
 	}
-	return 0, s.maintain(ctx)
+	if _, next, err = s.expired(ctx); err == nil && removed == 0 {
+		err = s.maintain(ctx)
+	}
+	return removed, next, err
 }
 
 // collectWait is how long Collect waits for another call that collects or purges, and for
 // keys that a submission is reusing.
 const collectWait = "2s"
 
-// expired reports whether there is anything to collect.
-func (s *Store) expired(ctx context.Context) (over bool, err error) {
+// collectAgain is when Collect is called again after it has waited in vain.
+const collectAgain = time.Second
+
+// expired reports whether there is anything to collect, and when there is.
+func (s *Store) expired(ctx context.Context) (over bool, next time.Time, err error) {
 	err = s.readOnce(ctx, "collect", func(tx *txn) error {
 		if err := tx.readClock(ctx); err != nil {
 			return err
 		}
 		var statuses []int16
-		var until []int64
+		var kept []int64
 		for _, status := range endings {
-			statuses, until = append(statuses, int16(status)), append(until, nanoseconds(tx.now.Add(-s.cfg.Retention.Of(status))))
+			statuses, kept = append(statuses, int16(status)), append(kept, int64(s.cfg.Retention.Of(status)))
 		}
-		return tx.QueryRow(ctx, anyEnded, statuses, until, nanoseconds(tx.now)).Scan(&over)
+		var first *int64
+		if err := tx.QueryRow(ctx, firstOver, statuses, kept).Scan(&first); err != nil || first == nil {
+			return err
+		}
+		next = instant(*first)
+		over = !next.After(tx.now)
+		return nil
 	})
-	return over, err
+	return over, next, err
 }
 
-// anyEnded selects whether any job ended between the horizon of its status and an instant.
+// firstOver selects when the first retention of a job after the horizon of its status is over.
 // It uses the index done_ended. The rest is for jobs with a retention of their own.
-const anyEnded = `
-	SELECT EXISTS (
-		SELECT
-		FROM unnest($1::smallint[], $2::bigint[]) AS r (status, until)
-		CROSS JOIN LATERAL (
-			SELECT coalesce(max(ended), -9223372036854775808) AS ended, coalesce(max(seq), 0) AS seq
-			FROM gq.horizon
-			WHERE status = r.status
-		) AS h
-		CROSS JOIN LATERAL (
-			SELECT
-			FROM gq.done
-			WHERE status = r.status AND (ended, seq + 0) > (h.ended, h.seq) AND ended <= r.until
-			LIMIT 1
-		) AS d
-	) OR EXISTS (SELECT FROM gq.kept WHERE until <= $3)`
+const firstOver = `
+	SELECT least(
+		(
+			SELECT min(d.ended + r.kept)
+			FROM unnest($1::smallint[], $2::bigint[]) AS r (status, kept)
+			CROSS JOIN LATERAL (
+				SELECT coalesce(max(ended), -9223372036854775808) AS ended, coalesce(max(seq), 0) AS seq
+				FROM gq.horizon
+				WHERE status = r.status
+			) AS h
+			CROSS JOIN LATERAL (
+				SELECT ended
+				FROM gq.done
+				WHERE status = r.status AND (ended, seq + 0) > (h.ended, h.seq)
+				ORDER BY ended, seq + 0
+				LIMIT 1
+			) AS d
+		),
+		(SELECT min(until) FROM gq.kept)
+	)`
 
 // ended selects the jobs of a status after its horizon that ended up to an instant, in the
 // order in which they ended. It uses the index done_ended.

@@ -20,7 +20,9 @@ func (tx *txn) keepOwn(s *gq.State, ended *int64) {
 	case own > usual:
 		*ended = nanoseconds(s.CompletedAt.Add(own - usual))
 	case own < usual:
-		tx.kept = append(tx.kept, keptJob{nanoseconds(s.CompletedAt.Add(own)), int64(s.Sequence)})
+		until := nanoseconds(s.CompletedAt.Add(own))
+		tx.kept = append(tx.kept, keptJob{until, int64(s.Sequence)})
+		tx.changes.at(until)
 	}
 }
 

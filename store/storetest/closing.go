@@ -91,7 +91,7 @@ func calls(id gq.JobID, spec gq.Spec) map[string]func(context.Context, store.Sto
 			return err
 		},
 		"Collect": func(ctx context.Context, s store.Store) error {
-			_, err := s.Collect(ctx, 1)
+			_, _, err := s.Collect(ctx, 1)
 			return err
 		},
 		"Counts": func(ctx context.Context, s store.Store) error {

@@ -31,6 +31,12 @@ var collectCases = []Case{
 		run:    collectLimit,
 	},
 	{
+		Name:   "Collect/Next",
+		Clause: "a step tells when the next retention ends, or an earlier time",
+		Needs:  []string{"Insert", "Update", "Collect", "Close"},
+		run:    collectNext,
+	},
+	{
 		Name:   "Collect/Live",
 		Clause: "a live job is never collected, whatever its age",
 		Needs:  []string{"Insert", "Claim", "Update", "Get", "History", "Collect", "Counts", "Close"},
@@ -165,7 +171,7 @@ func collectLimit(e *env) {
 	e.clock.Advance(2 * time.Hour)
 	total := 0
 	for steps := 0; ; steps++ {
-		n, err := e.store().Collect(e.Context(), 10)
+		n, _, err := e.store().Collect(e.Context(), 10)
 		e.check("Collect", err)
 		if n < 0 || n > 10 || steps > 25 {
 			e.Fatalf("step %d collected %d jobs, want at most 10", steps, n)
@@ -180,6 +186,31 @@ func collectLimit(e *env) {
 	}
 	if total != 25 {
 		e.Errorf("%d jobs were collected, want 25", total)
+	}
+}
+
+func collectNext(e *env) {
+	e.keeping()
+	e.cancel(e.add(keepFor(4 * time.Second)).ID)
+	e.cancel(e.add(under(brief)).ID)
+	ended := e.now()
+	for _, over := range []time.Time{ended.Add(4 * time.Second), ended.Add(2 * time.Hour)} {
+		for removed, steps := 0, 0; removed == 0; steps++ {
+			n, next, err := e.store().Collect(e.Context(), 100)
+			e.check("Collect", err)
+			if removed = n; removed > 0 {
+				break
+			}
+			if next.IsZero() || next.After(over) || steps > 100 {
+				e.Fatalf("Collect says that the next retention ends at %v, want %v or earlier", next, over)
+			}
+			if next.After(e.now()) {
+				e.clock.Set(next)
+			}
+		}
+		if e.now().After(over) {
+			e.Errorf("the job was removed at %v, want %v", e.now(), over)
+		}
 	}
 }
 
@@ -233,7 +264,7 @@ func collectAtOnce(e *env) {
 		j := e.one()
 		e.complete(j)
 		e.clock.Advance(time.Hour)
-		n, err := e.store().Collect(e.Context(), 10) // no other commit follows
+		n, _, err := e.store().Collect(e.Context(), 10) // no other commit follows
 		e.check("Collect", err)
 		if n != 1 {
 			e.Fatalf("round %d: collected %d jobs, want 1", round, n)

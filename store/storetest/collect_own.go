@@ -192,7 +192,7 @@ func collectOwnLimit(e *env) {
 	}
 	removed := 0
 	collect := func(want int) {
-		n, err := e.store().Collect(e.Context(), 1)
+		n, _, err := e.store().Collect(e.Context(), 1)
 		e.check("Collect", err)
 		if n != want {
 			e.Errorf("Collect with a limit of 1 removed %d jobs, want %d, after %d before", n, want, removed)
@@ -206,7 +206,7 @@ func collectOwnLimit(e *env) {
 	collect(0)
 	e.clock.Advance(10 * time.Hour)
 	collect(1) // the usual one
-	n, err := e.store().Collect(e.Context(), 1)
+	n, _, err := e.store().Collect(e.Context(), 1)
 	e.check("Collect", err)
 	if n != 0 {
 		e.Errorf("Collect removed %d jobs when none was left", n)

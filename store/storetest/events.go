@@ -298,7 +298,7 @@ func eventLast(e *env) {
 	}
 	before := last()
 	e.clock.Advance(365 * 24 * time.Hour)
-	_, err := e.store().Collect(e.Context(), 1000)
+	_, _, err := e.store().Collect(e.Context(), 1000)
 	e.check("Collect", err)
 	e.equal("the newest event after a collection", last(), before)
 	rest, err := e.store().Events(e.Context(), before, 10)

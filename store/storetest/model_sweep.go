@@ -112,7 +112,7 @@ func (m *model) collect(r *rapid.T) {
 	}
 	m.follow()
 	limit := pick(r, "limit", 1, 100)
-	n, err := m.s.Collect(m.Context(), limit)
+	n, _, err := m.s.Collect(m.Context(), limit)
 	m.ok("Collect", err)
 	removable := slices.DeleteFunc(m.sorted(), func(j *modelJob) bool { return !come(m.kept(j), m.now) })
 	needed := 0

@@ -201,10 +201,10 @@ func (n *naive) History(ctx context.Context, id gq.JobID) (events []gq.Event, er
 	return own(n, events), nil
 }
 
-func (n *naive) Collect(ctx context.Context, limit int) (removed int, err error) {
+func (n *naive) Collect(ctx context.Context, limit int) (removed int, next time.Time, err error) {
 	now, err := n.begin(ctx, true)
 	if err != nil {
-		return 0, err
+		return 0, next, err
 	}
 	defer n.mu.Unlock()
 	for _, j := range n.sorted() {
@@ -224,7 +224,13 @@ func (n *naive) Collect(ctx context.Context, limit int) (removed int, err error)
 		default:
 		}
 		live := j.state.Live() && n.bug != collectsLive
-		if live || now.Before(end) || removed == limit {
+		if live {
+			continue
+		}
+		if now.Before(end) || removed == limit {
+			if next.IsZero() || end.Before(next) {
+				next = end
+			}
 			continue
 		}
 		removed++
@@ -234,7 +240,7 @@ func (n *naive) Collect(ctx context.Context, limit int) (removed int, err error)
 			n.remove(j)
 		}
 	}
-	return removed, nil
+	return removed, next, nil
 }
 
 func (n *naive) Purge(ctx context.Context, ids []gq.JobID) ([]error, error) {

@@ -209,7 +209,7 @@ func purgeConcurrent(e *env) {
 			})
 		}
 		wait.Go(func() {
-			n, err := e.store().Collect(e.Context(), 5)
+			n, _, err := e.store().Collect(e.Context(), 5)
 			if err != nil {
 				e.Errorf("Collect: %v", err)
 			}

@@ -146,7 +146,7 @@ func (r recordingStore) ReleaseDependents(ctx context.Context, limit int) (int, 
 	return r.Store.ReleaseDependents(ctx, limit)
 }
 
-func (r recordingStore) Collect(ctx context.Context, limit int) (int, error) {
+func (r recordingStore) Collect(ctx context.Context, limit int) (int, time.Time, error) {
 	r.calls.add("Collect")
 	return r.Store.Collect(ctx, limit)
 }

@@ -245,7 +245,7 @@ func (e *env) sweep() {
 func (e *env) collect() (total int) {
 	e.Helper()
 	for range 100_000 {
-		n, err := e.store().Collect(e.Context(), 100)
+		n, _, err := e.store().Collect(e.Context(), 100)
 		e.check("Collect", err)
 		if n == 0 {
 			return total
