@@ -103,9 +103,10 @@ var arrows = []arrow{
 	{pkg: "internal/httpx", imports: []string{".", "internal/wire"}},
 
 	// A job in the words of a document.
-	{pkg: "view/semantics", imports: []string{".", "internal/wire"}, tests: viewTests},
-	{pkg: "view/jobmodel", imports: []string{".", "internal/wire"}, tests: viewTests},
-	{pkg: "internal/view", imports: []string{".", "view/semantics", "view/jobmodel"}},
+	{pkg: "internal/listing", imports: []string{"."}},
+	{pkg: "view/semantics", imports: []string{".", "classify", "internal/listing", "internal/wire"}, tests: viewTests},
+	{pkg: "view/jobmodel", imports: []string{".", "internal/listing", "internal/wire"}, tests: viewTests},
+	{pkg: "internal/view", imports: []string{".", "internal/listing", "view/semantics", "view/jobmodel"}},
 
 	// Who may do what, what has happened, and whom to tell of it: over the
 	// engine's methods and the documents of any store.
@@ -184,7 +185,7 @@ var arrows = []arrow{
 	{pkg: "cmd/gq", imports: []string{
 		"webhook", ".", "classify", "match", "store", "store/local", "store/postgres", "engine", "worker", "client", "api/*",
 		"server", "server/config", "internal/faces/native", "internal/faces/matching", "internal/faces/scheduler", "internal/bench", "internal/transfer",
-		"internal/wire", "internal/pbconv", "internal/cli", "internal/version", "internal/spelling", "internal/storeurl", "internal/access", "internal/delivery", "internal/observe", "internal/logline", "internal/tracing", "internal/retry", "worker/workerprom",
+		"internal/wire", "internal/pbconv", "internal/view", "internal/cli", "internal/version", "internal/spelling", "internal/storeurl", "internal/access", "internal/delivery", "internal/observe", "internal/logline", "internal/tracing", "internal/retry", "worker/workerprom",
 	}, tests: []string{"internal/designs/*", "internal/matchmaker"}},
 
 	// What a user's program looks like: it imports what users import.

@@ -12,6 +12,7 @@ import (
 
 	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/internal/enum"
+	"github.com/gopherqueue/gq/internal/view"
 	"github.com/gopherqueue/gq/internal/wire"
 )
 
@@ -32,6 +33,7 @@ var flagValues = map[string]values{
 	"state":    fixed(texts(enum.All[gq.Status]())),
 	"priority": fixed(texts(enum.All[gq.Priority]())),
 	"preset":   fixed(texts(enum.All[gq.Preset]())),
+	"view":     fixed(view.Names()),
 	"missed":   fixed(wire.Names(gq.MissedRule.String)),
 	"overlap":  fixed(wire.Names(gq.OverlapRule.String)),
 	"after":    jobIDs(),

@@ -12,6 +12,7 @@ import (
 	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/internal/cli"
 	"github.com/gopherqueue/gq/internal/enum"
+	"github.com/gopherqueue/gq/internal/view"
 	"github.com/gopherqueue/gq/internal/wire"
 )
 
@@ -24,7 +25,10 @@ func newEvents(p process) *cobra.Command {
 		Short: "Show events of all jobs, or follow them",
 		Long: `Show the last events of all jobs, oldest first, and with --follow new ones as they
 occur. The flags that filter apply to both; --last counts events before they are filtered.
-With --json one event a line; its seq is a place to go on from with --after.`,
+With --json one event a line; its seq is a place to go on from with --after.
+
+` + viewHelp + `
+Events that change no state of the view are left out, and --state takes its states.`,
 		Example: `  gq events --follow --queue mail
   gq events --follow --event job.failed --event job.dead_lettered
   gq events --follow --json --after 81503 | jq -r .job_id`,
@@ -42,9 +46,11 @@ With --json one event a line; its seq is a place to go on from with --after.`,
 	flags.StringArrayVar(&states, "state", nil, "only events that left a job in this state (repeat for several)")
 	flags.StringVar(&pick.worker, "worker", "", "only events of jobs that this worker held")
 	job := flags.String("job", "", "only events of this job")
+	var shown viewFlag
+	shown.add(flags)
 	c.MarkFlagsMutuallyExclusive("last", "after")
 	c.RunE = func(c *cobra.Command, _ []string) error {
-		err := errors.Join(pick.parse(types, states, *job), checkLast(*last))
+		err := errors.Join(pick.parse(types, states, *job, &shown), checkLast(*last))
 		if err != nil {
 			return err
 		}
@@ -61,7 +67,7 @@ With --json one event a line; its seq is a place to go on from with --after.`,
 				from = newest - min(newest, uint64(*last))
 			}
 			if *follow {
-				return q.Follow(ctx, from, func(events []gq.Event) error { return r.printEvents(pick.of(events)) })
+				return q.Follow(ctx, from, func(events []gq.Event) error { return r.printEvents(&pick, events) })
 			}
 			return r.pastEvents(ctx, q, from, &pick)
 		})
@@ -83,9 +89,19 @@ type eventFilter struct {
 	job    gq.JobID
 	types  []gq.EventType
 	states []gq.Status
+
+	view   *view.View // nil is none
+	viewed []string   // states of the view
 }
 
-func (f *eventFilter) parse(types, states []string, job string) (err error) {
+func (f *eventFilter) parse(types, states []string, job string, shown *viewFlag) (err error) {
+	f.view, err = shown.chosen()
+	if f.view != nil {
+		f.viewed, err = viewStates(f.view, states)
+	}
+	if shown.name != "" {
+		states = nil
+	}
 	for _, name := range types {
 		t, unknown := enum.Parse[gq.EventType](name)
 		if unknown != nil {
@@ -127,16 +143,20 @@ func (r *remote) pastEvents(ctx context.Context, q queue, after uint64, pick *ev
 	newest, err := q.LastEvent(ctx)
 	for err == nil && after < newest {
 		var events []gq.Event
-		if events, err = q.Events(ctx, after, 0); err != nil || len(events) == 0 {
+		if events, err = q.Events(ctx, after, 1000); err != nil || len(events) == 0 {
 			break
 		}
 		after = events[len(events)-1].Seq
-		err = r.printEvents(pick.of(events))
+		err = r.printEvents(pick, events)
 	}
 	return err
 }
 
-func (r *remote) printEvents(events []gq.Event) error {
+// printEvents prints the events that a filter selects.
+func (r *remote) printEvents(pick *eventFilter, events []gq.Event) error {
+	if events = pick.of(events); pick.view != nil {
+		return r.printViewed(pick.view, pick.viewed, events)
+	}
 	s := r.screen()
 	for i := range events {
 		e := &events[i]

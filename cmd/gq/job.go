@@ -14,6 +14,7 @@ import (
 	"github.com/gopherqueue/gq/internal/cli"
 	"github.com/gopherqueue/gq/internal/enum"
 	"github.com/gopherqueue/gq/internal/errs"
+	"github.com/gopherqueue/gq/internal/view"
 	"github.com/gopherqueue/gq/internal/wire"
 )
 
@@ -39,21 +40,28 @@ func newJobGet(p process) *cobra.Command {
 		Long: `Show the current state of a job.
 
 With --payload, --result or --checkpoint only those bytes are written, unchanged,
-for use in a pipe.`,
+for use in a pipe.
+
+` + viewHelp,
 		Example: `  gq job get 0198…
   gq job get 0198… --json
+  gq job get 0198… --view semantics
   gq job get 0198… --payload | jq .`,
 		Args: oneArgument("the id of a job"),
 	}
 	r := newRemote(p, c)
 	var raw [3]bool
+	var shown viewFlag
+	shown.add(c.Flags())
 	for i, name := range []string{"payload", "result", "checkpoint"} {
 		c.Flags().BoolVar(&raw[i], name, false, "write the "+name+" and nothing else")
+		c.MarkFlagsMutuallyExclusive(name, "view")
 	}
 	c.MarkFlagsMutuallyExclusive("payload", "result", "checkpoint", "json")
 	c.RunE = func(c *cobra.Command, args []string) error {
 		id, err := jobArg(args[0])
-		if err != nil {
+		v, unknown := shown.chosen()
+		if err := errors.Join(err, unknown); err != nil {
 			return err
 		}
 		return r.short(c.Context(), func(ctx context.Context, q queue) error {
@@ -66,6 +74,9 @@ for use in a pipe.`,
 					_, err := r.stdout.Write(data)
 					return err
 				}
+			}
+			if v != nil {
+				return r.print(v.Job(&job), func(s screen) { s.pairs(members(v.Job(&job))...) })
 			}
 			return r.print(wire.JobOf(&job), func(s screen) { s.job(&job) })
 		})
@@ -80,6 +91,7 @@ type filterFlags struct {
 	canAll       bool // the command has --all
 	queue        string
 	states       []string
+	view         viewFlag // of lists; the states are those of the view
 	since, until string
 	types, tags  []string
 }
@@ -112,6 +124,9 @@ func (f *filterFlags) query() (q gq.Query, err error) {
 		q.Statuses = []gq.Status{gq.StatusDeadLetter}
 	}
 	for _, name := range f.states {
+		if f.view.name != "" {
+			break
+		}
 		s, err := enum.Parse[gq.Status](strings.ToUpper(name))
 		faults = append(faults, errs.FaultsOf(err)...)
 		q.Statuses = append(q.Statuses, s)
@@ -172,10 +187,11 @@ func newJobList(p process) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "list",
 		Short: "List jobs, newest first",
-		Long:  "List jobs, newest first.\n\n" + listHelp,
+		Long:  "List jobs, newest first.\n\n" + listHelp + "\n\n" + viewHelp + "\n--state takes the states of the view.",
 		Example: `  gq job list --queue mail --state SCHEDULED,RETRYING
   gq job list --type email.send --tag customer=7
   gq job list --since 1h --limit 200
+  gq job list --view semantics --state InFlight
   gq job list --json --limit 1000 | jq -r '.jobs[].id'`,
 		Args: cli.NoArguments,
 	}
@@ -196,46 +212,73 @@ func listing(r *remote, c *cobra.Command, f *filterFlags) {
 	var cursor string
 	var oldest bool
 	f.add(c.Flags())
+	if !f.dead {
+		f.view.add(c.Flags())
+	}
 	c.Flags().IntVar(&limit, "limit", 50, "jobs on the page, at most 1000")
 	c.Flags().StringVar(&cursor, "cursor", "", "next_cursor of the previous page")
 	c.Flags().BoolVar(&oldest, "oldest-first", false, "oldest first")
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		query, err := f.query()
-		if err != nil {
+		v, unknown := f.view.chosen()
+		if err := errors.Join(err, unknown); err != nil {
 			return err
 		}
 		if limit < 1 || limit > 1000 {
 			return cli.Invalid("limit", fmt.Sprintf("%d is not between 1 and 1000", limit))
 		}
+		var states []string
+		if v != nil {
+			if states, err = viewStates(v, f.states); err != nil {
+				return err
+			}
+		}
 		query.Limit, query.Cursor, query.OldestFirst = limit, cursor, oldest
 		return r.short(c.Context(), func(ctx context.Context, q queue) error {
-			page, err := r.page(ctx, q, query)
+			list := lister(q.List)
+			if v != nil {
+				list = func(ctx context.Context, query gq.Query) (gq.Page, error) { return v.List(ctx, q, query, states) }
+			}
+			page, err := r.page(ctx, list, query, len(states) > 0)
 			if err != nil {
 				return err
 			}
-			return r.print(wire.JobsOf(page), func(s screen) {
-				s.jobs(page.Jobs)
-				if page.Next != "" {
-					fmt.Fprintf(r.stderr, "gq: there are more: --cursor %s\n", page.Next)
-				}
-			})
+			return r.printPage(v, page)
 		})
 	}
 }
 
-// page lists jobs. For a filter by type or tag the server may return a partial page, so
-// page asks again until it is full.
-func (r *remote) page(ctx context.Context, q queue, query gq.Query) (page gq.Page, err error) {
+// printPage prints a page of jobs, in a view unless that is nil.
+func (r *remote) printPage(v *view.View, page gq.Page) error {
+	var encoded any = wire.JobsOf(page)
+	if v != nil {
+		encoded = v.Page(page)
+	}
+	return r.print(encoded, func(s screen) {
+		if v != nil {
+			s.viewPage(v, page)
+		} else {
+			s.jobs(page.Jobs)
+		}
+		if page.Next != "" {
+			fmt.Fprintf(r.stderr, "gq: there are more: --cursor %s\n", page.Next)
+		}
+	})
+}
+
+// page lists jobs. For a filter by type or tag, or by a state of a view, the server may return a
+// partial page, so page asks again until it is full.
+func (r *remote) page(ctx context.Context, list lister, query gq.Query, partial bool) (page gq.Page, err error) {
 	began, limit := time.Now(), query.Limit
 	line := newProgress(r.stderr)
 	defer line.clear()
 	for {
-		some, err := q.List(ctx, query)
+		some, err := list(ctx, query)
 		if err != nil {
 			return page, err
 		}
 		page.Jobs, page.Next = append(page.Jobs, some.Jobs...), some.Next
-		if !query.Picks() || page.Next == "" || len(page.Jobs) == limit || time.Since(began) > lookFor {
+		if !partial && !query.Picks() || page.Next == "" || len(page.Jobs) == limit || time.Since(began) > lookFor {
 			return page, nil
 		}
 		line.show("looking, %d found so far …", len(page.Jobs))
@@ -245,17 +288,22 @@ func (r *remote) page(ctx context.Context, q queue, query gq.Query) (page gq.Pag
 
 func newJobEvents(p process) *cobra.Command {
 	c := &cobra.Command{
-		Use:   "events ID",
-		Short: "Show what has happened to a job",
-		Long:  "Show what has happened to a job, oldest first. With --json one event a line.",
+		Use:     "events ID",
+		Aliases: []string{"history"},
+		Short:   "Show what has happened to a job",
+		Long:    "Show what has happened to a job, oldest first. With --json one event a line.\n\n" + viewHelp,
 		Example: `  gq job events 0198…
+  gq job events 0198… --view jobmodel
   gq job events 0198… --json | jq -r .type`,
 		Args: oneArgument("the id of a job"),
 	}
 	r := newRemote(p, c)
+	var shown viewFlag
+	shown.add(c.Flags())
 	c.RunE = func(c *cobra.Command, args []string) error {
 		id, err := jobArg(args[0])
-		if err != nil {
+		v, unknown := shown.chosen()
+		if err := errors.Join(err, unknown); err != nil {
 			return err
 		}
 		return r.short(c.Context(), func(ctx context.Context, q queue) error {
@@ -263,16 +311,7 @@ func newJobEvents(p process) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if r.json {
-				for i := range events {
-					if err := wire.EncodeJSON(r.stdout, wire.EventOf(&events[i])); err != nil {
-						return err
-					}
-				}
-				return nil
-			}
-			r.screen().timeline(events)
-			return nil
+			return r.printHistory(v, events)
 		})
 	}
 	return c

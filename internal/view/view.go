@@ -6,9 +6,9 @@ import (
 	"context"
 	"fmt"
 	"reflect"
-	"slices"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/internal/listing"
 	"github.com/gopherqueue/gq/view/jobmodel"
 	"github.com/gopherqueue/gq/view/semantics"
 )
@@ -96,53 +96,20 @@ func Named(name string) (*View, error) {
 	return nil, &gq.InvalidError{Faults: []gq.Fault{{Field: "view", Problem: fmt.Sprintf("%.64q is not one of %v", name, Names())}}}
 }
 
-// Lister lists jobs.
-type Lister interface {
-	List(ctx context.Context, q gq.Query) (gq.Page, error)
+// List returns a page of the jobs that a query selects and that are in one of the states of the
+// view; without states in any. A page by state can be short without being the last.
+func (v *View) List(ctx context.Context, from listing.Lister, q gq.Query, states []string) (gq.Page, error) {
+	return listing.States[string]{All: v.States, Of: v.stateOf, Statuses: v.statuses}.Page(ctx, from, q, states)
 }
 
-// maxLists limits how many pages of a queue List reads for one of its own.
-const maxLists = 20
-
-// List returns a page of the jobs that a query selects and that are in one of the states of the
-// view; without states in any. No store has an index on the states, so a page can have fewer
-// jobs than its limit, or none, without being the last; its cursor resumes the search.
-func (v *View) List(ctx context.Context, from Lister, q gq.Query, states []string) (page gq.Page, err error) {
-	var faults []gq.Fault
-	for _, state := range states {
-		statuses := v.statuses(state)
-		if statuses == nil {
-			faults = append(faults, gq.Fault{Field: "state", Problem: fmt.Sprintf("%.64q is not one of %v", state, v.States)})
-		}
-		q.Statuses = append(q.Statuses, statuses...)
+// Page returns what is encoded of a page of jobs.
+func (v *View) Page(p gq.Page) any {
+	out := struct {
+		Jobs       []any  `json:"jobs"`
+		NextCursor string `json:"next_cursor"`
+	}{make([]any, len(p.Jobs)), p.Next}
+	for i := range p.Jobs {
+		out.Jobs[i] = v.Job(&p.Jobs[i])
 	}
-	if len(faults) > 0 {
-		return page, &gq.InvalidError{Faults: faults}
-	}
-	slices.Sort(q.Statuses)
-	q.Statuses = slices.Compact(q.Statuses)
-	if len(states) == 0 {
-		return from.List(ctx, q)
-	}
-	limit := q.Limit
-	if limit == 0 {
-		limit = 50
-	}
-	for range maxLists {
-		q.Limit = limit - len(page.Jobs)
-		some, err := from.List(ctx, q)
-		if err != nil {
-			return gq.Page{}, err
-		}
-		for i := range some.Jobs {
-			if slices.Contains(states, v.stateOf(&some.Jobs[i].State)) {
-				page.Jobs = append(page.Jobs, some.Jobs[i])
-			}
-		}
-		page.Next, q.Cursor = some.Next, some.Next
-		if some.Next == "" || len(page.Jobs) == limit || q.Picks() || q.MaxScan > 0 { // the call has looked at enough
-			break
-		}
-	}
-	return page, nil
+	return out
 }

@@ -39,7 +39,7 @@ func TestPowerCut(t *testing.T) {
 		t.Skip("opens hundreds of stores")
 	}
 	t.Parallel() // runs with TestModelOnDisk, which mostly waits for the disk
-	spec.Covers(t, "Q-01", "Q-03", "Q-04", "J-09")
+	spec.Covers(t, "Q-01", "Q-03", "Q-04", "Q-66", "J-09")
 	h := newCrashHarness(t, rand.Uint64(), false)
 	cuts := powerCuts()
 	for i := range cuts {

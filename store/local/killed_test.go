@@ -150,7 +150,7 @@ var killedDamages = []struct {
 // damages its newest log, and opens the store: it must serve all of them, or refuse and
 // say where the damage is.
 func TestDamageAfterKill(t *testing.T) {
-	spec.Covers(t, "Q-01", "Q-03")
+	spec.Covers(t, "Q-01", "Q-03", "Q-66")
 	files, log := killed(t)
 	check := func(t *testing.T, content []byte) {
 		t.Helper()

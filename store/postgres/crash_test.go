@@ -21,7 +21,7 @@ var crashes = flag.Int("crashes", 3, "how often TestCrashes ends the server")
 // that was acknowledged must exist: every submitted job, with exactly one completion, by
 // its newest lease.
 func TestCrashes(t *testing.T) {
-	spec.Covers(t, "Q-05")
+	spec.Covers(t, "Q-05", "Q-66")
 	cluster := pgtest.Own(t)
 	url := cluster.Database(t)
 	nodes := []store.Store{open(t, url, store.Config{}), open(t, url, store.Config{})}

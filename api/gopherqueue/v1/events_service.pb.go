@@ -27,6 +27,7 @@ type SubscribeRequest struct {
 	Queues        []string               `protobuf:"bytes,2,rep,name=queues,proto3" json:"queues,omitempty"`                                     // none is all that may be read
 	Types         []EventType            `protobuf:"varint,3,rep,packed,name=types,proto3,enum=gopherqueue.v1.EventType" json:"types,omitempty"` // none is all
 	JobId         string                 `protobuf:"bytes,4,opt,name=job_id,json=jobId,proto3" json:"job_id,omitempty"`                          // of this job only
+	View          string                 `protobuf:"bytes,230,opt,name=view,proto3" json:"view,omitempty"`                                       // semantics or jobmodel: the answer has the states and names of that document, and no others
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -89,6 +90,13 @@ func (x *SubscribeRequest) GetJobId() string {
 	return ""
 }
 
+func (x *SubscribeRequest) GetView() string {
+	if x != nil {
+		return x.View
+	}
+	return ""
+}
+
 // SubscribeResponse is some events, or none as a sign of life.
 type SubscribeResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -145,7 +153,8 @@ func (x *SubscribeResponse) GetPosition() uint64 {
 type ListEventsRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	After         uint64                 `protobuf:"varint,1,opt,name=after,proto3" json:"after,omitempty"`
-	Limit         int64                  `protobuf:"varint,2,opt,name=limit,proto3" json:"limit,omitempty"` // events in the answer, at most 1000; 0 is 1000
+	Limit         int64                  `protobuf:"varint,2,opt,name=limit,proto3" json:"limit,omitempty"` // events that are read, at most 1000; 0 is 1000
+	View          string                 `protobuf:"bytes,230,opt,name=view,proto3" json:"view,omitempty"`  // semantics or jobmodel: the answer has the states and names of that document, and no others
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -194,9 +203,17 @@ func (x *ListEventsRequest) GetLimit() int64 {
 	return 0
 }
 
+func (x *ListEventsRequest) GetView() string {
+	if x != nil {
+		return x.View
+	}
+	return ""
+}
+
 type ListEventsResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Events        []*Event               `protobuf:"bytes,1,rep,name=events,proto3" json:"events,omitempty"`
+	Position      uint64                 `protobuf:"varint,230,opt,name=position,proto3" json:"position,omitempty"` // all events up to this one were read; go on after it
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -236,6 +253,13 @@ func (x *ListEventsResponse) GetEvents() []*Event {
 		return x.Events
 	}
 	return nil
+}
+
+func (x *ListEventsResponse) GetPosition() uint64 {
+	if x != nil {
+		return x.Position
+	}
+	return 0
 }
 
 type LastEventRequest struct {
@@ -322,21 +346,24 @@ var File_gopherqueue_v1_events_service_proto protoreflect.FileDescriptor
 
 const file_gopherqueue_v1_events_service_proto_rawDesc = "" +
 	"\n" +
-	"#gopherqueue/v1/events_service.proto\x12\x0egopherqueue.v1\x1a!gopherqueue/v1/jobs_service.proto\"\x97\x01\n" +
+	"#gopherqueue/v1/events_service.proto\x12\x0egopherqueue.v1\x1a!gopherqueue/v1/jobs_service.proto\"\xac\x01\n" +
 	"\x10SubscribeRequest\x12\x19\n" +
 	"\x05after\x18\x01 \x01(\x04H\x00R\x05after\x88\x01\x01\x12\x16\n" +
 	"\x06queues\x18\x02 \x03(\tR\x06queues\x12/\n" +
 	"\x05types\x18\x03 \x03(\x0e2\x19.gopherqueue.v1.EventTypeR\x05types\x12\x15\n" +
-	"\x06job_id\x18\x04 \x01(\tR\x05jobIdB\b\n" +
+	"\x06job_id\x18\x04 \x01(\tR\x05jobId\x12\x13\n" +
+	"\x04view\x18\xe6\x01 \x01(\tR\x04viewB\b\n" +
 	"\x06_after\"^\n" +
 	"\x11SubscribeResponse\x12-\n" +
 	"\x06events\x18\x01 \x03(\v2\x15.gopherqueue.v1.EventR\x06events\x12\x1a\n" +
-	"\bposition\x18\x02 \x01(\x04R\bposition\"?\n" +
+	"\bposition\x18\x02 \x01(\x04R\bposition\"T\n" +
 	"\x11ListEventsRequest\x12\x14\n" +
 	"\x05after\x18\x01 \x01(\x04R\x05after\x12\x14\n" +
-	"\x05limit\x18\x02 \x01(\x03R\x05limit\"C\n" +
+	"\x05limit\x18\x02 \x01(\x03R\x05limit\x12\x13\n" +
+	"\x04view\x18\xe6\x01 \x01(\tR\x04view\"`\n" +
 	"\x12ListEventsResponse\x12-\n" +
-	"\x06events\x18\x01 \x03(\v2\x15.gopherqueue.v1.EventR\x06events\"\x12\n" +
+	"\x06events\x18\x01 \x03(\v2\x15.gopherqueue.v1.EventR\x06events\x12\x1b\n" +
+	"\bposition\x18\xe6\x01 \x01(\x04R\bposition\"\x12\n" +
 	"\x10LastEventRequest\"%\n" +
 	"\x11LastEventResponse\x12\x10\n" +
 	"\x03seq\x18\x01 \x01(\x04R\x03seq2\x8a\x02\n" +

@@ -900,7 +900,10 @@ type Job struct {
 	Checkpoint []byte                 `protobuf:"bytes,5,opt,name=checkpoint,proto3,oneof" json:"checkpoint,omitempty"` // where asked for
 	Inputs     []*Input               `protobuf:"bytes,70,rep,name=inputs,proto3" json:"inputs,omitempty"`              // with a claim: the results of the dependencies of a job of a workflow
 	// The token may not see the payload, result, checkpoint, note and messages of failures, so they are left out.
-	Redacted      bool `protobuf:"varint,196,opt,name=redacted,proto3" json:"redacted,omitempty"`
+	Redacted bool `protobuf:"varint,196,opt,name=redacted,proto3" json:"redacted,omitempty"`
+	// In an answer to a call with a view one of these, and nothing else.
+	Semantics     *SemanticsJob `protobuf:"bytes,230,opt,name=semantics,proto3" json:"semantics,omitempty"`
+	Jobmodel      *JobModelJob  `protobuf:"bytes,231,opt,name=jobmodel,proto3" json:"jobmodel,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -982,6 +985,20 @@ func (x *Job) GetRedacted() bool {
 		return x.Redacted
 	}
 	return false
+}
+
+func (x *Job) GetSemantics() *SemanticsJob {
+	if x != nil {
+		return x.Semantics
+	}
+	return nil
+}
+
+func (x *Job) GetJobmodel() *JobModelJob {
+	if x != nil {
+		return x.Jobmodel
+	}
+	return nil
 }
 
 // Input is the result of a job that another one depends on.
@@ -2641,7 +2658,7 @@ var File_gopherqueue_v1_job_proto protoreflect.FileDescriptor
 
 const file_gopherqueue_v1_job_proto_rawDesc = "" +
 	"\n" +
-	"\x18gopherqueue/v1/job.proto\x12\x0egopherqueue.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xba\x02\n" +
+	"\x18gopherqueue/v1/job.proto\x12\x0egopherqueue.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1agopherqueue/v1/views.proto\"\xb1\x03\n" +
 	"\x03Job\x12+\n" +
 	"\x05state\x18\x01 \x01(\v2\x15.gopherqueue.v1.StateR\x05state\x12(\n" +
 	"\x04spec\x18\x02 \x01(\v2\x14.gopherqueue.v1.SpecR\x04spec\x124\n" +
@@ -2651,7 +2668,9 @@ const file_gopherqueue_v1_job_proto_rawDesc = "" +
 	"checkpoint\x18\x05 \x01(\fH\x01R\n" +
 	"checkpoint\x88\x01\x01\x12-\n" +
 	"\x06inputs\x18F \x03(\v2\x15.gopherqueue.v1.InputR\x06inputs\x12\x1b\n" +
-	"\bredacted\x18\xc4\x01 \x01(\bR\bredactedB\t\n" +
+	"\bredacted\x18\xc4\x01 \x01(\bR\bredacted\x12;\n" +
+	"\tsemantics\x18\xe6\x01 \x01(\v2\x1c.gopherqueue.v1.SemanticsJobR\tsemantics\x128\n" +
+	"\bjobmodel\x18\xe7\x01 \x01(\v2\x1b.gopherqueue.v1.JobModelJobR\bjobmodelB\t\n" +
 	"\a_resultB\r\n" +
 	"\v_checkpoint\"\xa2\x01\n" +
 	"\x05Input\x12\x10\n" +
@@ -3012,65 +3031,69 @@ var file_gopherqueue_v1_job_proto_goTypes = []any{
 	(*Fault)(nil),                 // 29: gopherqueue.v1.Fault
 	nil,                           // 30: gopherqueue.v1.Spec.AttributesEntry
 	nil,                           // 31: gopherqueue.v1.Metadata.TagsEntry
-	(*timestamppb.Timestamp)(nil), // 32: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),   // 33: google.protobuf.Duration
+	(*SemanticsJob)(nil),          // 32: gopherqueue.v1.SemanticsJob
+	(*JobModelJob)(nil),           // 33: gopherqueue.v1.JobModelJob
+	(*timestamppb.Timestamp)(nil), // 34: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),   // 35: google.protobuf.Duration
 }
 var file_gopherqueue_v1_job_proto_depIdxs = []int32{
 	17, // 0: gopherqueue.v1.Job.state:type_name -> gopherqueue.v1.State
 	18, // 1: gopherqueue.v1.Job.spec:type_name -> gopherqueue.v1.Spec
 	20, // 2: gopherqueue.v1.Job.metadata:type_name -> gopherqueue.v1.Metadata
 	16, // 3: gopherqueue.v1.Job.inputs:type_name -> gopherqueue.v1.Input
-	0,  // 4: gopherqueue.v1.Input.status:type_name -> gopherqueue.v1.Status
-	0,  // 5: gopherqueue.v1.State.status:type_name -> gopherqueue.v1.Status
-	1,  // 6: gopherqueue.v1.State.detail:type_name -> gopherqueue.v1.Detail
-	2,  // 7: gopherqueue.v1.State.priority:type_name -> gopherqueue.v1.Priority
-	2,  // 8: gopherqueue.v1.State.inherited_priority:type_name -> gopherqueue.v1.Priority
-	24, // 9: gopherqueue.v1.State.lease:type_name -> gopherqueue.v1.Lease
-	26, // 10: gopherqueue.v1.State.failure:type_name -> gopherqueue.v1.Failure
-	27, // 11: gopherqueue.v1.State.cancellation:type_name -> gopherqueue.v1.Cancellation
-	22, // 12: gopherqueue.v1.State.policy:type_name -> gopherqueue.v1.Policy
-	11, // 13: gopherqueue.v1.State.gate:type_name -> gopherqueue.v1.Gate
-	22, // 14: gopherqueue.v1.Spec.policy:type_name -> gopherqueue.v1.Policy
-	32, // 15: gopherqueue.v1.Spec.run_at:type_name -> google.protobuf.Timestamp
-	33, // 16: gopherqueue.v1.Spec.delay:type_name -> google.protobuf.Duration
-	21, // 17: gopherqueue.v1.Spec.depends_on:type_name -> gopherqueue.v1.Dependency
-	30, // 18: gopherqueue.v1.Spec.attributes:type_name -> gopherqueue.v1.Spec.AttributesEntry
-	20, // 19: gopherqueue.v1.Spec.metadata:type_name -> gopherqueue.v1.Metadata
-	19, // 20: gopherqueue.v1.Spec.unique:type_name -> gopherqueue.v1.UniqueRule
-	11, // 21: gopherqueue.v1.Spec.gate:type_name -> gopherqueue.v1.Gate
-	13, // 22: gopherqueue.v1.UniqueRule.while:type_name -> gopherqueue.v1.While
-	14, // 23: gopherqueue.v1.UniqueRule.on_collision:type_name -> gopherqueue.v1.OnCollision
-	33, // 24: gopherqueue.v1.UniqueRule.period:type_name -> google.protobuf.Duration
-	2,  // 25: gopherqueue.v1.Metadata.priority:type_name -> gopherqueue.v1.Priority
-	31, // 26: gopherqueue.v1.Metadata.tags:type_name -> gopherqueue.v1.Metadata.TagsEntry
-	3,  // 27: gopherqueue.v1.Dependency.kind:type_name -> gopherqueue.v1.DependencyKind
-	4,  // 28: gopherqueue.v1.Policy.preset:type_name -> gopherqueue.v1.Preset
-	23, // 29: gopherqueue.v1.Policy.backoff:type_name -> gopherqueue.v1.Backoff
-	5,  // 30: gopherqueue.v1.Policy.on_loss:type_name -> gopherqueue.v1.LossRule
-	33, // 31: gopherqueue.v1.Policy.lease_ttl:type_name -> google.protobuf.Duration
-	33, // 32: gopherqueue.v1.Policy.hold:type_name -> google.protobuf.Duration
-	6,  // 33: gopherqueue.v1.Policy.extend:type_name -> gopherqueue.v1.ExtendMode
-	33, // 34: gopherqueue.v1.Policy.execution_timeout:type_name -> google.protobuf.Duration
-	33, // 35: gopherqueue.v1.Policy.lifetime:type_name -> google.protobuf.Duration
-	33, // 36: gopherqueue.v1.Policy.run_lifetime:type_name -> google.protobuf.Duration
-	33, // 37: gopherqueue.v1.Policy.idempotency_window:type_name -> google.protobuf.Duration
-	33, // 38: gopherqueue.v1.Policy.start_within:type_name -> google.protobuf.Duration
-	33, // 39: gopherqueue.v1.Policy.retention:type_name -> google.protobuf.Duration
-	33, // 40: gopherqueue.v1.Policy.aging:type_name -> google.protobuf.Duration
-	7,  // 41: gopherqueue.v1.Backoff.strategy:type_name -> gopherqueue.v1.Strategy
-	33, // 42: gopherqueue.v1.Backoff.initial:type_name -> google.protobuf.Duration
-	33, // 43: gopherqueue.v1.Backoff.max:type_name -> google.protobuf.Duration
-	8,  // 44: gopherqueue.v1.Backoff.jitter:type_name -> gopherqueue.v1.Jitter
-	9,  // 45: gopherqueue.v1.Lease.state:type_name -> gopherqueue.v1.LeaseState
-	10, // 46: gopherqueue.v1.Failure.category:type_name -> gopherqueue.v1.Category
-	33, // 47: gopherqueue.v1.Failure.retry_after:type_name -> google.protobuf.Duration
-	29, // 48: gopherqueue.v1.Problem.faults:type_name -> gopherqueue.v1.Fault
-	0,  // 49: gopherqueue.v1.Problem.job_status:type_name -> gopherqueue.v1.Status
-	50, // [50:50] is the sub-list for method output_type
-	50, // [50:50] is the sub-list for method input_type
-	50, // [50:50] is the sub-list for extension type_name
-	50, // [50:50] is the sub-list for extension extendee
-	0,  // [0:50] is the sub-list for field type_name
+	32, // 4: gopherqueue.v1.Job.semantics:type_name -> gopherqueue.v1.SemanticsJob
+	33, // 5: gopherqueue.v1.Job.jobmodel:type_name -> gopherqueue.v1.JobModelJob
+	0,  // 6: gopherqueue.v1.Input.status:type_name -> gopherqueue.v1.Status
+	0,  // 7: gopherqueue.v1.State.status:type_name -> gopherqueue.v1.Status
+	1,  // 8: gopherqueue.v1.State.detail:type_name -> gopherqueue.v1.Detail
+	2,  // 9: gopherqueue.v1.State.priority:type_name -> gopherqueue.v1.Priority
+	2,  // 10: gopherqueue.v1.State.inherited_priority:type_name -> gopherqueue.v1.Priority
+	24, // 11: gopherqueue.v1.State.lease:type_name -> gopherqueue.v1.Lease
+	26, // 12: gopherqueue.v1.State.failure:type_name -> gopherqueue.v1.Failure
+	27, // 13: gopherqueue.v1.State.cancellation:type_name -> gopherqueue.v1.Cancellation
+	22, // 14: gopherqueue.v1.State.policy:type_name -> gopherqueue.v1.Policy
+	11, // 15: gopherqueue.v1.State.gate:type_name -> gopherqueue.v1.Gate
+	22, // 16: gopherqueue.v1.Spec.policy:type_name -> gopherqueue.v1.Policy
+	34, // 17: gopherqueue.v1.Spec.run_at:type_name -> google.protobuf.Timestamp
+	35, // 18: gopherqueue.v1.Spec.delay:type_name -> google.protobuf.Duration
+	21, // 19: gopherqueue.v1.Spec.depends_on:type_name -> gopherqueue.v1.Dependency
+	30, // 20: gopherqueue.v1.Spec.attributes:type_name -> gopherqueue.v1.Spec.AttributesEntry
+	20, // 21: gopherqueue.v1.Spec.metadata:type_name -> gopherqueue.v1.Metadata
+	19, // 22: gopherqueue.v1.Spec.unique:type_name -> gopherqueue.v1.UniqueRule
+	11, // 23: gopherqueue.v1.Spec.gate:type_name -> gopherqueue.v1.Gate
+	13, // 24: gopherqueue.v1.UniqueRule.while:type_name -> gopherqueue.v1.While
+	14, // 25: gopherqueue.v1.UniqueRule.on_collision:type_name -> gopherqueue.v1.OnCollision
+	35, // 26: gopherqueue.v1.UniqueRule.period:type_name -> google.protobuf.Duration
+	2,  // 27: gopherqueue.v1.Metadata.priority:type_name -> gopherqueue.v1.Priority
+	31, // 28: gopherqueue.v1.Metadata.tags:type_name -> gopherqueue.v1.Metadata.TagsEntry
+	3,  // 29: gopherqueue.v1.Dependency.kind:type_name -> gopherqueue.v1.DependencyKind
+	4,  // 30: gopherqueue.v1.Policy.preset:type_name -> gopherqueue.v1.Preset
+	23, // 31: gopherqueue.v1.Policy.backoff:type_name -> gopherqueue.v1.Backoff
+	5,  // 32: gopherqueue.v1.Policy.on_loss:type_name -> gopherqueue.v1.LossRule
+	35, // 33: gopherqueue.v1.Policy.lease_ttl:type_name -> google.protobuf.Duration
+	35, // 34: gopherqueue.v1.Policy.hold:type_name -> google.protobuf.Duration
+	6,  // 35: gopherqueue.v1.Policy.extend:type_name -> gopherqueue.v1.ExtendMode
+	35, // 36: gopherqueue.v1.Policy.execution_timeout:type_name -> google.protobuf.Duration
+	35, // 37: gopherqueue.v1.Policy.lifetime:type_name -> google.protobuf.Duration
+	35, // 38: gopherqueue.v1.Policy.run_lifetime:type_name -> google.protobuf.Duration
+	35, // 39: gopherqueue.v1.Policy.idempotency_window:type_name -> google.protobuf.Duration
+	35, // 40: gopherqueue.v1.Policy.start_within:type_name -> google.protobuf.Duration
+	35, // 41: gopherqueue.v1.Policy.retention:type_name -> google.protobuf.Duration
+	35, // 42: gopherqueue.v1.Policy.aging:type_name -> google.protobuf.Duration
+	7,  // 43: gopherqueue.v1.Backoff.strategy:type_name -> gopherqueue.v1.Strategy
+	35, // 44: gopherqueue.v1.Backoff.initial:type_name -> google.protobuf.Duration
+	35, // 45: gopherqueue.v1.Backoff.max:type_name -> google.protobuf.Duration
+	8,  // 46: gopherqueue.v1.Backoff.jitter:type_name -> gopherqueue.v1.Jitter
+	9,  // 47: gopherqueue.v1.Lease.state:type_name -> gopherqueue.v1.LeaseState
+	10, // 48: gopherqueue.v1.Failure.category:type_name -> gopherqueue.v1.Category
+	35, // 49: gopherqueue.v1.Failure.retry_after:type_name -> google.protobuf.Duration
+	29, // 50: gopherqueue.v1.Problem.faults:type_name -> gopherqueue.v1.Fault
+	0,  // 51: gopherqueue.v1.Problem.job_status:type_name -> gopherqueue.v1.Status
+	52, // [52:52] is the sub-list for method output_type
+	52, // [52:52] is the sub-list for method input_type
+	52, // [52:52] is the sub-list for extension type_name
+	52, // [52:52] is the sub-list for extension extendee
+	0,  // [0:52] is the sub-list for field type_name
 }
 
 func init() { file_gopherqueue_v1_job_proto_init() }
@@ -3078,6 +3101,7 @@ func file_gopherqueue_v1_job_proto_init() {
 	if File_gopherqueue_v1_job_proto != nil {
 		return
 	}
+	file_gopherqueue_v1_views_proto_init()
 	file_gopherqueue_v1_job_proto_msgTypes[0].OneofWrappers = []any{}
 	file_gopherqueue_v1_job_proto_msgTypes[1].OneofWrappers = []any{}
 	file_gopherqueue_v1_job_proto_msgTypes[7].OneofWrappers = []any{}

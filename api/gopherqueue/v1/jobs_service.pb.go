@@ -632,6 +632,7 @@ type GetRequest struct {
 	WithPayload    bool                   `protobuf:"varint,2,opt,name=with_payload,json=withPayload,proto3" json:"with_payload,omitempty"`
 	WithResult     bool                   `protobuf:"varint,3,opt,name=with_result,json=withResult,proto3" json:"with_result,omitempty"`
 	WithCheckpoint bool                   `protobuf:"varint,4,opt,name=with_checkpoint,json=withCheckpoint,proto3" json:"with_checkpoint,omitempty"`
+	View           string                 `protobuf:"bytes,230,opt,name=view,proto3" json:"view,omitempty"` // semantics or jobmodel: the answer has the states and names of that document, and no others
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
 }
@@ -692,6 +693,13 @@ func (x *GetRequest) GetWithCheckpoint() bool {
 		return x.WithCheckpoint
 	}
 	return false
+}
+
+func (x *GetRequest) GetView() string {
+	if x != nil {
+		return x.View
+	}
+	return ""
 }
 
 // Query selects jobs.
@@ -800,10 +808,14 @@ func (x *Query) GetMaxScan() int64 {
 }
 
 type ListRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Query         *Query                 `protobuf:"bytes,1,opt,name=query,proto3" json:"query,omitempty"`
-	Cursor        string                 `protobuf:"bytes,2,opt,name=cursor,proto3" json:"cursor,omitempty"` // next_cursor of the page before
-	Limit         int64                  `protobuf:"varint,3,opt,name=limit,proto3" json:"limit,omitempty"`  // 0 is 50, the most is 1000
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Query  *Query                 `protobuf:"bytes,1,opt,name=query,proto3" json:"query,omitempty"`
+	Cursor string                 `protobuf:"bytes,2,opt,name=cursor,proto3" json:"cursor,omitempty"` // next_cursor of the page before
+	Limit  int64                  `protobuf:"varint,3,opt,name=limit,proto3" json:"limit,omitempty"`  // 0 is 50, the most is 1000
+	View   string                 `protobuf:"bytes,230,opt,name=view,proto3" json:"view,omitempty"`   // semantics or jobmodel: the answer has the states and names of that document, and no others
+	// With a view: only in these of its states. A page may then have fewer jobs than its limit, or none,
+	// and still not be the last.
+	States        []string `protobuf:"bytes,231,rep,name=states,proto3" json:"states,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -857,6 +869,20 @@ func (x *ListRequest) GetLimit() int64 {
 		return x.Limit
 	}
 	return 0
+}
+
+func (x *ListRequest) GetView() string {
+	if x != nil {
+		return x.View
+	}
+	return ""
+}
+
+func (x *ListRequest) GetStates() []string {
+	if x != nil {
+		return x.States
+	}
+	return nil
 }
 
 type ListResponse struct {
@@ -1571,6 +1597,7 @@ type WaitRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
 	Timeout       *durationpb.Duration   `protobuf:"bytes,2,opt,name=timeout,proto3" json:"timeout,omitempty"` // at most 10 minutes; absent is as long as the call lasts
+	View          string                 `protobuf:"bytes,230,opt,name=view,proto3" json:"view,omitempty"`     // semantics or jobmodel: the answer has the states and names of that document, and no others
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1617,6 +1644,13 @@ func (x *WaitRequest) GetTimeout() *durationpb.Duration {
 		return x.Timeout
 	}
 	return nil
+}
+
+func (x *WaitRequest) GetView() string {
+	if x != nil {
+		return x.View
+	}
+	return ""
 }
 
 type ExplainRequest struct {
@@ -1951,6 +1985,7 @@ func (x *Related) GetCostUnits() int64 {
 type HistoryRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	View          string                 `protobuf:"bytes,230,opt,name=view,proto3" json:"view,omitempty"` // semantics or jobmodel: the answer has the states and names of that document, and no others
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1988,6 +2023,13 @@ func (*HistoryRequest) Descriptor() ([]byte, []int) {
 func (x *HistoryRequest) GetId() string {
 	if x != nil {
 		return x.Id
+	}
+	return ""
+}
+
+func (x *HistoryRequest) GetView() string {
+	if x != nil {
+		return x.View
 	}
 	return ""
 }
@@ -2038,25 +2080,28 @@ func (x *HistoryResponse) GetEvents() []*Event {
 
 // Event is one entry of the history.
 type Event struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Seq           uint64                 `protobuf:"varint,1,opt,name=seq,proto3" json:"seq,omitempty"`
-	Time          *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=time,proto3" json:"time,omitempty"`
-	Queue         string                 `protobuf:"bytes,3,opt,name=queue,proto3" json:"queue,omitempty"`
-	JobId         string                 `protobuf:"bytes,4,opt,name=job_id,json=jobId,proto3" json:"job_id,omitempty"`
-	Type          EventType              `protobuf:"varint,5,opt,name=type,proto3,enum=gopherqueue.v1.EventType" json:"type,omitempty"`
-	Status        Status                 `protobuf:"varint,6,opt,name=status,proto3,enum=gopherqueue.v1.Status" json:"status,omitempty"` // the job's from here on
-	Attempt       int64                  `protobuf:"varint,7,opt,name=attempt,proto3" json:"attempt,omitempty"`
-	LeaseId       string                 `protobuf:"bytes,8,opt,name=lease_id,json=leaseId,proto3" json:"lease_id,omitempty"` // the lease it happened under
-	Version       uint64                 `protobuf:"varint,9,opt,name=version,proto3" json:"version,omitempty"`
-	LeaseState    LeaseState             `protobuf:"varint,10,opt,name=lease_state,json=leaseState,proto3,enum=gopherqueue.v1.LeaseState" json:"lease_state,omitempty"` // that lease from here on
-	Worker        string                 `protobuf:"bytes,11,opt,name=worker,proto3" json:"worker,omitempty"`
-	CostUnits     int64                  `protobuf:"varint,12,opt,name=cost_units,json=costUnits,proto3" json:"cost_units,omitempty"`
-	Until         *timestamppb.Timestamp `protobuf:"bytes,13,opt,name=until,proto3" json:"until,omitempty"` // when the lease ends or the next run is due
-	Detail        Detail                 `protobuf:"varint,14,opt,name=detail,proto3,enum=gopherqueue.v1.Detail" json:"detail,omitempty"`
-	Failure       *Failure               `protobuf:"bytes,15,opt,name=failure,proto3" json:"failure,omitempty"`
-	Reason        string                 `protobuf:"bytes,16,opt,name=reason,proto3" json:"reason,omitempty"`
-	Traceparent   string                 `protobuf:"bytes,140,opt,name=traceparent,proto3" json:"traceparent,omitempty"` // W3C trace context that the job was submitted in
-	Elapsed       *durationpb.Duration   `protobuf:"bytes,180,opt,name=elapsed,proto3" json:"elapsed,omitempty"`         // waited until this start, or took the execution that ended
+	state       protoimpl.MessageState `protogen:"open.v1"`
+	Seq         uint64                 `protobuf:"varint,1,opt,name=seq,proto3" json:"seq,omitempty"`
+	Time        *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=time,proto3" json:"time,omitempty"`
+	Queue       string                 `protobuf:"bytes,3,opt,name=queue,proto3" json:"queue,omitempty"`
+	JobId       string                 `protobuf:"bytes,4,opt,name=job_id,json=jobId,proto3" json:"job_id,omitempty"`
+	Type        EventType              `protobuf:"varint,5,opt,name=type,proto3,enum=gopherqueue.v1.EventType" json:"type,omitempty"`
+	Status      Status                 `protobuf:"varint,6,opt,name=status,proto3,enum=gopherqueue.v1.Status" json:"status,omitempty"` // the job's from here on
+	Attempt     int64                  `protobuf:"varint,7,opt,name=attempt,proto3" json:"attempt,omitempty"`
+	LeaseId     string                 `protobuf:"bytes,8,opt,name=lease_id,json=leaseId,proto3" json:"lease_id,omitempty"` // the lease it happened under
+	Version     uint64                 `protobuf:"varint,9,opt,name=version,proto3" json:"version,omitempty"`
+	LeaseState  LeaseState             `protobuf:"varint,10,opt,name=lease_state,json=leaseState,proto3,enum=gopherqueue.v1.LeaseState" json:"lease_state,omitempty"` // that lease from here on
+	Worker      string                 `protobuf:"bytes,11,opt,name=worker,proto3" json:"worker,omitempty"`
+	CostUnits   int64                  `protobuf:"varint,12,opt,name=cost_units,json=costUnits,proto3" json:"cost_units,omitempty"`
+	Until       *timestamppb.Timestamp `protobuf:"bytes,13,opt,name=until,proto3" json:"until,omitempty"` // when the lease ends or the next run is due
+	Detail      Detail                 `protobuf:"varint,14,opt,name=detail,proto3,enum=gopherqueue.v1.Detail" json:"detail,omitempty"`
+	Failure     *Failure               `protobuf:"bytes,15,opt,name=failure,proto3" json:"failure,omitempty"`
+	Reason      string                 `protobuf:"bytes,16,opt,name=reason,proto3" json:"reason,omitempty"`
+	Traceparent string                 `protobuf:"bytes,140,opt,name=traceparent,proto3" json:"traceparent,omitempty"` // W3C trace context that the job was submitted in
+	Elapsed     *durationpb.Duration   `protobuf:"bytes,180,opt,name=elapsed,proto3" json:"elapsed,omitempty"`         // waited until this start, or took the execution that ended
+	// In an answer to a call with a view one of these, and nothing else.
+	Semantics     *SemanticsEvent `protobuf:"bytes,230,opt,name=semantics,proto3" json:"semantics,omitempty"`
+	Jobmodel      *JobModelEvent  `protobuf:"bytes,231,opt,name=jobmodel,proto3" json:"jobmodel,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2213,6 +2258,20 @@ func (x *Event) GetTraceparent() string {
 func (x *Event) GetElapsed() *durationpb.Duration {
 	if x != nil {
 		return x.Elapsed
+	}
+	return nil
+}
+
+func (x *Event) GetSemantics() *SemanticsEvent {
+	if x != nil {
+		return x.Semantics
+	}
+	return nil
+}
+
+func (x *Event) GetJobmodel() *JobModelEvent {
+	if x != nil {
+		return x.Jobmodel
 	}
 	return nil
 }
@@ -3055,7 +3114,7 @@ var File_gopherqueue_v1_jobs_service_proto protoreflect.FileDescriptor
 
 const file_gopherqueue_v1_jobs_service_proto_rawDesc = "" +
 	"\n" +
-	"!gopherqueue/v1/jobs_service.proto\x12\x0egopherqueue.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x18gopherqueue/v1/job.proto\"9\n" +
+	"!gopherqueue/v1/jobs_service.proto\x12\x0egopherqueue.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x18gopherqueue/v1/job.proto\x1a\x1agopherqueue/v1/views.proto\"9\n" +
 	"\rSubmitRequest\x12(\n" +
 	"\x04spec\x18\x01 \x01(\v2\x14.gopherqueue.v1.SpecR\x04spec\"\x9b\x01\n" +
 	"\tSubmitted\x12+\n" +
@@ -3078,14 +3137,15 @@ const file_gopherqueue_v1_jobs_service_proto_rawDesc = "" +
 	"\x05final\x18F \x01(\x0e2\x15.gopherqueue.v1.FinalR\x05final\"L\n" +
 	"\x04Need\x122\n" +
 	"\x04kind\x18\x01 \x01(\x0e2\x1e.gopherqueue.v1.DependencyKindR\x04kind\x12\x10\n" +
-	"\x03ref\x18\x02 \x01(\tR\x03ref\"\x89\x01\n" +
+	"\x03ref\x18\x02 \x01(\tR\x03ref\"\x9e\x01\n" +
 	"\n" +
 	"GetRequest\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12!\n" +
 	"\fwith_payload\x18\x02 \x01(\bR\vwithPayload\x12\x1f\n" +
 	"\vwith_result\x18\x03 \x01(\bR\n" +
 	"withResult\x12'\n" +
-	"\x0fwith_checkpoint\x18\x04 \x01(\bR\x0ewithCheckpoint\"\x98\x03\n" +
+	"\x0fwith_checkpoint\x18\x04 \x01(\bR\x0ewithCheckpoint\x12\x13\n" +
+	"\x04view\x18\xe6\x01 \x01(\tR\x04view\"\x98\x03\n" +
 	"\x05Query\x12\x14\n" +
 	"\x05queue\x18\x01 \x01(\tR\x05queue\x122\n" +
 	"\bstatuses\x18\x02 \x03(\x0e2\x16.gopherqueue.v1.StatusR\bstatuses\x12?\n" +
@@ -3097,11 +3157,13 @@ const file_gopherqueue_v1_jobs_service_proto_rawDesc = "" +
 	"\bmax_scan\x18\xc3\x01 \x01(\x03R\amaxScan\x1a7\n" +
 	"\tTagsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"h\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x96\x01\n" +
 	"\vListRequest\x12+\n" +
 	"\x05query\x18\x01 \x01(\v2\x15.gopherqueue.v1.QueryR\x05query\x12\x16\n" +
 	"\x06cursor\x18\x02 \x01(\tR\x06cursor\x12\x14\n" +
-	"\x05limit\x18\x03 \x01(\x03R\x05limit\"X\n" +
+	"\x05limit\x18\x03 \x01(\x03R\x05limit\x12\x13\n" +
+	"\x04view\x18\xe6\x01 \x01(\tR\x04view\x12\x17\n" +
+	"\x06states\x18\xe7\x01 \x03(\tR\x06states\"X\n" +
 	"\fListResponse\x12'\n" +
 	"\x04jobs\x18\x01 \x03(\v2\x13.gopherqueue.v1.JobR\x04jobs\x12\x1f\n" +
 	"\vnext_cursor\x18\x02 \x01(\tR\n" +
@@ -3157,10 +3219,11 @@ const file_gopherqueue_v1_jobs_service_proto_rawDesc = "" +
 	"\vCountReport\x12\x12\n" +
 	"\x04jobs\x18\x01 \x01(\x03R\x04jobs\x12\x1f\n" +
 	"\vnext_cursor\x18\x02 \x01(\tR\n" +
-	"nextCursor\"R\n" +
+	"nextCursor\"g\n" +
 	"\vWaitRequest\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x123\n" +
-	"\atimeout\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\atimeout\" \n" +
+	"\atimeout\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\atimeout\x12\x13\n" +
+	"\x04view\x18\xe6\x01 \x01(\tR\x04view\" \n" +
 	"\x0eExplainRequest\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\"\xd3\x02\n" +
 	"\vExplanation\x12\x15\n" +
@@ -3189,11 +3252,12 @@ const file_gopherqueue_v1_jobs_service_proto_rawDesc = "" +
 	"\x06worker\x18\x04 \x01(\tR\x06worker\x120\n" +
 	"\x05since\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\x05since\x12\x1d\n" +
 	"\n" +
-	"cost_units\x18\x06 \x01(\x03R\tcostUnits\" \n" +
+	"cost_units\x18\x06 \x01(\x03R\tcostUnits\"5\n" +
 	"\x0eHistoryRequest\x12\x0e\n" +
-	"\x02id\x18\x01 \x01(\tR\x02id\"@\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\x12\x13\n" +
+	"\x04view\x18\xe6\x01 \x01(\tR\x04view\"@\n" +
 	"\x0fHistoryResponse\x12-\n" +
-	"\x06events\x18\x01 \x03(\v2\x15.gopherqueue.v1.EventR\x06events\"\x9e\x05\n" +
+	"\x06events\x18\x01 \x03(\v2\x15.gopherqueue.v1.EventR\x06events\"\x99\x06\n" +
 	"\x05Event\x12\x10\n" +
 	"\x03seq\x18\x01 \x01(\x04R\x03seq\x12.\n" +
 	"\x04time\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x04time\x12\x14\n" +
@@ -3215,7 +3279,9 @@ const file_gopherqueue_v1_jobs_service_proto_rawDesc = "" +
 	"\afailure\x18\x0f \x01(\v2\x17.gopherqueue.v1.FailureR\afailure\x12\x16\n" +
 	"\x06reason\x18\x10 \x01(\tR\x06reason\x12!\n" +
 	"\vtraceparent\x18\x8c\x01 \x01(\tR\vtraceparent\x124\n" +
-	"\aelapsed\x18\xb4\x01 \x01(\v2\x19.google.protobuf.DurationR\aelapsed\"&\n" +
+	"\aelapsed\x18\xb4\x01 \x01(\v2\x19.google.protobuf.DurationR\aelapsed\x12=\n" +
+	"\tsemantics\x18\xe6\x01 \x01(\v2\x1e.gopherqueue.v1.SemanticsEventR\tsemantics\x12:\n" +
+	"\bjobmodel\x18\xe7\x01 \x01(\v2\x1d.gopherqueue.v1.JobModelEventR\bjobmodel\"&\n" +
 	"\fCountRequest\x12\x16\n" +
 	"\x06queues\x18\x01 \x03(\tR\x06queues\"C\n" +
 	"\rCountResponse\x122\n" +
@@ -3432,6 +3498,8 @@ var file_gopherqueue_v1_jobs_service_proto_goTypes = []any{
 	(LeaseState)(0),               // 59: gopherqueue.v1.LeaseState
 	(Detail)(0),                   // 60: gopherqueue.v1.Detail
 	(*Failure)(nil),               // 61: gopherqueue.v1.Failure
+	(*SemanticsEvent)(nil),        // 62: gopherqueue.v1.SemanticsEvent
+	(*JobModelEvent)(nil),         // 63: gopherqueue.v1.JobModelEvent
 }
 var file_gopherqueue_v1_jobs_service_proto_depIdxs = []int32{
 	49, // 0: gopherqueue.v1.SubmitRequest.spec:type_name -> gopherqueue.v1.Spec
@@ -3478,62 +3546,64 @@ var file_gopherqueue_v1_jobs_service_proto_depIdxs = []int32{
 	60, // 41: gopherqueue.v1.Event.detail:type_name -> gopherqueue.v1.Detail
 	61, // 42: gopherqueue.v1.Event.failure:type_name -> gopherqueue.v1.Failure
 	58, // 43: gopherqueue.v1.Event.elapsed:type_name -> google.protobuf.Duration
-	35, // 44: gopherqueue.v1.CountResponse.queues:type_name -> gopherqueue.v1.QueueCount
-	48, // 45: gopherqueue.v1.QueueCount.by_status:type_name -> gopherqueue.v1.QueueCount.ByStatusEntry
-	35, // 46: gopherqueue.v1.StatsResponse.queues:type_name -> gopherqueue.v1.QueueCount
-	41, // 47: gopherqueue.v1.StatsResponse.nodes:type_name -> gopherqueue.v1.Node
-	38, // 48: gopherqueue.v1.StatsResponse.database:type_name -> gopherqueue.v1.Database
-	39, // 49: gopherqueue.v1.Database.tables:type_name -> gopherqueue.v1.DatabaseTable
-	40, // 50: gopherqueue.v1.Database.snapshots:type_name -> gopherqueue.v1.DatabaseSnapshot
-	55, // 51: gopherqueue.v1.DatabaseSnapshot.since:type_name -> google.protobuf.Timestamp
-	55, // 52: gopherqueue.v1.Node.started_at:type_name -> google.protobuf.Timestamp
-	55, // 53: gopherqueue.v1.Node.last_seen_at:type_name -> google.protobuf.Timestamp
-	11, // 54: gopherqueue.v1.PurgeWhereRequest.query:type_name -> gopherqueue.v1.Query
-	2,  // 55: gopherqueue.v1.JobsService.Submit:input_type -> gopherqueue.v1.SubmitRequest
-	4,  // 56: gopherqueue.v1.JobsService.SubmitBatch:input_type -> gopherqueue.v1.SubmitBatchRequest
-	6,  // 57: gopherqueue.v1.JobsService.SubmitGraph:input_type -> gopherqueue.v1.SubmitGraphRequest
-	10, // 58: gopherqueue.v1.JobsService.Get:input_type -> gopherqueue.v1.GetRequest
-	12, // 59: gopherqueue.v1.JobsService.List:input_type -> gopherqueue.v1.ListRequest
-	14, // 60: gopherqueue.v1.JobsService.Update:input_type -> gopherqueue.v1.UpdateRequest
-	15, // 61: gopherqueue.v1.JobsService.Cancel:input_type -> gopherqueue.v1.CancelRequest
-	16, // 62: gopherqueue.v1.JobsService.CancelWhere:input_type -> gopherqueue.v1.CancelWhereRequest
-	18, // 63: gopherqueue.v1.JobsService.Edit:input_type -> gopherqueue.v1.EditRequest
-	19, // 64: gopherqueue.v1.JobsService.Replay:input_type -> gopherqueue.v1.ReplayRequest
-	20, // 65: gopherqueue.v1.JobsService.Reschedule:input_type -> gopherqueue.v1.RescheduleRequest
-	21, // 66: gopherqueue.v1.JobsService.ReplayWhere:input_type -> gopherqueue.v1.ReplayWhereRequest
-	23, // 67: gopherqueue.v1.JobsService.CountWhere:input_type -> gopherqueue.v1.CountWhereRequest
-	25, // 68: gopherqueue.v1.JobsService.Wait:input_type -> gopherqueue.v1.WaitRequest
-	26, // 69: gopherqueue.v1.JobsService.Explain:input_type -> gopherqueue.v1.ExplainRequest
-	30, // 70: gopherqueue.v1.JobsService.History:input_type -> gopherqueue.v1.HistoryRequest
-	33, // 71: gopherqueue.v1.JobsService.Count:input_type -> gopherqueue.v1.CountRequest
-	36, // 72: gopherqueue.v1.JobsService.Stats:input_type -> gopherqueue.v1.StatsRequest
-	42, // 73: gopherqueue.v1.JobsService.Purge:input_type -> gopherqueue.v1.PurgeRequest
-	44, // 74: gopherqueue.v1.JobsService.PurgeWhere:input_type -> gopherqueue.v1.PurgeWhereRequest
-	3,  // 75: gopherqueue.v1.JobsService.Submit:output_type -> gopherqueue.v1.Submitted
-	5,  // 76: gopherqueue.v1.JobsService.SubmitBatch:output_type -> gopherqueue.v1.SubmitBatchResponse
-	7,  // 77: gopherqueue.v1.JobsService.SubmitGraph:output_type -> gopherqueue.v1.SubmitGraphResponse
-	56, // 78: gopherqueue.v1.JobsService.Get:output_type -> gopherqueue.v1.Job
-	13, // 79: gopherqueue.v1.JobsService.List:output_type -> gopherqueue.v1.ListResponse
-	56, // 80: gopherqueue.v1.JobsService.Update:output_type -> gopherqueue.v1.Job
-	50, // 81: gopherqueue.v1.JobsService.Cancel:output_type -> gopherqueue.v1.State
-	17, // 82: gopherqueue.v1.JobsService.CancelWhere:output_type -> gopherqueue.v1.CancelReport
-	3,  // 83: gopherqueue.v1.JobsService.Edit:output_type -> gopherqueue.v1.Submitted
-	3,  // 84: gopherqueue.v1.JobsService.Replay:output_type -> gopherqueue.v1.Submitted
-	50, // 85: gopherqueue.v1.JobsService.Reschedule:output_type -> gopherqueue.v1.State
-	22, // 86: gopherqueue.v1.JobsService.ReplayWhere:output_type -> gopherqueue.v1.ReplayReport
-	24, // 87: gopherqueue.v1.JobsService.CountWhere:output_type -> gopherqueue.v1.CountReport
-	56, // 88: gopherqueue.v1.JobsService.Wait:output_type -> gopherqueue.v1.Job
-	27, // 89: gopherqueue.v1.JobsService.Explain:output_type -> gopherqueue.v1.Explanation
-	31, // 90: gopherqueue.v1.JobsService.History:output_type -> gopherqueue.v1.HistoryResponse
-	34, // 91: gopherqueue.v1.JobsService.Count:output_type -> gopherqueue.v1.CountResponse
-	37, // 92: gopherqueue.v1.JobsService.Stats:output_type -> gopherqueue.v1.StatsResponse
-	43, // 93: gopherqueue.v1.JobsService.Purge:output_type -> gopherqueue.v1.PurgeResponse
-	45, // 94: gopherqueue.v1.JobsService.PurgeWhere:output_type -> gopherqueue.v1.PurgeReport
-	75, // [75:95] is the sub-list for method output_type
-	55, // [55:75] is the sub-list for method input_type
-	55, // [55:55] is the sub-list for extension type_name
-	55, // [55:55] is the sub-list for extension extendee
-	0,  // [0:55] is the sub-list for field type_name
+	62, // 44: gopherqueue.v1.Event.semantics:type_name -> gopherqueue.v1.SemanticsEvent
+	63, // 45: gopherqueue.v1.Event.jobmodel:type_name -> gopherqueue.v1.JobModelEvent
+	35, // 46: gopherqueue.v1.CountResponse.queues:type_name -> gopherqueue.v1.QueueCount
+	48, // 47: gopherqueue.v1.QueueCount.by_status:type_name -> gopherqueue.v1.QueueCount.ByStatusEntry
+	35, // 48: gopherqueue.v1.StatsResponse.queues:type_name -> gopherqueue.v1.QueueCount
+	41, // 49: gopherqueue.v1.StatsResponse.nodes:type_name -> gopherqueue.v1.Node
+	38, // 50: gopherqueue.v1.StatsResponse.database:type_name -> gopherqueue.v1.Database
+	39, // 51: gopherqueue.v1.Database.tables:type_name -> gopherqueue.v1.DatabaseTable
+	40, // 52: gopherqueue.v1.Database.snapshots:type_name -> gopherqueue.v1.DatabaseSnapshot
+	55, // 53: gopherqueue.v1.DatabaseSnapshot.since:type_name -> google.protobuf.Timestamp
+	55, // 54: gopherqueue.v1.Node.started_at:type_name -> google.protobuf.Timestamp
+	55, // 55: gopherqueue.v1.Node.last_seen_at:type_name -> google.protobuf.Timestamp
+	11, // 56: gopherqueue.v1.PurgeWhereRequest.query:type_name -> gopherqueue.v1.Query
+	2,  // 57: gopherqueue.v1.JobsService.Submit:input_type -> gopherqueue.v1.SubmitRequest
+	4,  // 58: gopherqueue.v1.JobsService.SubmitBatch:input_type -> gopherqueue.v1.SubmitBatchRequest
+	6,  // 59: gopherqueue.v1.JobsService.SubmitGraph:input_type -> gopherqueue.v1.SubmitGraphRequest
+	10, // 60: gopherqueue.v1.JobsService.Get:input_type -> gopherqueue.v1.GetRequest
+	12, // 61: gopherqueue.v1.JobsService.List:input_type -> gopherqueue.v1.ListRequest
+	14, // 62: gopherqueue.v1.JobsService.Update:input_type -> gopherqueue.v1.UpdateRequest
+	15, // 63: gopherqueue.v1.JobsService.Cancel:input_type -> gopherqueue.v1.CancelRequest
+	16, // 64: gopherqueue.v1.JobsService.CancelWhere:input_type -> gopherqueue.v1.CancelWhereRequest
+	18, // 65: gopherqueue.v1.JobsService.Edit:input_type -> gopherqueue.v1.EditRequest
+	19, // 66: gopherqueue.v1.JobsService.Replay:input_type -> gopherqueue.v1.ReplayRequest
+	20, // 67: gopherqueue.v1.JobsService.Reschedule:input_type -> gopherqueue.v1.RescheduleRequest
+	21, // 68: gopherqueue.v1.JobsService.ReplayWhere:input_type -> gopherqueue.v1.ReplayWhereRequest
+	23, // 69: gopherqueue.v1.JobsService.CountWhere:input_type -> gopherqueue.v1.CountWhereRequest
+	25, // 70: gopherqueue.v1.JobsService.Wait:input_type -> gopherqueue.v1.WaitRequest
+	26, // 71: gopherqueue.v1.JobsService.Explain:input_type -> gopherqueue.v1.ExplainRequest
+	30, // 72: gopherqueue.v1.JobsService.History:input_type -> gopherqueue.v1.HistoryRequest
+	33, // 73: gopherqueue.v1.JobsService.Count:input_type -> gopherqueue.v1.CountRequest
+	36, // 74: gopherqueue.v1.JobsService.Stats:input_type -> gopherqueue.v1.StatsRequest
+	42, // 75: gopherqueue.v1.JobsService.Purge:input_type -> gopherqueue.v1.PurgeRequest
+	44, // 76: gopherqueue.v1.JobsService.PurgeWhere:input_type -> gopherqueue.v1.PurgeWhereRequest
+	3,  // 77: gopherqueue.v1.JobsService.Submit:output_type -> gopherqueue.v1.Submitted
+	5,  // 78: gopherqueue.v1.JobsService.SubmitBatch:output_type -> gopherqueue.v1.SubmitBatchResponse
+	7,  // 79: gopherqueue.v1.JobsService.SubmitGraph:output_type -> gopherqueue.v1.SubmitGraphResponse
+	56, // 80: gopherqueue.v1.JobsService.Get:output_type -> gopherqueue.v1.Job
+	13, // 81: gopherqueue.v1.JobsService.List:output_type -> gopherqueue.v1.ListResponse
+	56, // 82: gopherqueue.v1.JobsService.Update:output_type -> gopherqueue.v1.Job
+	50, // 83: gopherqueue.v1.JobsService.Cancel:output_type -> gopherqueue.v1.State
+	17, // 84: gopherqueue.v1.JobsService.CancelWhere:output_type -> gopherqueue.v1.CancelReport
+	3,  // 85: gopherqueue.v1.JobsService.Edit:output_type -> gopherqueue.v1.Submitted
+	3,  // 86: gopherqueue.v1.JobsService.Replay:output_type -> gopherqueue.v1.Submitted
+	50, // 87: gopherqueue.v1.JobsService.Reschedule:output_type -> gopherqueue.v1.State
+	22, // 88: gopherqueue.v1.JobsService.ReplayWhere:output_type -> gopherqueue.v1.ReplayReport
+	24, // 89: gopherqueue.v1.JobsService.CountWhere:output_type -> gopherqueue.v1.CountReport
+	56, // 90: gopherqueue.v1.JobsService.Wait:output_type -> gopherqueue.v1.Job
+	27, // 91: gopherqueue.v1.JobsService.Explain:output_type -> gopherqueue.v1.Explanation
+	31, // 92: gopherqueue.v1.JobsService.History:output_type -> gopherqueue.v1.HistoryResponse
+	34, // 93: gopherqueue.v1.JobsService.Count:output_type -> gopherqueue.v1.CountResponse
+	37, // 94: gopherqueue.v1.JobsService.Stats:output_type -> gopherqueue.v1.StatsResponse
+	43, // 95: gopherqueue.v1.JobsService.Purge:output_type -> gopherqueue.v1.PurgeResponse
+	45, // 96: gopherqueue.v1.JobsService.PurgeWhere:output_type -> gopherqueue.v1.PurgeReport
+	77, // [77:97] is the sub-list for method output_type
+	57, // [57:77] is the sub-list for method input_type
+	57, // [57:57] is the sub-list for extension type_name
+	57, // [57:57] is the sub-list for extension extendee
+	0,  // [0:57] is the sub-list for field type_name
 }
 
 func init() { file_gopherqueue_v1_jobs_service_proto_init() }
@@ -3542,6 +3612,7 @@ func file_gopherqueue_v1_jobs_service_proto_init() {
 		return
 	}
 	file_gopherqueue_v1_job_proto_init()
+	file_gopherqueue_v1_views_proto_init()
 	file_gopherqueue_v1_jobs_service_proto_msgTypes[12].OneofWrappers = []any{}
 	file_gopherqueue_v1_jobs_service_proto_msgTypes[16].OneofWrappers = []any{}
 	type x struct{}

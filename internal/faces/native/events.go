@@ -23,7 +23,6 @@ import (
 	"github.com/gopherqueue/gq/internal/errs"
 	"github.com/gopherqueue/gq/internal/feed"
 	"github.com/gopherqueue/gq/internal/httpx"
-	"github.com/gopherqueue/gq/internal/pbconv"
 	"github.com/gopherqueue/gq/internal/socket"
 	"github.com/gopherqueue/gq/internal/view"
 	"github.com/gopherqueue/gq/internal/wire"
@@ -352,7 +351,8 @@ func subscriptionOf(r *pb.SubscribeRequest) (f feed.Filter, err error) {
 
 func (s *eventsServer) Subscribe(r *pb.SubscribeRequest, stream grpc.ServerStreamingServer[pb.SubscribeResponse]) error {
 	filter, err := subscriptionOf(r)
-	if err != nil {
+	v, unknown := view.Named(r.GetView())
+	if err = errors.Join(err, unknown); err != nil {
 		return fmt.Errorf("subscribe: %w", err)
 	}
 	sub, err := subscribe(stream.Context(), s.engine, s.options.Feed, r.After, filter)
@@ -366,7 +366,7 @@ func (s *eventsServer) Subscribe(r *pb.SubscribeRequest, stream grpc.ServerStrea
 	if err := stream.SendHeader(nil); err != nil { // tells the client that the subscription is open
 		return err
 	}
-	err = s.subscribe(ctx, sub, limits, stream)
+	err = s.subscribe(ctx, sub, limits, v, stream)
 	text := farewell(err, s.draining.Err() != nil, sub.After)
 	switch {
 	case stream.Context().Err() != nil:
@@ -381,6 +381,10 @@ func (s *eventsServer) Subscribe(r *pb.SubscribeRequest, stream grpc.ServerStrea
 }
 
 func (s *eventsServer) ListEvents(ctx context.Context, r *pb.ListEventsRequest) (*pb.ListEventsResponse, error) {
+	v, err := view.Named(r.GetView())
+	if err != nil {
+		return nil, fmt.Errorf("list events: %w", err)
+	}
 	limit := r.GetLimit()
 	if limit < 0 || limit > maxEvents {
 		var p parameters
@@ -394,7 +398,11 @@ func (s *eventsServer) ListEvents(ctx context.Context, r *pb.ListEventsRequest) 
 	if err != nil {
 		return nil, err
 	}
-	return &pb.ListEventsResponse{Events: pbconv.ProtoEvents(events)}, nil
+	position := r.GetAfter()
+	if len(events) > 0 {
+		position = events[len(events)-1].Seq
+	}
+	return &pb.ListEventsResponse{Events: protoEventsIn(v, events), Position: position}, nil
 }
 
 // maxEvents is the most events that one call returns.
@@ -410,12 +418,17 @@ func (s *eventsServer) LastEvent(ctx context.Context, _ *pb.LastEventRequest) (*
 
 // subscribe sends events to the stream. Only the end of the call unblocks a stuck send,
 // so each send runs in a goroutine that may be abandoned: it ends with the call.
-func (s *eventsServer) subscribe(ctx context.Context, sub *feed.Subscription, l EventLimits, stream grpc.ServerStreamingServer[pb.SubscribeResponse]) error {
+func (s *eventsServer) subscribe(ctx context.Context, sub *feed.Subscription, l EventLimits, v *view.View, stream grpc.ServerStreamingServer[pb.SubscribeResponse]) error {
 	sent := make(chan error, 1)
 	timer := time.NewTimer(l.Stuck)
 	defer timer.Stop()
 	return sub.Run(ctx, l.Beat, func(b feed.Batch, upTo uint64) error {
-		message := &pb.SubscribeResponse{Events: b.Messages(), Position: upTo}
+		message := &pb.SubscribeResponse{Position: upTo}
+		if v != nil {
+			message.Events = protoEventsIn(v, b.Events())
+		} else {
+			message.Events = b.Messages()
+		}
 		return l.timely(func() error {
 			timer.Reset(l.Stuck)
 			go func() { sent <- stream.Send(message) }()

@@ -9,6 +9,7 @@ import (
 	pb "github.com/gopherqueue/gq/api/gopherqueue/v1"
 	"github.com/gopherqueue/gq/internal/httpx"
 	"github.com/gopherqueue/gq/internal/pbconv"
+	"github.com/gopherqueue/gq/internal/view"
 	"github.com/gopherqueue/gq/internal/wire"
 )
 
@@ -31,6 +32,7 @@ type (
 	waitInput struct {
 		ID      string       `path:"id" doc:"The job's id." format:"uuid"`
 		Timeout durationText `query:"timeout" doc:"How long to wait; 30s unless told, at most 10m."`
+		View    viewText     `query:"view" doc:"In the states and members of a document, and no others."`
 	}
 	rescheduleBody struct {
 		RunAt instantText `json:"run_at,omitzero" doc:"When to run; now if it is absent or past."`
@@ -90,6 +92,7 @@ func (h *HTTP) oneJobRoutes(schemas *httpx.Schemas) []httpx.Route {
 		httpx.Handle(httpx.Route{
 			Method: http.MethodGet, Path: "/v1/jobs/{id}/wait", ID: "wait-job", Tag: "jobs", Summary: "Wait until a job has ended",
 			Description: "Answers with the job and its result as soon as it has ended. When the time is over first, the job is answered as it stands then.",
+			Forms:       viewForms(schemas, false),
 		}, h.wait),
 	}
 }
@@ -278,7 +281,7 @@ func (h *HTTP) wait(ctx context.Context, in *waitInput, _ *httpx.None) (*httpx.A
 	if in.Timeout == "" {
 		in.Timeout = "30s"
 	}
-	timeout := p.duration("timeout", in.Timeout, MaxHTTPWait)
+	timeout, v := p.duration("timeout", in.Timeout, MaxHTTPWait), p.view(in.View)
 	if err := p.err(); err != nil {
 		return nil, err
 	}
@@ -290,11 +293,14 @@ func (h *HTTP) wait(ctx context.Context, in *waitInput, _ *httpx.None) (*httpx.A
 	if err != nil {
 		return nil, err
 	}
+	if v != nil {
+		return &httpx.Answer[wire.Job]{Form: viewForm(v), Other: v.Job(&job)}, nil
+	}
 	return httpx.OK(wire.JobOf(&job)), nil
 }
 
 func (s *jobsServer) Get(ctx context.Context, r *pb.GetRequest) (*pb.Job, error) {
-	id, err := pbconv.JobIDFromProto(r.GetId())
+	id, v, err := viewedJob(r.GetId(), r.GetView())
 	if err != nil {
 		return nil, fmt.Errorf("get: %w", err)
 	}
@@ -308,7 +314,16 @@ func (s *jobsServer) Get(ctx context.Context, r *pb.GetRequest) (*pb.Job, error)
 	if r.GetWithCheckpoint() {
 		parts |= gq.WithCheckpoint
 	}
-	return answerJob(s.engine.Get(ctx, id, parts))
+	job, err := s.engine.Get(ctx, id, parts)
+	return answerIn(v, job, err)
+}
+
+// viewedJob parses the id of a job and the name of the view to show it in, which is nil for none.
+func viewedJob(id, name string) (job gq.JobID, v *view.View, err error) {
+	if job, err = pbconv.JobIDFromProto(id); err == nil {
+		v, err = view.Named(name)
+	}
+	return job, v, err
 }
 
 func answerJob(job gq.Job, err error) (*pb.Job, error) {
@@ -389,7 +404,7 @@ func (s *jobsServer) Purge(ctx context.Context, r *pb.PurgeRequest) (*pb.PurgeRe
 }
 
 func (s *jobsServer) Wait(ctx context.Context, r *pb.WaitRequest) (*pb.Job, error) {
-	id, err := pbconv.JobIDFromProto(r.GetId())
+	id, v, err := viewedJob(r.GetId(), r.GetView())
 	if err != nil {
 		return nil, fmt.Errorf("wait: %w", err)
 	}
@@ -407,7 +422,8 @@ func (s *jobsServer) Wait(ctx context.Context, r *pb.WaitRequest) (*pb.Job, erro
 		waiting, cancel = context.WithTimeout(waiting, timeout)
 		defer cancel()
 	}
-	return answerJob(awaitJob(ctx, waiting, s.engine, id))
+	job, err := awaitJob(ctx, waiting, s.engine, id)
+	return answerIn(v, job, err)
 }
 
 func (s *jobsServer) Explain(ctx context.Context, r *pb.ExplainRequest) (*pb.Explanation, error) {
@@ -423,7 +439,7 @@ func (s *jobsServer) Explain(ctx context.Context, r *pb.ExplainRequest) (*pb.Exp
 }
 
 func (s *jobsServer) History(ctx context.Context, r *pb.HistoryRequest) (*pb.HistoryResponse, error) {
-	id, err := pbconv.JobIDFromProto(r.GetId())
+	id, v, err := viewedJob(r.GetId(), r.GetView())
 	if err != nil {
 		return nil, fmt.Errorf("history: %w", err)
 	}
@@ -431,5 +447,5 @@ func (s *jobsServer) History(ctx context.Context, r *pb.HistoryRequest) (*pb.His
 	if err != nil {
 		return nil, err
 	}
-	return &pb.HistoryResponse{Events: pbconv.ProtoEvents(events)}, nil
+	return &pb.HistoryResponse{Events: protoEventsIn(v, events)}, nil
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/gopherqueue/gq/internal/errs"
 	"github.com/gopherqueue/gq/internal/httpx"
 	"github.com/gopherqueue/gq/internal/pbconv"
+	"github.com/gopherqueue/gq/internal/view"
 	"github.com/gopherqueue/gq/internal/wire"
 	"github.com/gopherqueue/gq/machine"
 )
@@ -259,7 +260,7 @@ func (h *HTTP) list(ctx context.Context, in *listInput, _ *httpx.None) (*httpx.A
 		if err != nil {
 			return nil, err
 		}
-		return &httpx.Answer[wire.Jobs]{Form: viewForm(v), Other: viewPage(v, page)}, nil
+		return &httpx.Answer[wire.Jobs]{Form: viewForm(v), Other: v.Page(page)}, nil
 	}
 	page, err := h.engine.List(ctx, q)
 	if err != nil {
@@ -469,10 +470,21 @@ func (s *jobsServer) SubmitGraph(ctx context.Context, r *pb.SubmitGraphRequest) 
 
 func (s *jobsServer) List(ctx context.Context, r *pb.ListRequest) (*pb.ListResponse, error) {
 	q, err := pbconv.QueryFromProto(r.GetQuery())
+	v, unknown := view.Named(r.GetView())
+	if err = errors.Join(err, unknown); err == nil {
+		err = checkViewStates(v, r)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("list jobs: %w", err)
 	}
 	q.Cursor, q.Limit = r.GetCursor(), int(min(max(r.GetLimit(), math.MinInt32), math.MaxInt32)) // out-of-range values stay out of range
+	if v != nil {
+		page, err := v.List(ctx, s.engine, q, r.GetStates())
+		if err != nil {
+			return nil, err
+		}
+		return &pb.ListResponse{Jobs: protoJobsIn(v, page.Jobs), NextCursor: page.Next}, nil
+	}
 	page, err := s.engine.List(ctx, q)
 	if err != nil {
 		return nil, err

@@ -41,18 +41,6 @@ func eventForms(schemas *httpx.Schemas) *httpx.Schema {
 	return &httpx.Schema{OneOf: forms}
 }
 
-// viewPage is a page of jobs in a view.
-func viewPage(v *view.View, p gq.Page) any {
-	out := struct {
-		Jobs       []any  `json:"jobs"`
-		NextCursor string `json:"next_cursor"`
-	}{make([]any, len(p.Jobs)), p.Next}
-	for i := range p.Jobs {
-		out.Jobs[i] = v.Job(&p.Jobs[i])
-	}
-	return out
-}
-
 // viewFrames encodes events as server-sent events named after the states. Only the last of
 // several with one sequence number has it as its id, so that a client which resumes after an id
 // misses none of them.

@@ -126,8 +126,8 @@ func tellJobRuns(f *fixture) {
 	want := func(r object, want map[string]any) {
 		f.Helper()
 		for name, v := range want {
-			if got := r[name]; fmt.Sprint(got) != fmt.Sprint(v) {
-				f.Errorf("%s is %v, want %v", name, got, v)
+			if got := r[name]; !reflect.DeepEqual(got, f.decoded(v)) {
+				f.Errorf("%s is %#v, want %#v", name, got, v)
 			}
 		}
 	}
@@ -151,14 +151,14 @@ func tellJobRuns(f *fixture) {
 	second := f.lease(job)
 	lease, _ := second["lease_id"].(string)
 	f.sleep(tick)
-	metrics := object{"runtime_ms": 41234, "peak_mem_mb": 2870, "deep": object{"a": []any{1, 2}}}
+	metrics := object{"runtime_ms": 41234, "peak_mem_mb": 2870, "load": 0.25, "node": "7", "warm": true, "deep": object{"a": []any{1, "2", nil}}}
 	f.post("/lease/"+lease+"/release", holding(job, "worker_id", "second", "status", "SUCCEEDED", "result_data", object{"path": "x"}, "metrics", metrics))
 	r = row(job)
 	want(r, map[string]any{
 		"state": "DONE", "attempts": 2, "lease_id": lease, "claimed_by": "second", "started_at": second["granted_at"], "final_status": "SUCCEEDED", "error_text": nil,
 	})
-	if !reflect.DeepEqual(member(r, "result_json"), object{"path": "x"}) || fmt.Sprint(r["metrics_json"]) != fmt.Sprint(metrics) {
-		f.Errorf("result %v, metrics %v", r["result_json"], r["metrics_json"])
+	if !reflect.DeepEqual(member(r, "result_json"), object{"path": "x"}) || !reflect.DeepEqual(r["metrics_json"], f.decoded(metrics)) {
+		f.Errorf("result %v, metrics %#v", r["result_json"], r["metrics_json"])
 	}
 	if instant(f.TB, r["finished_at"]).Sub(instant(f.TB, r["started_at"])) < tick {
 		f.Errorf("started %v, finished %v", r["started_at"], r["finished_at"])

@@ -271,6 +271,21 @@ func member(o object, name string) object {
 	return v
 }
 
+// decoded returns a value in the types that an answer has: a number differs from its text.
+func (f *fixture) decoded(v any) (out any) {
+	f.Helper()
+	text, err := json.Marshal(v)
+	if err != nil {
+		f.Fatal(err)
+	}
+	d := json.NewDecoder(bytes.NewReader(text))
+	d.UseNumber()
+	if err := d.Decode(&out); err != nil {
+		f.Fatal(err)
+	}
+	return out
+}
+
 func id(job object) string {
 	s, _ := job["job_id"].(string)
 	return s

@@ -1,0 +1,223 @@
+package native
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	pb "github.com/gopherqueue/gq/api/gopherqueue/v1"
+	"github.com/gopherqueue/gq/internal/testing/spec"
+	"github.com/gopherqueue/gq/internal/view"
+)
+
+// messageMembers lists the names that the fields of a message have in JSON, and those of its nested
+// messages.
+func messageMembers(within string, m protoreflect.MessageDescriptor, into map[string]string) {
+	var names []string
+	for i := range m.Fields().Len() {
+		f := m.Fields().Get(i)
+		names = append(names, f.JSONName())
+		if nested := f.Message(); nested != nil && !f.IsMap() && nested.FullName().Parent() == m.FullName().Parent() {
+			messageMembers(f.JSONName(), nested, into)
+		}
+	}
+	slices.Sort(names)
+	into[within] = strings.Join(names, " ")
+}
+
+// The messages of the views have the members of the documents in JSON, to the innermost.
+func TestViewMessages(t *testing.T) {
+	spec.Covers(t, "J-03", "Q-21")
+	for _, test := range []struct {
+		job, event proto.Message
+		want       map[string]string
+	}{
+		{new(pb.JobModelJob), new(pb.JobModelEvent), jobModelMembers},
+		{new(pb.SemanticsJob), new(pb.SemanticsEvent), semanticsMembers},
+	} {
+		got := map[string]string{}
+		messageMembers("job", test.job.ProtoReflect().Descriptor(), got)
+		messageMembers("event", test.event.ProtoReflect().Descriptor(), got)
+		want := map[string]string{}
+		for within, members := range test.want {
+			want[within] = sorted(members)
+		}
+		if !maps.Equal(got, want) {
+			t.Errorf("%T has\n%v, want\n%v", test.job, got, want)
+		}
+	}
+}
+
+// inView returns what a message has in a view, and checks that it has nothing else.
+func inView(t *testing.T, name string, m proto.Message) map[string]any {
+	t.Helper()
+	text, err := protojson.Marshal(m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var whole map[string]map[string]any
+	if err := json.Unmarshal(text, &whole); err != nil || len(whole) != 1 || whole[name] == nil {
+		t.Fatalf("%v: it is not in the view %s and nothing else: %s", err, name, text)
+	}
+	return whole[name]
+}
+
+// TestViewsOverGRPC reads a job that failed once and is held again with every call that has a view,
+// and compares it with the same read over HTTP.
+func TestViewsOverGRPC(t *testing.T) {
+	spec.Covers(t, "J-03", "Q-26")
+	n, s := newViews(t)
+	conn, err := grpc.NewClient(n.grpcAddress, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	jobs, ctx := pb.NewJobsServiceClient(conn), t.Context()
+	first := s.submit(`{"type":"a","queue":"first"}`)
+	id := s.submit(fmt.Sprintf(`{"type":"t","queue":"q","tags":{"k":"v"},"priority":"HIGH","payload":{"n":1.10},"idempotency_key":"key","depends_on":[{"kind":"AFTER_ANY","job":%q}]}`, first))
+	_, l := s.claim(`,"queues":["first"]`)
+	s.want(200, "POST", lease(l, "complete"), `{}`)
+	_, l = s.claim(`,"queues":["q"]`)
+	s.want(200, "POST", lease(l, "fail"), `{"category":"TEMPORARY","code":"bad","message":"no"}`)
+	s.want(200, "POST", "/v1/jobs/"+id+"/reschedule")
+	s.claim(`,"queues":["q"],"hold":true`)
+	for name, document := range map[string]struct {
+		members        map[string]string
+		state, history string
+	}{
+		"jobmodel":  {jobModelMembers, "SCHEDULED", "PENDING SCHEDULED RUNNING RETRYING SCHEDULED"},
+		"semantics": {semanticsMembers, "InFlight", "Ready InFlight Ready InFlight"},
+	} {
+		check := func(from string, m *pb.Job, err error, same reply) {
+			t.Helper()
+			if err != nil {
+				t.Fatalf("%s: %v", from, err)
+			}
+			got := inView(t, name, m)
+			if more := extensions(document.members, "job", got); len(more) > 0 || got["state"] != document.state {
+				t.Errorf("%s, %s: extensions %q: %v", name, from, more, got)
+			}
+			for member, v := range same.body {
+				text, isText := v.(string)
+				if _, err := time.Parse(time.RFC3339Nano, text); isText && err == nil {
+					isText = got[member] == nil
+				}
+				if d, err := time.ParseDuration(text); err == nil {
+					text = fmt.Sprintf("%vs", d.Seconds())
+				}
+				if isText && got[member] != text {
+					t.Errorf("%s, %s: %s is %v, over HTTP %s", name, from, member, got[member], text)
+				}
+			}
+			if m.Jobmodel != nil && (string(m.Jobmodel.Payload) != `{"n":1.10}` && from == "get" || m.Jobmodel.Dependencies[0].Type != "AFTER_ANY" ||
+				m.Jobmodel.Failure.Code != "bad" || m.Jobmodel.PreviousAttemptId != l || m.Jobmodel.Timeouts.Visibility.AsDuration() != 5*time.Minute || m.Jobmodel.Attempt != 1) {
+				t.Errorf("%s: %v", from, m)
+			}
+			if m.Semantics != nil && (m.Semantics.MaxRetries != 2 || m.Semantics.Retries != 1 || m.Semantics.LeaseVersion != 2 || m.Semantics.LeaseExpiresAt == nil || m.Semantics.LeaseTtl.AsDuration() == 0) {
+				t.Errorf("%s: %v", from, m)
+			}
+		}
+		same := s.want(200, "GET", "/v1/jobs/"+id+"?view="+name)
+		m, err := jobs.Get(ctx, &pb.GetRequest{Id: id, WithPayload: true, View: name})
+		check("get", m, err, same)
+		m, err = jobs.Wait(ctx, &pb.WaitRequest{Id: id, Timeout: durationpb.New(time.Millisecond), View: name})
+		check("wait", m, err, s.want(200, "GET", "/v1/jobs/"+id+"/wait?timeout=1ms&view="+name))
+		for _, v := range view.All() {
+			for _, state := range v.States {
+				page, err := jobs.List(ctx, &pb.ListRequest{Query: &pb.Query{Queue: "q"}, View: v.Name, States: []string{state}})
+				if err != nil || (len(page.GetJobs()) == 1) != (v.Name == "jobmodel" && state == "SCHEDULED" || v.Name == "semantics" && state == "InFlight") {
+					t.Errorf("%s lists %v, %v", state, page, err)
+				}
+			}
+		}
+		page, err := jobs.List(ctx, &pb.ListRequest{Query: &pb.Query{Queue: "q"}, View: name, States: []string{document.state}})
+		if err != nil || len(page.GetJobs()) != 1 {
+			t.Fatalf("%v, %v", page, err)
+		}
+		check("list", page.GetJobs()[0], nil, reply{})
+
+		history, err := jobs.History(ctx, &pb.HistoryRequest{Id: id, View: name})
+		if err != nil {
+			t.Fatal(err)
+		}
+		listed, err := n.events.ListEvents(ctx, &pb.ListEventsRequest{View: name})
+		if err != nil || listed.GetPosition() == 0 {
+			t.Fatal(listed, err)
+		}
+		stream, err := n.events.Subscribe(ctx, &pb.SubscribeRequest{After: new(uint64), JobId: id, View: name})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var followed []*pb.Event
+		for len(followed) < len(history.GetEvents()) {
+			some, err := stream.Recv()
+			if err != nil {
+				t.Fatal(err)
+			}
+			followed = append(followed, some.GetEvents()...)
+		}
+		for from, events := range map[string][]*pb.Event{"history": history.GetEvents(), "list": listed.GetEvents(), "subscription": followed} {
+			var states []string
+			for _, m := range events {
+				e := inView(t, name, m)
+				if more := extensions(document.members, "event", e); len(more) > 0 {
+					t.Errorf("%s, %s: the document has no %q", name, from, more)
+				}
+				if e["id"] == id {
+					states = append(states, e["state"].(string))
+				}
+			}
+			if got := strings.Join(states, " "); got != document.history {
+				t.Errorf("%s, %s: %s, want %s", name, from, got, document.history)
+			}
+		}
+	}
+	refuseViews(t, n, jobs, id)
+}
+
+// refuseViews asks for views that do not exist and for states of others.
+func refuseViews(t *testing.T, n *newsroom, jobs pb.JobsServiceClient, id string) {
+	t.Helper()
+	ctx := t.Context()
+	calls := map[string]func() error{
+		"get":         func() error { _, err := jobs.Get(ctx, &pb.GetRequest{Id: id, View: "x"}); return err },
+		"wait":        func() error { _, err := jobs.Wait(ctx, &pb.WaitRequest{Id: id, View: "x"}); return err },
+		"list":        func() error { _, err := jobs.List(ctx, &pb.ListRequest{View: "x"}); return err },
+		"history":     func() error { _, err := jobs.History(ctx, &pb.HistoryRequest{Id: id, View: "x"}); return err },
+		"list events": func() error { _, err := n.events.ListEvents(ctx, &pb.ListEventsRequest{View: "x"}); return err },
+		"subscribe": func() error {
+			stream, err := n.events.Subscribe(ctx, &pb.SubscribeRequest{View: "x"})
+			if err == nil {
+				_, err = stream.Recv()
+			}
+			return err
+		},
+		"states without a view": func() error { _, err := jobs.List(ctx, &pb.ListRequest{States: []string{"Ready"}}); return err },
+		"a state of another view": func() error {
+			_, err := jobs.List(ctx, &pb.ListRequest{View: "semantics", States: []string{"RUNNING"}})
+			return err
+		},
+		"statuses with a view": func() error {
+			_, err := jobs.List(ctx, &pb.ListRequest{View: "semantics", Query: &pb.Query{Statuses: []pb.Status{pb.Status_STATUS_RUNNING}}})
+			return err
+		},
+	}
+	for what, call := range calls {
+		if err := call(); status.Code(err) != codes.InvalidArgument {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+}
