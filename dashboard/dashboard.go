@@ -105,6 +105,7 @@ type Dashboard struct {
 	pages    pages
 	assets   map[string]asset // by name with content hash
 	sessions sessions
+	guesses  guesses
 	shared   sharedPages
 	streams  atomic.Int64 // open ones
 	key      []byte       // of form tokens

@@ -192,6 +192,29 @@ func TestSignIn(t *testing.T) {
 	s.has(s.get("", http.StatusUnauthorized), `name="token"`)
 }
 
+// After many wrong tokens an address has to wait, even with a right one.
+func TestWrongSignIns(t *testing.T) {
+	s := newSite(t, dashboard.Options{Access: guests{"all": {""}}})
+	form := url.Values{"csrf": {s.token(s.get("signin", http.StatusOK))}, "token": {"wrong"}}
+	wrong := 0
+	for ; wrong < 1000; wrong++ {
+		a := s.do(http.MethodPost, "signin", form)
+		if a.StatusCode == http.StatusTooManyRequests {
+			if a.Header.Get("Retry-After") == "" || !strings.Contains(a.body, "too many sign-ins with wrong tokens. Try again in") {
+				t.Errorf("refused with %v and %s", a.Header, a.body)
+			}
+			break
+		}
+	}
+	if wrong != 20 {
+		t.Errorf("%d wrong sign-ins", wrong)
+	}
+	form.Set("token", "all")
+	if a := s.do(http.MethodPost, "signin", form); a.StatusCode != http.StatusTooManyRequests || s.cookie != "" {
+		t.Errorf("a right token then: %s", a.Status)
+	}
+}
+
 func TestCookieIsSecureOutsideOfLoopback(t *testing.T) {
 	s := newSite(t, dashboard.Options{Access: guests{"all": nil}})
 	for name, row := range map[string]struct {

@@ -1,10 +1,15 @@
 package dashboard
 
 import (
+	"cmp"
 	"crypto/rand"
+	"fmt"
+	"maps"
 	"net"
 	"net/http"
 	"net/netip"
+	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -14,7 +19,8 @@ import (
 
 // Limits of sessions.
 const (
-	maxSessions = 1000           // the least recently used one ends when there are more
+	maxSessions = 1000           // when there are more, the least recently used one of those with the most ends
+	maxOfOne    = 50             // of one visitor; the least recently used one ends when there are more
 	sessionLife = 12 * time.Hour // from sign-in
 	sessionIdle = 2 * time.Hour  // without a request
 
@@ -29,6 +35,7 @@ type sessions struct {
 
 type session struct {
 	visitor *Visitor
+	holder  string // the visitor's key or name
 	began   time.Time
 	used    time.Time
 }
@@ -44,20 +51,34 @@ func (s *sessions) begin(v *Visitor, now time.Time) string {
 	if s.byID == nil {
 		s.byID = make(map[string]*session)
 	}
-	var oldest string
+	holder, of := cmp.Or(v.Key, v.Name), make(map[string]int)
 	for id, other := range s.byID {
 		if other.over(now) {
 			delete(s.byID, id)
-		} else if oldest == "" || other.used.Before(s.byID[oldest].used) {
+		} else {
+			of[other.holder]++
+		}
+	}
+	if of[holder] >= maxOfOne {
+		s.endOldestLocked(func(one *session) bool { return one.holder == holder })
+	} else if len(s.byID) >= maxSessions {
+		most := slices.Max(slices.Collect(maps.Values(of)))
+		s.endOldestLocked(func(one *session) bool { return of[one.holder] == most })
+	}
+	id := rand.Text()
+	s.byID[id] = &session{visitor: v, holder: holder, began: now, used: now}
+	return id
+}
+
+// endOldestLocked ends the least recently used one of some sessions.
+func (s *sessions) endOldestLocked(of func(*session) bool) {
+	var oldest string
+	for id, one := range s.byID {
+		if of(one) && (oldest == "" || one.used.Before(s.byID[oldest].used)) {
 			oldest = id
 		}
 	}
-	if len(s.byID) >= maxSessions {
-		delete(s.byID, oldest)
-	}
-	id := rand.Text()
-	s.byID[id] = &session{visitor: v, began: now, used: now}
-	return id
+	delete(s.byID, oldest)
 }
 
 // find returns the visitor of a session, nil if it is over.
@@ -166,7 +187,16 @@ func (d *Dashboard) signIn(v *visit) error {
 		return v.redirect(localPath(next))
 	}
 	token := strings.TrimSpace(v.r.PostForm.Get("token"))
+	right, wait := d.guesses.begin(v.r.RemoteAddr, d.now())
+	if wait > 0 {
+		seconds := int(wait/time.Second) + 1
+		v.w.Header().Set("Retry-After", strconv.Itoa(seconds))
+		return v.signInForm(fmt.Sprintf("There were too many sign-ins with wrong tokens. Try again in %d seconds.", seconds), next, http.StatusTooManyRequests)
+	}
 	found, err := d.options.Access.SignIn(v.r.Context(), token, v.r.RemoteAddr)
+	if kindOf(err) != gq.KindUnauthenticated {
+		right()
+	}
 	if kindOf(err) == gq.KindUnauthenticated {
 		return v.signInForm("This is not a valid token.", next, http.StatusUnauthorized)
 	}

@@ -47,6 +47,71 @@ func TestSessionsAreFew(t *testing.T) {
 	}
 }
 
+// A visitor's sessions end only that visitor's, and visitors with few keep theirs when many others sign in.
+func TestSessionsOfOthersStay(t *testing.T) {
+	var s sessions
+	now := time.Date(2026, time.January, 1, 0, 0, 0, 0, time.UTC)
+	operator := s.begin(&Visitor{Name: "operator"}, now)
+	second := s.begin(&Visitor{Name: "second", Key: "k"}, now)
+	first := s.begin(&Visitor{Name: "greedy"}, now)
+	for i := range maxOfOne {
+		s.begin(&Visitor{Name: "greedy"}, now.Add(time.Duration(i+1)*time.Second))
+	}
+	if len(s.byID) != maxOfOne+2 || s.find(first, now) != nil {
+		t.Errorf("one visitor has %d sessions", len(s.byID)-2)
+	}
+	for i := range 2 * maxSessions { // more than all, of many tokens
+		s.begin(&Visitor{Name: "greedy", Key: fmt.Sprint(i % 100)}, now.Add(time.Hour))
+	}
+	if len(s.byID) != maxSessions {
+		t.Errorf("there are %d sessions", len(s.byID))
+	}
+	if s.find(operator, now.Add(time.Hour)) == nil || s.find(second, now.Add(time.Hour)) == nil {
+		t.Error("the sessions of others ended the only one of a visitor")
+	}
+}
+
+// Wrong sign-ins are limited for each address and for all together, until the minute is over. Right ones
+// do not count.
+func TestGuessesAreFew(t *testing.T) {
+	var g guesses
+	now := time.Date(2026, time.January, 1, 0, 0, 0, 0, time.UTC)
+	for range 3 * maxWrongAll {
+		right, wait := g.begin("192.0.2.1:1000", now)
+		if wait != 0 {
+			t.Fatalf("a right sign-in was made to wait for %v", wait)
+		}
+		right()
+	}
+	wrong := func(format string) (n int) {
+		for ; n < 2*maxWrongAll; n++ {
+			if _, wait := g.begin(fmt.Sprintf(format, n), now); wait > 0 {
+				if wait > wrongPeriod {
+					t.Errorf("%s has to wait for %v", format, wait)
+				}
+				break
+			}
+		}
+		return n
+	}
+	if n := wrong("192.0.2.1:%d"); n != maxWrong {
+		t.Errorf("%d wrong sign-ins of one address", n)
+	}
+	if n := wrong("[2001:db8::%x]:99"); n != maxWrong {
+		t.Errorf("%d wrong sign-ins of one network", n)
+	}
+	if n := wrong("192.0.3.%d:99"); n != maxWrongAll-2*maxWrong {
+		t.Errorf("%d wrong sign-ins of many addresses", n)
+	}
+	if _, wait := g.begin("198.51.100.1:1", now); wait == 0 {
+		t.Error("there is no limit for all addresses")
+	}
+	now = now.Add(wrongPeriod)
+	if n := wrong("192.0.2.1:%d"); n != maxWrong {
+		t.Errorf("a minute later, %d wrong sign-ins of one address", n)
+	}
+}
+
 func TestPatternsOfMessages(t *testing.T) {
 	for message, want := range map[string]string{
 		"connection 4 refused": "connection # refused", "host db-7.local: timeout after 30s": "host # timeout after #",
