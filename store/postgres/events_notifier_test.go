@@ -51,3 +51,103 @@ func TestPollTellsWhatWasNumberedHere(t *testing.T) {
 		t.Errorf("told of %q again, and nothing had happened", told)
 	}
 }
+
+// TestCommitsShareARound adds up what several commits may have changed.
+func TestCommitsShareARound(t *testing.T) {
+	var all effects
+	for _, due := range []int64{0, 30, 10, 0, 20} {
+		one := effects{due: due, parent: due == 10}
+		one.open("a")
+		one.free("b")
+		all.add(&one)
+	}
+	later := effects{}
+	later.open("c")
+	all.add(&later)
+	n := all.news(7)
+	slices.Sort(n.Queues)
+	if want := instant(10); !n.Due.Equal(want) || !n.DueKnown {
+		t.Errorf("the news says that something is due at %v, want %v, the earliest", n.Due, want)
+	}
+	if !n.Dependents {
+		t.Error("the news does not say that a job has ended for which others wait")
+	}
+	if !slices.Equal(n.Queues, []string{"a", "c"}) || !slices.Equal(n.Freed, []string{"b"}) || n.Event != 7 {
+		t.Errorf("the news is %+v", n)
+	}
+}
+
+// TestNewsWithoutPolling looks at what a commit tells at once, in its own process. A node that
+// polls hears of everything in the end, which hides news that was not told.
+func TestNewsWithoutPolling(t *testing.T) {
+	s, err := Open(t.Context(), pgtest.Database(t), store.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	var told []store.News
+	s.notifier.mu.Lock()
+	s.notifier.listeners[0] = func(n store.News) { told = append(told, n) } // not Notify, which polls
+	s.notifier.mu.Unlock()
+	news := func() []store.News {
+		s.notifier.mu.Lock()
+		defer s.notifier.mu.Unlock()
+		news := told
+		told = nil
+		return news
+	}
+	check := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	check(s.PutPool(t.Context(), gq.Pool{Name: "p", Capacity: 1}))
+	for _, name := range []string{"a", "b"} {
+		q := machine.NewQueue(name)
+		q.Pool = "p"
+		check(s.PutQueue(t.Context(), q))
+	}
+	add := func(spec gq.Spec) gq.JobID {
+		t.Helper()
+		spec.ID = machine.NewJobID(random())
+		out, err := s.Insert(t.Context(), []store.Group{{Jobs: []gq.Spec{spec.WithDefaults()}}})
+		if err != nil || out[0].Err != nil {
+			t.Fatal(err, out)
+		}
+		return spec.ID
+	}
+	first := add(gq.Spec{Queue: "a", Type: "t", CostUnits: 1})
+	add(gq.Spec{Queue: "b", Type: "t", CostUnits: 1})
+	add(gq.Spec{Queue: "c", Type: "t", DependsOn: []gq.Dependency{{Job: first, Kind: gq.DependencyAfter}}})
+	claim := func(queue string) []gq.Job {
+		t.Helper()
+		out, err := s.Claim(t.Context(), []store.Claim{{Filter: store.Filter{Queues: []string{queue}}, N: 1, Worker: "w", TTL: time.Hour}})
+		if err != nil || out[0].Err != nil {
+			t.Fatal(err, out)
+		}
+		return out[0].Jobs
+	}
+	held := claim("a")
+	if len(held) != 1 || len(claim("b")) != 0 {
+		t.Fatal("the pool has room for one job")
+	}
+	news()
+	out, err := s.Update(t.Context(), []store.Update{{Ref: store.Ref{Job: first}, Apply: func(st gq.State, now time.Time) (gq.State, []gq.Event, error) {
+		return machine.Complete(st, held[0].State.Lease.Ref(), nil, now)
+	}}})
+	if err != nil || out[0].Err != nil {
+		t.Fatal(err, out)
+	}
+	var freed []string
+	dependents := false
+	for _, n := range news() {
+		freed, dependents = append(freed, n.Freed...), dependents || n.Dependents
+	}
+	if !slices.Contains(freed, "a") || !slices.Contains(freed, "b") {
+		t.Errorf("a job of a has ended: room is told of in %q, want a and b, which share a pool", freed)
+	}
+	if !dependents {
+		t.Error("nobody is told that a job has ended for which another one waits")
+	}
+}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"math"
 	"slices"
+	"time"
 
 	"github.com/gopherqueue/gq"
 )
@@ -16,6 +17,13 @@ func (s *Store) AsideEvery(n int) { s.asides.every.Store(int64(n)) }
 
 // Raise takes one step with the floors of every queue that had claims since the last one.
 func (s *Store) Raise(ctx context.Context) error { return s.raise(ctx, s.floors.ripe(1)) }
+
+// RaiseDue takes one step with the floor of the jobs of all queues, up to a due time.
+func (s *Store) RaiseDue(ctx context.Context, to time.Time) error {
+	var a bandArrays
+	a.add(bandKey{"", dueBand}, position{to.UnixNano(), 0})
+	return s.raise(ctx, a)
+}
 
 // Pass counts an empty claim from a queue.
 func (s *Store) Pass(queue string) {

@@ -86,3 +86,55 @@ func TestWorkBesideExhaustedKeys(t *testing.T) {
 		}
 	}
 }
+
+// TestJobsThatAreLockedAside: a job that another transaction has locked when its key has units
+// again is claimed as soon as that has ended, not when the key has the next unit.
+func TestJobsThatAreLockedAside(t *testing.T) {
+	url, clock := pgtest.Database(t), &moving{}
+	clock.now.Store(time.Now().UnixNano())
+	s, err := Open(t.Context(), url, store.Config{Clock: clock})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	s.AsideEvery(1)
+	q := machine.NewQueue("q")
+	q.KeyRate = gq.Rate{Count: 1, Per: time.Hour}
+	if err := s.PutQueue(t.Context(), q); err != nil {
+		t.Fatal(err)
+	}
+	groups := make([]store.Group, 2*manyAside)
+	for i := range groups {
+		groups[i] = store.Group{Mint: true, Jobs: []gq.Spec{gq.Spec{ID: machine.NewJobID(random()), Queue: "q", Type: "t", LimitKey: "k"}.WithDefaults()}}
+	}
+	if _, err := s.Insert(t.Context(), groups); err != nil {
+		t.Fatal(err)
+	}
+	claim := func(when string, want int) {
+		t.Helper()
+		claimed, err := s.Claim(t.Context(), []store.Claim{{Filter: store.Filter{Queues: []string{"q"}}, N: 10, Worker: "w", TTL: 12 * time.Hour}})
+		if err != nil || claimed[0].Err != nil {
+			t.Fatal(err, claimed)
+		}
+		if n := len(claimed[0].Jobs); n != want {
+			t.Fatalf("%s: claimed %d jobs, want %d", when, n, want)
+		}
+	}
+	claim("at first", 1)
+	claim("the key used up", 0)
+	tx, err := s.pool.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var aside int
+	if err := tx.QueryRow(t.Context(), "SELECT count(*) FROM (SELECT FROM gq.ready WHERE aside IS NOT NULL FOR UPDATE) AS s").Scan(&aside); err != nil || aside == 0 {
+		t.Fatalf("%d jobs are aside: %v", aside, err)
+	}
+	clock.now.Add(int64(time.Hour))
+	claim("while others have locked the jobs", 0)
+	if err := tx.Rollback(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	clock.now.Add(int64(time.Second))
+	claim("afterwards", 1)
+}

@@ -1,6 +1,8 @@
 package postgres_test
 
 import (
+	"fmt"
+	"math"
 	"slices"
 	"testing"
 	"time"
@@ -127,6 +129,40 @@ func TestFarJobsThatAreLocked(t *testing.T) {
 	}
 	if err := tx.Rollback(t.Context()); err != nil {
 		t.Fatal(err)
+	}
+	clock.pass(time.Minute + 1)
+	if d, err := s.Due(t.Context(), 10); err != nil || !slices.Equal(d.Jobs, []gq.JobID{spec.ID}) {
+		t.Errorf("due are %v, %v; want %s", d.Jobs, err, spec.ID)
+	}
+}
+
+// TestFarJobsBelowAFloor: sweeps have passed the due time of a far job that was locked when its
+// time came. It is listed all the same once it is near.
+func TestFarJobsBelowAFloor(t *testing.T) {
+	url, clock := pgtest.Database(t), newCalendar()
+	s := open(t, url, store.Config{Clock: clock})
+	s.RaiseEvery(math.MaxInt)
+	spec := newSpec("q")
+	mustInsert(t, s, spec)
+	tx, err := connect(t, url).Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := tx.Exec(t.Context(), "SELECT FROM gq.ready FOR UPDATE"); err != nil {
+		t.Fatal(err)
+	}
+	clock.pass(8 * 24 * time.Hour)
+	if d, err := s.Due(t.Context(), 10); err != nil || len(d.Jobs) != 0 {
+		t.Fatal(d, err)
+	}
+	if err := tx.Rollback(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for floors := 0; floors == 0; {
+		if err := s.RaiseDue(t.Context(), clock.Now()); err != nil {
+			t.Fatal(err)
+		}
+		floors = number(t, url, fmt.Sprintf("SELECT count(*) FROM gq.floor WHERE band = 6 AND at[1] >= %d", clock.Now().UnixNano()))
 	}
 	clock.pass(time.Minute + 1)
 	if d, err := s.Due(t.Context(), 10); err != nil || !slices.Equal(d.Jobs, []gq.JobID{spec.ID}) {
