@@ -79,7 +79,7 @@ var (
 	ErrQueueFull   = sentinel(KindExhausted, "queue_full", "the queue has reached its depth limit")
 	ErrTooMany     = sentinel(KindExhausted, "too_many", "limit reached")
 	ErrNoCapacity  = sentinel(KindExhausted, "no_capacity", "the pool has no capacity left for the job")
-	ErrDiskFull    = sentinel(KindExhausted, "disk_full", "the disk is nearly full; new data is rejected")
+	ErrDiskFull    = sentinel(KindUnavailable, "disk_full", "the disk is nearly full; new data is rejected")
 	ErrStoreFailed = sentinel(KindUnavailable, "store_failed", "the store has failed and must be reopened")
 	ErrUnavailable = sentinel(KindUnavailable, "store_unavailable", "the store's database is unreachable")
 	ErrClosed      = sentinel(KindUnavailable, "closed", "the store is closed")

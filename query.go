@@ -95,11 +95,21 @@ type Stats struct {
 	Commits   uint64 // batches written since the store was opened
 	Syncs     uint64 // waits for stable storage since then
 	DiskBytes uint64 // size on disk; in a database that of the store's tables
-	DiskFree  uint64 // bytes that are free there
+
+	// Space where an embedded store is. DiskReserve is 0 if the store does not measure it.
+	DiskFree    uint64 // bytes that are free
+	DiskReserve uint64 // bytes that the store keeps free
+	DiskRefuses string // what it refuses for lack of space: nothing, [RefusesSubmissions] or [RefusesWrites]
 
 	// Database is nil unless the store is in a database system. It may be some seconds old.
 	Database *Database
 }
+
+// Values of Stats.DiskRefuses.
+const (
+	RefusesSubmissions = "submissions" // new jobs; those that were accepted run
+	RefusesWrites      = "writes"      // claims, outcomes and all other changes too
+)
 
 // CancelReport is the result of [Driver.CancelWhere].
 type CancelReport struct {

@@ -80,7 +80,7 @@ func (e *Engine) fireOne(ctx context.Context, s *entry, now time.Time, r *SweepR
 	switch {
 	case errors.Is(err, gq.ErrConflict):
 		return s.Next, nil
-	case errs.KindOf(err) == gq.KindExhausted && f.refused:
+	case noRoom(err) && f.refused:
 		if err = f.note(ctx, f.moved.Next, err); err == nil || errors.Is(err, gq.ErrConflict) {
 			return now.Add(retryFull), nil
 		}
@@ -203,11 +203,16 @@ func (f *firing) note(ctx context.Context, slot time.Time, cause error) error {
 	return f.write(ctx, moved)
 }
 
+// noRoom reports whether a job was refused because something is full: it has room later.
+func noRoom(err error) bool {
+	return errs.KindOf(err) == gq.KindExhausted || errors.Is(err, gq.ErrDiskFull)
+}
+
 // lastError is the text of Schedule.LastError. It has no numbers that change with every
 // attempt.
 func lastError(slot time.Time, cause error) string {
 	text := "slot " + slot.UTC().Format(time.RFC3339) + ": "
-	if known, ok := errors.AsType[*gq.Error](cause); ok && known.Kind == gq.KindExhausted {
+	if known, ok := errors.AsType[*gq.Error](cause); ok && noRoom(cause) {
 		return text + known.Code + ": " + known.Error() + "; the slot is retried"
 	}
 	return text + cause.Error()

@@ -274,7 +274,8 @@ func (e *Engine) Stats(ctx context.Context) (gq.Stats, error) {
 	}
 	if m, ok := e.store.(store.Meter); ok {
 		metrics := m.Meter()
-		stats.Commits, stats.Syncs, stats.DiskBytes, stats.DiskFree = metrics.Commits, metrics.Syncs, metrics.DiskBytes, metrics.DiskFree
+		stats.Commits, stats.Syncs, stats.DiskBytes = metrics.Commits, metrics.Syncs, metrics.DiskBytes
+		stats.DiskFree, stats.DiskReserve, stats.DiskRefuses = metrics.DiskFree, metrics.DiskReserve, metrics.DiskRefuses
 	}
 	if x, ok := e.store.(store.Examiner); ok {
 		d, err := x.Examine(ctx)

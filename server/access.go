@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"crypto/tls"
+	"fmt"
 	"log/slog"
 	"net/http"
 	"time"
@@ -41,6 +42,8 @@ type door struct {
 	tls      *tls.Config // nil is off
 	own      ownHost
 
+	ready func(ctx context.Context) error // nil, or why the server cannot do its work
+
 	hub   *feed.Hub
 	hooks *delivery.Hooks
 	flush func(ctx context.Context) error // sends the remaining traces
@@ -73,6 +76,7 @@ func newDoor(ctx context.Context, cfg *config.Config, e *engine.Engine, o Option
 		return nil, err
 	}
 	a.flush = flush
+	a.ready = func(ctx context.Context) error { return usable(ctx, e) }
 	a.observed = observe.New(e, tracer)
 	a.trail = trail.New(s, log, nil)
 	a.guard = access.NewGuard(a.trail.Engine(a.observed))
@@ -89,6 +93,18 @@ func newDoor(ctx context.Context, cfg *config.Config, e *engine.Engine, o Option
 	a.metrics = observe.NewMetrics(a.observed, e, a.guard.Oversee, webhookMetrics(a.hooks)...)
 	a.hub.Seen(a.metrics.Happened)
 	return a, nil
+}
+
+// usable returns why the store of an engine cannot be used: it does not answer, or has no space for
+// any change.
+func usable(ctx context.Context, e *engine.Engine) error {
+	if m, ok := e.Store().(store.Meter); ok {
+		if disk := m.Meter(); disk.DiskRefuses == gq.RefusesWrites {
+			return fmt.Errorf("claims and all other changes are refused, since %d KiB are free where the store is: %w", disk.DiskFree>>10, gq.ErrDiskFull)
+		}
+	}
+	_, err := e.Counts(ctx, gq.DefaultQueue)
+	return err
 }
 
 func newHooks(cfg *config.Config, s store.Store, events delivery.Engine, log *slog.Logger) (*delivery.Hooks, error) {
@@ -135,6 +151,7 @@ func (a *door) identify(r *http.Request) (context.Context, error) {
 
 // http completes the options of the HTTP face.
 func (a *door) http(o native.HTTPOptions) native.HTTPOptions {
+	o.Ready = a.ready
 	o.Identify, o.Feed, o.Admin, o.Metrics = a.identify, a.feed, a.admin, a.metrics
 	return o
 }
@@ -143,7 +160,7 @@ func (a *door) http(o native.HTTPOptions) native.HTTPOptions {
 func (a *door) grpc(o native.GRPCOptions) native.GRPCOptions {
 	o.Unary = append(o.Unary, a.own.unary, a.gate.Unary, traceUnary)
 	o.Stream = append(o.Stream, a.own.stream, a.gate.Stream)
-	o.Feed, o.Admin = a.feed, a.admin
+	o.Ready, o.Feed, o.Admin = a.ready, a.feed, a.admin
 	if a.tls != nil {
 		o.Server = append(o.Server, grpc.Creds(credentials.NewTLS(a.tls.Clone())))
 	}

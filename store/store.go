@@ -282,7 +282,11 @@ type Metrics struct {
 	Commits   uint64 // batches written
 	Syncs     uint64 // times stable storage was waited for
 	DiskBytes uint64 // size on disk now; 0 if it has none
-	DiskFree  uint64 // bytes that are free there; 0 if unknown
+
+	// Zero if the store does not measure the disk.
+	DiskFree    uint64 // bytes that are free there
+	DiskReserve uint64 // bytes that it keeps free; never 0 if it measures
+	DiskRefuses string // see [gq.Stats]
 }
 
 // LateLister is an optional capability of stores where finding the next change costs about as

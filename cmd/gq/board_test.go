@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -70,7 +71,7 @@ var (
 
 // functions and words of PromQL that the board and the rules use. An unknown word is taken for a
 // metric, and so must be exposed.
-var words = []string{"sum", "max", "min", "rate", "increase", "histogram_quantile", "absent", "by", "and", "or", "unless", "label_values"}
+var words = []string{"sum", "max", "min", "rate", "increase", "histogram_quantile", "absent", "by", "without", "and", "or", "unless", "label_values"}
 
 // faults lists what an expression uses and nobody exposes.
 func (e exposed) faults(expr string) (faults []string) {
@@ -118,7 +119,7 @@ func (e exposed) faults(expr string) (faults []string) {
 // running has the metrics of a server and a worker after jobs that completed and failed.
 func running(t *testing.T) exposed {
 	t.Helper()
-	s := startServer(t, nil, "--store", "memory:", "--matching-sinks-rounds", "queue:rounds")
+	s := startServer(t, nil, "--store", "file:"+filepath.Join(t.TempDir(), "data"), "--matching-sinks-rounds", "queue:rounds")
 	for path, body := range map[string]string{
 		"PUT /v1/pools/gpu":            `{"capacity":8}`,
 		"POST /api/matching/providers": `{"id":"p","capabilities":["AI"],"models":["m"],"region":"eu","stake":10000,"attestation_expires_at":8589934591}`,

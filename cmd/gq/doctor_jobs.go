@@ -93,20 +93,22 @@ func unable(s *gq.Spec, workers []gq.LiveWorker) string {
 	}
 }
 
-// diskFull and diskLow are the free space below which an embedded store is about to refuse jobs.
-const (
-	diskFull = 512 << 20
-	diskLow  = 4 << 30
-)
+// diskLow is the free space below which doctor mentions it.
+const diskLow = 4 << 30
 
-// disk tells about the space for an embedded store. A store that does not know it tells nothing.
+// disk tells about the space for an embedded store. A store that does not measure it tells nothing.
 func (f *findings) disk(s *gq.Stats) {
+	free := fmt.Sprintf("%s are free where the store is, which has %s and keeps %s in reserve", bytesText(s.DiskFree), bytesText(s.DiskBytes), bytesText(s.DiskReserve))
 	switch {
-	case s.DiskFree == 0:
-	case s.DiskFree < diskFull:
-		f.add("fail", "disk", "%s are free where the store is, which has %s; submissions are refused soon", bytesText(s.DiskFree), bytesText(s.DiskBytes))
+	case s.DiskReserve == 0:
+	case s.DiskRefuses == gq.RefusesWrites:
+		f.add("fail", "disk", "%s; submissions, claims and all other changes are refused; free some space", free)
+	case s.DiskRefuses != "":
+		f.add("fail", "disk", "%s; submissions are refused; free some space", free)
+	case s.DiskFree < s.DiskReserve+s.DiskReserve/3:
+		f.add("fail", "disk", "%s; submissions are refused soon; free some space", free)
 	case s.DiskFree < diskLow || s.DiskFree < s.DiskBytes:
-		f.add("note", "disk", "%s are free where the store is, which has %s", bytesText(s.DiskFree), bytesText(s.DiskBytes))
+		f.add("note", "disk", "%s", free)
 	default:
 		f.add("ok", "disk", "%s are free", bytesText(s.DiskFree))
 	}

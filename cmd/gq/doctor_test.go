@@ -38,7 +38,7 @@ func TestDoctorFinds(t *testing.T) {
 		var c gq.Count
 		c.Queue = "mail"
 		c.By[gq.StatusScheduled] = n
-		return gq.Stats{Queues: []gq.Count{c}, Total: c, DiskFree: 100 << 30, Nodes: []gq.Node{{Version: "v1", LastSeen: now}}}
+		return gq.Stats{Queues: []gq.Count{c}, Total: c, DiskFree: 100 << 30, DiskReserve: 384 << 20, Nodes: []gq.Node{{Version: "v1", LastSeen: now}}}
 	}
 	worker := gq.LiveWorker{Name: "w", Queues: []string{"mail"}, Types: []string{"send"}, Offers: []string{"smtp"}, MaxCost: 5, Version: "v1"}
 	job := func(change func(*gq.Spec)) gq.Job {
@@ -82,7 +82,11 @@ func TestDoctorFinds(t *testing.T) {
 		{"failed jobs", func(p *installation) { p.stats.Total.By[gq.StatusFailed] = 4 }, "note", "failed", "4 failed jobs; gq job list"},
 		{"a failed job", func(p *installation) { p.stats.Total.By[gq.StatusFailed] = 1 }, "note", "failed", "1 failed job; gq job list"},
 		{"dead letters", func(p *installation) { p.stats.Total.By[gq.StatusDeadLetter] = 4 }, "note", "dead", "4 dead jobs; gq dlq list"},
-		{"full disk", func(p *installation) { p.stats.DiskFree = diskFull - 1 }, "fail", "disk", "submissions are refused soon"},
+		{"full disk", func(p *installation) { p.stats.DiskFree, p.stats.DiskRefuses = 0, gq.RefusesWrites }, "fail", "disk", "0 B are free where the store is, which has 0 B and keeps 384.0 MiB in reserve; submissions, claims and all other changes are refused"},
+		{"no space for jobs", func(p *installation) { p.stats.DiskFree, p.stats.DiskRefuses = 383<<20, gq.RefusesSubmissions }, "fail", "disk", "in reserve; submissions are refused; free"},
+		{"hardly any space", func(p *installation) { p.stats.DiskFree = 512<<20 - 1 }, "fail", "disk", "submissions are refused soon"},
+		{"no space for a small store", func(p *installation) { p.stats.DiskFree, p.stats.DiskReserve = 5<<20, 4<<20 }, "fail", "disk", "refused soon"},
+		{"no disk", func(p *installation) { p.stats.DiskFree, p.stats.DiskReserve = 0, 0 }, "", "", ""},
 		{"low disk", func(p *installation) { p.stats.DiskFree = diskLow - 1 }, "note", "disk", "are free where the store is"},
 		{"a store that fills its disk", func(p *installation) { p.stats.DiskBytes = 101 << 30 }, "note", "disk", "are free where the store is"},
 		{"healthy database", func(p *installation) { p.stats.Database = database(func(*gq.Database) {}) }, "", "", ""},

@@ -46,6 +46,7 @@ type measurements struct {
 	late        prometheus.Counter // start deadlines missed
 	unsignalled prometheus.Counter // signals that did not come in time
 	rounds      *rounds            // of matching
+	refusals    refusals
 }
 
 func newMeasurements() *measurements {
@@ -84,6 +85,7 @@ func newMeasurements() *measurements {
 		m.events[t] = events.WithLabelValues(t.String())
 	}
 	m.rounds = newRounds(m.registry)
+	m.refusals = newRefusals(m.registry)
 	m.registry.MustRegister(m.wait, m.run, m.retries, m.late, m.unsignalled, submissions, attempts, events)
 	return m
 }
@@ -103,6 +105,7 @@ func (m *measurements) took(which, items int, d time.Duration) {
 func (m *measurements) submitted(err error) {
 	if err != nil {
 		m.refused.Inc()
+		m.refusals.add(callSubmit, err)
 		return
 	}
 	m.accepted.Inc()

@@ -113,6 +113,7 @@ func (o *Observed) SubmitGraph(ctx context.Context, drafts []gq.GraphJob) ([]gq.
 func (o *Observed) Claim(ctx context.Context, r gq.ClaimRequest) ([]gq.Job, error) {
 	began := time.Now()
 	jobs, err := o.API.Claim(ctx, r)
+	o.measured.refusals.add(callClaim, err)
 	if err != nil || len(jobs) == 0 {
 		return jobs, err
 	}
@@ -131,6 +132,7 @@ func (o *Observed) Claim(ctx context.Context, r gq.ClaimRequest) ([]gq.Job, erro
 func (o *Observed) Heartbeat(ctx context.Context, beats []gq.Heartbeat) ([]gq.LeaseResult, error) {
 	defer o.measured.call(callHeartbeat, len(beats))()
 	answers, err := o.API.Heartbeat(ctx, beats)
+	o.measured.refusals.leases(callHeartbeat, answers, err)
 	for i := range answers {
 		if answers[i].Err == nil {
 			o.traces.alive(&answers[i].State)
@@ -143,6 +145,7 @@ func (o *Observed) Heartbeat(ctx context.Context, beats []gq.Heartbeat) ([]gq.Le
 func (o *Observed) Settle(ctx context.Context, outcomes []gq.Outcome) ([]gq.LeaseResult, error) {
 	defer o.measured.call(callSettle, len(outcomes))()
 	answers, err := o.API.Settle(ctx, outcomes)
+	o.measured.refusals.leases(callSettle, answers, err)
 	for i := range answers {
 		o.settled(outcomes[i].Lease, answers[i].State, answers[i].Err)
 	}
@@ -160,6 +163,7 @@ func (o *Observed) settled(lease gq.LeaseRef, s gq.State, err error) {
 func (o *Observed) Complete(ctx context.Context, lease gq.LeaseRef, result []byte) (gq.State, error) {
 	defer o.measured.call(callSettle, 1)()
 	s, err := o.API.Complete(ctx, lease, result)
+	o.measured.refusals.add(callSettle, err)
 	o.settled(lease, s, err)
 	return s, err
 }
@@ -168,6 +172,7 @@ func (o *Observed) Complete(ctx context.Context, lease gq.LeaseRef, result []byt
 func (o *Observed) Fail(ctx context.Context, lease gq.LeaseRef, f gq.Failure) (gq.State, error) {
 	defer o.measured.call(callSettle, 1)()
 	s, err := o.API.Fail(ctx, lease, f)
+	o.measured.refusals.add(callSettle, err)
 	o.settled(lease, s, err)
 	return s, err
 }
@@ -176,6 +181,7 @@ func (o *Observed) Fail(ctx context.Context, lease gq.LeaseRef, f gq.Failure) (g
 func (o *Observed) Release(ctx context.Context, lease gq.LeaseRef, delay time.Duration, reason string) (gq.State, error) {
 	defer o.measured.call(callSettle, 1)()
 	s, err := o.API.Release(ctx, lease, delay, reason)
+	o.measured.refusals.add(callSettle, err)
 	o.settled(lease, s, err)
 	return s, err
 }

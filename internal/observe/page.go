@@ -199,13 +199,19 @@ func (m *Metrics) ofStore(stats *gq.Stats, now time.Time) []*dto.MetricFamily {
 		f.add(value)
 		return f.MetricFamily
 	}
-	return append(m.ofQueues(stats, now),
+	families := append(m.ofQueues(stats, now),
 		one("gq_leases", "Jobs that workers hold.", gauge, float64(stats.Total.Held())),
 		one("gq_workers", "Workers that claimed jobs or sent heartbeats within the last minute, to any server on the database.", gauge, float64(stats.Workers)),
 		one("gq_nodes", "Servers and embedding programs that run on the database.", gauge, float64(len(stats.Nodes))),
 		one("gq_store_commits_total", "Batches the store has written.", counter, float64(stats.Commits)),
 		one("gq_store_syncs_total", "Times the store waited for stable storage.", counter, float64(stats.Syncs)),
 		one("gq_store_disk_bytes", "Size of the store on disk.", gauge, float64(stats.DiskBytes)))
+	if stats.DiskReserve == 0 { // the store does not measure the disk
+		return families
+	}
+	return append(families,
+		one("gq_store_free_bytes", "Space that is free on the disk of the store.", gauge, float64(stats.DiskFree)),
+		one("gq_store_reserve_bytes", "Space that the store keeps free: with less, new jobs are refused.", gauge, float64(stats.DiskReserve)))
 }
 
 func (m *Metrics) ofQueues(stats *gq.Stats, now time.Time) []*dto.MetricFamily {

@@ -297,7 +297,7 @@ func CountFromProto(m *pb.QueueCount) (gq.Count, error) {
 
 // ProtoStats encodes a summary of an installation. The total is not sent.
 func ProtoStats(s *gq.Stats) *pb.StatsResponse {
-	m := &pb.StatsResponse{Workers: int64(s.Workers), Commits: s.Commits, Syncs: s.Syncs, DiskBytes: s.DiskBytes, DiskFree: s.DiskFree, Database: protoDatabase(s.Database)}
+	m := &pb.StatsResponse{Workers: int64(s.Workers), Commits: s.Commits, Syncs: s.Syncs, DiskBytes: s.DiskBytes, DiskFree: s.DiskFree, DiskReserve: s.DiskReserve, DiskRefuses: s.DiskRefuses, Database: protoDatabase(s.Database)}
 	for i := range s.Queues {
 		m.Queues = append(m.Queues, ProtoCount(&s.Queues[i]))
 	}
@@ -314,7 +314,7 @@ func ProtoStats(s *gq.Stats) *pb.StatsResponse {
 // StatsFromProto decodes a summary of an installation.
 func StatsFromProto(m *pb.StatsResponse) (gq.Stats, error) {
 	var r protoReader
-	s := gq.Stats{Workers: r.int("", "workers", m.GetWorkers()), Commits: m.GetCommits(), Syncs: m.GetSyncs(), DiskBytes: m.GetDiskBytes(), DiskFree: m.GetDiskFree()}
+	s := gq.Stats{Workers: r.int("", "workers", m.GetWorkers()), Commits: m.GetCommits(), Syncs: m.GetSyncs(), DiskBytes: m.GetDiskBytes(), DiskFree: m.GetDiskFree(), DiskReserve: m.GetDiskReserve(), DiskRefuses: m.GetDiskRefuses()}
 	s.Database = r.database("database.", m.GetDatabase())
 	for _, q := range m.GetQueues() {
 		c, err := CountFromProto(q)

@@ -53,13 +53,18 @@ func HTTPStatus(k gq.ErrorKind) int {
 	return http.StatusInternalServerError
 }
 
-// AskLater sets Retry-After if the error says when to retry.
+// askUnavailable is the Retry-After of errors that pass by themselves or by an operator's hand.
+const askUnavailable = 5 * time.Second
+
+// AskLater sets Retry-After if the error says when to retry, or is of a kind that passes.
 func AskLater(h http.Header, err error) {
 	if later, ok := errors.AsType[interface {
 		error
 		RetryAfter() time.Duration
 	}](err); ok {
 		h.Set("Retry-After", strconv.Itoa(int(later.RetryAfter()/time.Second)+1))
+	} else if errs.KindOf(err) == gq.KindUnavailable {
+		h.Set("Retry-After", strconv.Itoa(int(askUnavailable/time.Second)))
 	}
 }
 

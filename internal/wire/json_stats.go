@@ -9,17 +9,19 @@ import (
 
 // Stats is a summary of an installation.
 type Stats struct {
-	Queues    []QueueCounts    `json:"queues"`
-	Total     map[string]int64 `json:"total" doc:"Jobs by state."`
-	Live      int64            `json:"live" doc:"Jobs that have not ended."`
-	Held      int64            `json:"held" doc:"Jobs that workers have."`
-	Workers   int              `json:"workers" doc:"Live ones."`
-	Nodes     []Node           `json:"nodes,omitempty" doc:"Engines that run on the store, by id."`
-	Commits   uint64           `json:"commits,omitzero" doc:"Batches that the store has written since it was opened."`
-	Syncs     uint64           `json:"syncs,omitzero" doc:"Times it waited for stable storage."`
-	DiskBytes uint64           `json:"disk_bytes,omitzero" doc:"Its size on disk; in a database that of its tables."`
-	DiskFree  uint64           `json:"disk_free,omitzero" doc:"Bytes that are free there."`
-	Database  *Database        `json:"database,omitzero" doc:"Absent unless the store is in a database system. It may be some seconds old."`
+	Queues      []QueueCounts    `json:"queues"`
+	Total       map[string]int64 `json:"total" doc:"Jobs by state."`
+	Live        int64            `json:"live" doc:"Jobs that have not ended."`
+	Held        int64            `json:"held" doc:"Jobs that workers have."`
+	Workers     int              `json:"workers" doc:"Live ones."`
+	Nodes       []Node           `json:"nodes,omitempty" doc:"Engines that run on the store, by id."`
+	Commits     uint64           `json:"commits,omitzero" doc:"Batches that the store has written since it was opened."`
+	Syncs       uint64           `json:"syncs,omitzero" doc:"Times it waited for stable storage."`
+	DiskBytes   uint64           `json:"disk_bytes,omitzero" doc:"Its size on disk; in a database that of its tables."`
+	DiskFree    *uint64          `json:"disk_free,omitzero" doc:"Bytes that are free there. Absent if the store does not measure its disk."`
+	DiskReserve uint64           `json:"disk_reserve,omitzero" doc:"Bytes that the store keeps free: with less, it refuses new jobs."`
+	DiskRefuses string           `json:"disk_refuses,omitzero" doc:"What it refuses for lack of space: submissions, or writes, which are submissions, claims and all other changes." example:"submissions"`
+	Database    *Database        `json:"database,omitzero" doc:"Absent unless the store is in a database system. It may be some seconds old."`
 }
 
 // Node is an engine that runs on the store.
@@ -47,7 +49,10 @@ func StatsOf(s *gq.Stats) Stats {
 	out := Stats{
 		Queues: make([]QueueCounts, len(s.Queues)),
 		Total:  countsOf(&s.Total), Live: s.Total.Live(), Held: s.Total.Held(),
-		Workers: s.Workers, Commits: s.Commits, Syncs: s.Syncs, DiskBytes: s.DiskBytes, DiskFree: s.DiskFree, Database: databaseOf(s.Database),
+		Workers: s.Workers, Commits: s.Commits, Syncs: s.Syncs, DiskBytes: s.DiskBytes, DiskReserve: s.DiskReserve, DiskRefuses: s.DiskRefuses, Database: databaseOf(s.Database),
+	}
+	if s.DiskReserve > 0 {
+		out.DiskFree = &s.DiskFree
 	}
 	for i := range s.Nodes {
 		n := &s.Nodes[i]

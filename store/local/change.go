@@ -58,7 +58,7 @@ func (s *Store) Change(ctx context.Context, c store.Change) (store.Changed, erro
 }
 
 func (tx *txn) changeAll(c store.Change, specs [][]byte, size int) (out store.Changed, err error) {
-	if err := tx.s.disk.room(forChanges, tx.size()+size+len(c.Updates)<<10); err != nil {
+	if err := tx.s.fits(forChanges, tx.size()+size+len(c.Updates)<<10); err != nil {
 		return out, err
 	}
 	if err := tx.checkDocs(c.Docs); err != nil {

@@ -99,7 +99,7 @@ func (c *claiming) apply(tx *txn, i int) {
 	if out.Err != nil {
 		return
 	}
-	if err := tx.s.disk.room(forChanges, tx.size()); err != nil {
+	if err := tx.s.fits(forChanges, tx.size()); err != nil {
 		out.Err = fmt.Errorf("claim: %w", err)
 		return
 	}

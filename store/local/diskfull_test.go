@@ -31,8 +31,8 @@ func TestDiskFull(t *testing.T) {
 		reserve int64 // as configured
 		kept    string
 	}{
-		{"default reserve", 12 * mib, 0, "1 MiB"}, // a tenth of the disk
-		{"own reserve", 12 * mib, 4 * mib, "4 MiB"},
+		{"default reserve", 12 * mib, 0, "1.2 MiB"}, // a tenth of the disk
+		{"own reserve", 12 * mib, 4 * mib, "4.0 MiB"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			defer goleak.VerifyNone(t)
@@ -214,7 +214,7 @@ func (f *filler) fill(disk int64) (refusal error) {
 	}
 	within(f.t, "the callers", callers.Wait)
 	for range cap(refusals) {
-		if refusal = <-refusals; !errors.Is(refusal, gq.ErrDiskFull) || errs.KindOf(refusal) != gq.KindExhausted {
+		if refusal = <-refusals; !errors.Is(refusal, gq.ErrDiskFull) || errs.KindOf(refusal) != gq.KindUnavailable {
 			f.t.Fatalf("jobs are refused, but not for the disk: %v", refusal)
 		}
 	}

@@ -67,7 +67,7 @@ func (s *Store) PutDocs(ctx context.Context, docs []store.Doc) ([]uint64, error)
 	var versions []uint64
 	var refused error
 	err := s.do(ctx, len(docs)+size>>10, func(tx *txn) {
-		if refused = s.disk.room(forChanges, tx.size()+size); refused == nil {
+		if refused = s.fits(forChanges, tx.size()+size); refused == nil {
 			versions, refused = tx.putDocs(docs)
 		}
 	})

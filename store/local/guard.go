@@ -82,10 +82,19 @@ func (g *guard) measure() {
 // room returns an error if the disk has no room for a write.
 func (g *guard) room(p purpose, bytes int) error {
 	if need := g.reserve / uint64(p); g.free < need+uint64(bytes) {
-		return fmt.Errorf("%s has %d MiB free, and %d MiB are kept in reserve; free some space: %w",
-			g.dir, g.free>>20, need>>20, gq.ErrDiskFull)
+		return fmt.Errorf("%s has %s free, and %s are kept in reserve; free some space: %w",
+			g.dir, sizeText(g.free), sizeText(need), gq.ErrDiskFull)
 	}
 	return nil
+}
+
+// available returns the bytes that are free now. A file system in memory does not know.
+func (g *guard) available() (free uint64, known bool) {
+	usage, err := g.GetDiskUsage(g.dir)
+	if err != nil {
+		return math.MaxUint64, false
+	}
+	return usage.AvailBytes, true
 }
 
 // short reports whether the disk has no room for new jobs.

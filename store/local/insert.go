@@ -247,7 +247,7 @@ type spawner struct {
 // job, if any, counts in its new state.
 func (tx *txn) checkInsert(g store.Group, encoded [][]byte, placed []store.Placed, b *spawner) (checkedGroup, error) {
 	p := checkedGroup{Group: g, encoded: encoded, placed: placed}
-	if err := tx.s.disk.room(forJobs, tx.size()+groupWeight(g)<<10); err != nil {
+	if err := tx.s.fits(forJobs, tx.size()+groupWeight(g)<<10); err != nil {
 		return p, err
 	}
 	if g.Mint {

@@ -93,6 +93,8 @@ type Store struct {
 
 	byName atomic.Pointer[[]*queue] // see queuesByName
 
+	shortage shortage // of disk space
+
 	commits   chan commit
 	syncs     chan commit   // written to Pebble, not yet synced
 	idle      chan struct{} // holds a token when nothing waits for the disk
@@ -258,8 +260,9 @@ func (s *Store) Meter() store.Metrics {
 	if s.reading() {
 		defer s.reads.Done()
 		m.DiskBytes = s.db.Metrics().DiskSpaceUsage()
-		if usage, err := s.disk.GetDiskUsage(s.dir); err == nil { // a file system in memory has no answer
-			m.DiskFree = usage.AvailBytes
+		if free, known := s.disk.available(); known && s.disk.reserve > 0 {
+			m.DiskFree, m.DiskReserve = free, s.disk.reserve
+			m.DiskRefuses = s.shortage.refuses(free, s.disk.reserve)
 		}
 	}
 	return m

@@ -32,7 +32,7 @@ func (s *Store) PutKey(ctx context.Context, k gq.QueueKey) error {
 	}
 	var refused error
 	err := s.do(ctx, 1, func(tx *txn) {
-		if refused = s.disk.room(forChanges, tx.size()); refused == nil {
+		if refused = s.fits(forChanges, tx.size()); refused == nil {
 			refused = tx.putKey(k)
 		}
 	})

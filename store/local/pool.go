@@ -121,7 +121,7 @@ func (s *Store) PutPool(ctx context.Context, config gq.Pool) error {
 	}
 	var refused error
 	err := s.do(ctx, 1, func(tx *txn) {
-		if refused = s.disk.room(forChanges, tx.size()); refused != nil {
+		if refused = s.fits(forChanges, tx.size()); refused != nil {
 			return
 		}
 		p := tx.t.pools[config.Name]

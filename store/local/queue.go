@@ -18,7 +18,7 @@ func (s *Store) PutQueue(ctx context.Context, config gq.Queue) error {
 	}
 	var refused error
 	err := s.do(ctx, 1, func(tx *txn) {
-		if refused = s.disk.room(forChanges, tx.size()); refused != nil {
+		if refused = s.fits(forChanges, tx.size()); refused != nil {
 			return
 		}
 		if refused = store.CheckPool(config, tx.t.pools[config.Pool] != nil); refused != nil {

@@ -79,7 +79,7 @@ func (tx *txn) update(u *store.Update, out *store.Updated, hasRoom bool) {
 		return
 	}
 	if !hasRoom {
-		if err := tx.s.disk.room(forChanges, tx.size()+len(u.Result)+len(u.Checkpoint)); err != nil {
+		if err := tx.s.fits(forChanges, tx.size()+len(u.Result)+len(u.Checkpoint)); err != nil {
 			out.Err = fmt.Errorf("update: %w", err)
 			return
 		}

@@ -2460,9 +2460,12 @@ type StatsResponse struct {
 	Commits       uint64                 `protobuf:"varint,3,opt,name=commits,proto3" json:"commits,omitempty"` // batches the store has written since it was opened
 	Syncs         uint64                 `protobuf:"varint,4,opt,name=syncs,proto3" json:"syncs,omitempty"`     // times it waited for stable storage
 	DiskBytes     uint64                 `protobuf:"varint,5,opt,name=disk_bytes,json=diskBytes,proto3" json:"disk_bytes,omitempty"`
-	DiskFree      uint64                 `protobuf:"varint,132,opt,name=disk_free,json=diskFree,proto3" json:"disk_free,omitempty"` // bytes that are free where the store is
-	Nodes         []*Node                `protobuf:"bytes,85,rep,name=nodes,proto3" json:"nodes,omitempty"`                         // engines that run on the store, by id
-	Database      *Database              `protobuf:"bytes,210,opt,name=database,proto3" json:"database,omitempty"`                  // absent unless the store is in a database system
+	DiskFree      uint64                 `protobuf:"varint,132,opt,name=disk_free,json=diskFree,proto3" json:"disk_free,omitempty"`          // bytes that are free where the store is
+	Nodes         []*Node                `protobuf:"bytes,85,rep,name=nodes,proto3" json:"nodes,omitempty"`                                  // engines that run on the store, by id
+	Database      *Database              `protobuf:"bytes,210,opt,name=database,proto3" json:"database,omitempty"`                           // absent unless the store is in a database system
+	DiskReserve   uint64                 `protobuf:"varint,301,opt,name=disk_reserve,json=diskReserve,proto3" json:"disk_reserve,omitempty"` // bytes that the store keeps free; 0 if it does not measure the disk
+	DiskRefuses   string                 `protobuf:"bytes,302,opt,name=disk_refuses,json=diskRefuses,proto3" json:"disk_refuses,omitempty"`  // what it refuses for lack of space: submissions, writes (all calls that write), or nothing
+	Server        *ServerState           `protobuf:"bytes,303,opt,name=server,proto3" json:"server,omitempty"`                               // of the server that answered; absent from programs that embed the queue
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2553,6 +2556,96 @@ func (x *StatsResponse) GetDatabase() *Database {
 	return nil
 }
 
+func (x *StatsResponse) GetDiskReserve() uint64 {
+	if x != nil {
+		return x.DiskReserve
+	}
+	return 0
+}
+
+func (x *StatsResponse) GetDiskRefuses() string {
+	if x != nil {
+		return x.DiskRefuses
+	}
+	return ""
+}
+
+func (x *StatsResponse) GetServer() *ServerState {
+	if x != nil {
+		return x.Server
+	}
+	return nil
+}
+
+// ServerState is what a server knows about itself.
+type ServerState struct {
+	state                protoimpl.MessageState `protogen:"open.v1"`
+	Backups              bool                   `protobuf:"varint,1,opt,name=backups,proto3" json:"backups,omitempty"`                                                        // it has a directory for backups
+	LastBackupAt         *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=last_backup_at,json=lastBackupAt,proto3" json:"last_backup_at,omitempty"`                         // of the newest backup there; absent if there is none
+	CertificateExpiresAt *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=certificate_expires_at,json=certificateExpiresAt,proto3" json:"certificate_expires_at,omitempty"` // of the certificate it serves; absent without TLS
+	CertificateProblem   string                 `protobuf:"bytes,4,opt,name=certificate_problem,json=certificateProblem,proto3" json:"certificate_problem,omitempty"`         // why the newest certificate on disk is not served
+	unknownFields        protoimpl.UnknownFields
+	sizeCache            protoimpl.SizeCache
+}
+
+func (x *ServerState) Reset() {
+	*x = ServerState{}
+	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[36]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ServerState) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ServerState) ProtoMessage() {}
+
+func (x *ServerState) ProtoReflect() protoreflect.Message {
+	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[36]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ServerState.ProtoReflect.Descriptor instead.
+func (*ServerState) Descriptor() ([]byte, []int) {
+	return file_gopherqueue_v1_jobs_service_proto_rawDescGZIP(), []int{36}
+}
+
+func (x *ServerState) GetBackups() bool {
+	if x != nil {
+		return x.Backups
+	}
+	return false
+}
+
+func (x *ServerState) GetLastBackupAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.LastBackupAt
+	}
+	return nil
+}
+
+func (x *ServerState) GetCertificateExpiresAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.CertificateExpiresAt
+	}
+	return nil
+}
+
+func (x *ServerState) GetCertificateProblem() string {
+	if x != nil {
+		return x.CertificateProblem
+	}
+	return ""
+}
+
 // Database is the state of the database system that a store is in, as far as the store's
 // database role may see it. It may be some seconds old.
 type Database struct {
@@ -2572,7 +2665,7 @@ type Database struct {
 
 func (x *Database) Reset() {
 	*x = Database{}
-	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[36]
+	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2584,7 +2677,7 @@ func (x *Database) String() string {
 func (*Database) ProtoMessage() {}
 
 func (x *Database) ProtoReflect() protoreflect.Message {
-	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[36]
+	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2597,7 +2690,7 @@ func (x *Database) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Database.ProtoReflect.Descriptor instead.
 func (*Database) Descriptor() ([]byte, []int) {
-	return file_gopherqueue_v1_jobs_service_proto_rawDescGZIP(), []int{36}
+	return file_gopherqueue_v1_jobs_service_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *Database) GetBytes() int64 {
@@ -2677,7 +2770,7 @@ type DatabaseTable struct {
 
 func (x *DatabaseTable) Reset() {
 	*x = DatabaseTable{}
-	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[37]
+	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2689,7 +2782,7 @@ func (x *DatabaseTable) String() string {
 func (*DatabaseTable) ProtoMessage() {}
 
 func (x *DatabaseTable) ProtoReflect() protoreflect.Message {
-	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[37]
+	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2702,7 +2795,7 @@ func (x *DatabaseTable) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DatabaseTable.ProtoReflect.Descriptor instead.
 func (*DatabaseTable) Descriptor() ([]byte, []int) {
-	return file_gopherqueue_v1_jobs_service_proto_rawDescGZIP(), []int{37}
+	return file_gopherqueue_v1_jobs_service_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *DatabaseTable) GetName() string {
@@ -2757,7 +2850,7 @@ type DatabaseSnapshot struct {
 
 func (x *DatabaseSnapshot) Reset() {
 	*x = DatabaseSnapshot{}
-	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[38]
+	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2769,7 +2862,7 @@ func (x *DatabaseSnapshot) String() string {
 func (*DatabaseSnapshot) ProtoMessage() {}
 
 func (x *DatabaseSnapshot) ProtoReflect() protoreflect.Message {
-	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[38]
+	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2782,7 +2875,7 @@ func (x *DatabaseSnapshot) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DatabaseSnapshot.ProtoReflect.Descriptor instead.
 func (*DatabaseSnapshot) Descriptor() ([]byte, []int) {
-	return file_gopherqueue_v1_jobs_service_proto_rawDescGZIP(), []int{38}
+	return file_gopherqueue_v1_jobs_service_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *DatabaseSnapshot) GetHolder() string {
@@ -2858,7 +2951,7 @@ type Node struct {
 
 func (x *Node) Reset() {
 	*x = Node{}
-	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[39]
+	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2870,7 +2963,7 @@ func (x *Node) String() string {
 func (*Node) ProtoMessage() {}
 
 func (x *Node) ProtoReflect() protoreflect.Message {
-	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[39]
+	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2883,7 +2976,7 @@ func (x *Node) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Node.ProtoReflect.Descriptor instead.
 func (*Node) Descriptor() ([]byte, []int) {
-	return file_gopherqueue_v1_jobs_service_proto_rawDescGZIP(), []int{39}
+	return file_gopherqueue_v1_jobs_service_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *Node) GetId() string {
@@ -2951,7 +3044,7 @@ type PurgeRequest struct {
 
 func (x *PurgeRequest) Reset() {
 	*x = PurgeRequest{}
-	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[40]
+	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2963,7 +3056,7 @@ func (x *PurgeRequest) String() string {
 func (*PurgeRequest) ProtoMessage() {}
 
 func (x *PurgeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[40]
+	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2976,7 +3069,7 @@ func (x *PurgeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PurgeRequest.ProtoReflect.Descriptor instead.
 func (*PurgeRequest) Descriptor() ([]byte, []int) {
-	return file_gopherqueue_v1_jobs_service_proto_rawDescGZIP(), []int{40}
+	return file_gopherqueue_v1_jobs_service_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *PurgeRequest) GetId() string {
@@ -2994,7 +3087,7 @@ type PurgeResponse struct {
 
 func (x *PurgeResponse) Reset() {
 	*x = PurgeResponse{}
-	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[41]
+	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3006,7 +3099,7 @@ func (x *PurgeResponse) String() string {
 func (*PurgeResponse) ProtoMessage() {}
 
 func (x *PurgeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[41]
+	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3019,7 +3112,7 @@ func (x *PurgeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PurgeResponse.ProtoReflect.Descriptor instead.
 func (*PurgeResponse) Descriptor() ([]byte, []int) {
-	return file_gopherqueue_v1_jobs_service_proto_rawDescGZIP(), []int{41}
+	return file_gopherqueue_v1_jobs_service_proto_rawDescGZIP(), []int{42}
 }
 
 type PurgeWhereRequest struct {
@@ -3031,7 +3124,7 @@ type PurgeWhereRequest struct {
 
 func (x *PurgeWhereRequest) Reset() {
 	*x = PurgeWhereRequest{}
-	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[42]
+	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3043,7 +3136,7 @@ func (x *PurgeWhereRequest) String() string {
 func (*PurgeWhereRequest) ProtoMessage() {}
 
 func (x *PurgeWhereRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[42]
+	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3056,7 +3149,7 @@ func (x *PurgeWhereRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PurgeWhereRequest.ProtoReflect.Descriptor instead.
 func (*PurgeWhereRequest) Descriptor() ([]byte, []int) {
-	return file_gopherqueue_v1_jobs_service_proto_rawDescGZIP(), []int{42}
+	return file_gopherqueue_v1_jobs_service_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *PurgeWhereRequest) GetQuery() *Query {
@@ -3075,7 +3168,7 @@ type PurgeReport struct {
 
 func (x *PurgeReport) Reset() {
 	*x = PurgeReport{}
-	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[43]
+	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3087,7 +3180,7 @@ func (x *PurgeReport) String() string {
 func (*PurgeReport) ProtoMessage() {}
 
 func (x *PurgeReport) ProtoReflect() protoreflect.Message {
-	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[43]
+	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3100,7 +3193,7 @@ func (x *PurgeReport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PurgeReport.ProtoReflect.Descriptor instead.
 func (*PurgeReport) Descriptor() ([]byte, []int) {
-	return file_gopherqueue_v1_jobs_service_proto_rawDescGZIP(), []int{43}
+	return file_gopherqueue_v1_jobs_service_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *PurgeReport) GetPurged() int64 {
@@ -3293,7 +3386,7 @@ const file_gopherqueue_v1_jobs_service_proto_rawDesc = "" +
 	"\rByStatusEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\x03R\x05value:\x028\x01\"\x0e\n" +
-	"\fStatsRequest\"\xad\x02\n" +
+	"\fStatsRequest\"\xab\x03\n" +
 	"\rStatsResponse\x122\n" +
 	"\x06queues\x18\x01 \x03(\v2\x1a.gopherqueue.v1.QueueCountR\x06queues\x12\x18\n" +
 	"\aworkers\x18\x02 \x01(\x03R\aworkers\x12\x18\n" +
@@ -3303,7 +3396,15 @@ const file_gopherqueue_v1_jobs_service_proto_rawDesc = "" +
 	"disk_bytes\x18\x05 \x01(\x04R\tdiskBytes\x12\x1c\n" +
 	"\tdisk_free\x18\x84\x01 \x01(\x04R\bdiskFree\x12*\n" +
 	"\x05nodes\x18U \x03(\v2\x14.gopherqueue.v1.NodeR\x05nodes\x125\n" +
-	"\bdatabase\x18\xd2\x01 \x01(\v2\x18.gopherqueue.v1.DatabaseR\bdatabase\"\xec\x02\n" +
+	"\bdatabase\x18\xd2\x01 \x01(\v2\x18.gopherqueue.v1.DatabaseR\bdatabase\x12\"\n" +
+	"\fdisk_reserve\x18\xad\x02 \x01(\x04R\vdiskReserve\x12\"\n" +
+	"\fdisk_refuses\x18\xae\x02 \x01(\tR\vdiskRefuses\x124\n" +
+	"\x06server\x18\xaf\x02 \x01(\v2\x1b.gopherqueue.v1.ServerStateR\x06server\"\xec\x01\n" +
+	"\vServerState\x12\x18\n" +
+	"\abackups\x18\x01 \x01(\bR\abackups\x12@\n" +
+	"\x0elast_backup_at\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\flastBackupAt\x12P\n" +
+	"\x16certificate_expires_at\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\x14certificateExpiresAt\x12/\n" +
+	"\x13certificate_problem\x18\x04 \x01(\tR\x12certificateProblem\"\xec\x02\n" +
 	"\bDatabase\x12\x14\n" +
 	"\x05bytes\x18\x01 \x01(\x03R\x05bytes\x125\n" +
 	"\x06tables\x18\x02 \x03(\v2\x1d.gopherqueue.v1.DatabaseTableR\x06tables\x12\x1e\n" +
@@ -3434,7 +3535,7 @@ func file_gopherqueue_v1_jobs_service_proto_rawDescGZIP() []byte {
 }
 
 var file_gopherqueue_v1_jobs_service_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_gopherqueue_v1_jobs_service_proto_msgTypes = make([]protoimpl.MessageInfo, 47)
+var file_gopherqueue_v1_jobs_service_proto_msgTypes = make([]protoimpl.MessageInfo, 48)
 var file_gopherqueue_v1_jobs_service_proto_goTypes = []any{
 	(Cause)(0),                    // 0: gopherqueue.v1.Cause
 	(EventType)(0),                // 1: gopherqueue.v1.EventType
@@ -3474,136 +3575,140 @@ var file_gopherqueue_v1_jobs_service_proto_goTypes = []any{
 	(*QueueCount)(nil),            // 35: gopherqueue.v1.QueueCount
 	(*StatsRequest)(nil),          // 36: gopherqueue.v1.StatsRequest
 	(*StatsResponse)(nil),         // 37: gopherqueue.v1.StatsResponse
-	(*Database)(nil),              // 38: gopherqueue.v1.Database
-	(*DatabaseTable)(nil),         // 39: gopherqueue.v1.DatabaseTable
-	(*DatabaseSnapshot)(nil),      // 40: gopherqueue.v1.DatabaseSnapshot
-	(*Node)(nil),                  // 41: gopherqueue.v1.Node
-	(*PurgeRequest)(nil),          // 42: gopherqueue.v1.PurgeRequest
-	(*PurgeResponse)(nil),         // 43: gopherqueue.v1.PurgeResponse
-	(*PurgeWhereRequest)(nil),     // 44: gopherqueue.v1.PurgeWhereRequest
-	(*PurgeReport)(nil),           // 45: gopherqueue.v1.PurgeReport
-	nil,                           // 46: gopherqueue.v1.Query.TagsEntry
-	nil,                           // 47: gopherqueue.v1.UpdateRequest.SetTagsEntry
-	nil,                           // 48: gopherqueue.v1.QueueCount.ByStatusEntry
-	(*Spec)(nil),                  // 49: gopherqueue.v1.Spec
-	(*State)(nil),                 // 50: gopherqueue.v1.State
-	(*Problem)(nil),               // 51: gopherqueue.v1.Problem
-	(Final)(0),                    // 52: gopherqueue.v1.Final
-	(DependencyKind)(0),           // 53: gopherqueue.v1.DependencyKind
-	(Status)(0),                   // 54: gopherqueue.v1.Status
-	(*timestamppb.Timestamp)(nil), // 55: google.protobuf.Timestamp
-	(*Job)(nil),                   // 56: gopherqueue.v1.Job
-	(Priority)(0),                 // 57: gopherqueue.v1.Priority
-	(*durationpb.Duration)(nil),   // 58: google.protobuf.Duration
-	(LeaseState)(0),               // 59: gopherqueue.v1.LeaseState
-	(Detail)(0),                   // 60: gopherqueue.v1.Detail
-	(*Failure)(nil),               // 61: gopherqueue.v1.Failure
-	(*SemanticsEvent)(nil),        // 62: gopherqueue.v1.SemanticsEvent
-	(*JobModelEvent)(nil),         // 63: gopherqueue.v1.JobModelEvent
+	(*ServerState)(nil),           // 38: gopherqueue.v1.ServerState
+	(*Database)(nil),              // 39: gopherqueue.v1.Database
+	(*DatabaseTable)(nil),         // 40: gopherqueue.v1.DatabaseTable
+	(*DatabaseSnapshot)(nil),      // 41: gopherqueue.v1.DatabaseSnapshot
+	(*Node)(nil),                  // 42: gopherqueue.v1.Node
+	(*PurgeRequest)(nil),          // 43: gopherqueue.v1.PurgeRequest
+	(*PurgeResponse)(nil),         // 44: gopherqueue.v1.PurgeResponse
+	(*PurgeWhereRequest)(nil),     // 45: gopherqueue.v1.PurgeWhereRequest
+	(*PurgeReport)(nil),           // 46: gopherqueue.v1.PurgeReport
+	nil,                           // 47: gopherqueue.v1.Query.TagsEntry
+	nil,                           // 48: gopherqueue.v1.UpdateRequest.SetTagsEntry
+	nil,                           // 49: gopherqueue.v1.QueueCount.ByStatusEntry
+	(*Spec)(nil),                  // 50: gopherqueue.v1.Spec
+	(*State)(nil),                 // 51: gopherqueue.v1.State
+	(*Problem)(nil),               // 52: gopherqueue.v1.Problem
+	(Final)(0),                    // 53: gopherqueue.v1.Final
+	(DependencyKind)(0),           // 54: gopherqueue.v1.DependencyKind
+	(Status)(0),                   // 55: gopherqueue.v1.Status
+	(*timestamppb.Timestamp)(nil), // 56: google.protobuf.Timestamp
+	(*Job)(nil),                   // 57: gopherqueue.v1.Job
+	(Priority)(0),                 // 58: gopherqueue.v1.Priority
+	(*durationpb.Duration)(nil),   // 59: google.protobuf.Duration
+	(LeaseState)(0),               // 60: gopherqueue.v1.LeaseState
+	(Detail)(0),                   // 61: gopherqueue.v1.Detail
+	(*Failure)(nil),               // 62: gopherqueue.v1.Failure
+	(*SemanticsEvent)(nil),        // 63: gopherqueue.v1.SemanticsEvent
+	(*JobModelEvent)(nil),         // 64: gopherqueue.v1.JobModelEvent
 }
 var file_gopherqueue_v1_jobs_service_proto_depIdxs = []int32{
-	49, // 0: gopherqueue.v1.SubmitRequest.spec:type_name -> gopherqueue.v1.Spec
-	50, // 1: gopherqueue.v1.Submitted.state:type_name -> gopherqueue.v1.State
-	51, // 2: gopherqueue.v1.Submitted.problem:type_name -> gopherqueue.v1.Problem
-	49, // 3: gopherqueue.v1.SubmitBatchRequest.specs:type_name -> gopherqueue.v1.Spec
+	50, // 0: gopherqueue.v1.SubmitRequest.spec:type_name -> gopherqueue.v1.Spec
+	51, // 1: gopherqueue.v1.Submitted.state:type_name -> gopherqueue.v1.State
+	52, // 2: gopherqueue.v1.Submitted.problem:type_name -> gopherqueue.v1.Problem
+	50, // 3: gopherqueue.v1.SubmitBatchRequest.specs:type_name -> gopherqueue.v1.Spec
 	3,  // 4: gopherqueue.v1.SubmitBatchResponse.submitted:type_name -> gopherqueue.v1.Submitted
 	8,  // 5: gopherqueue.v1.SubmitGraphRequest.drafts:type_name -> gopherqueue.v1.Draft
 	3,  // 6: gopherqueue.v1.SubmitGraphResponse.submitted:type_name -> gopherqueue.v1.Submitted
-	49, // 7: gopherqueue.v1.Draft.spec:type_name -> gopherqueue.v1.Spec
+	50, // 7: gopherqueue.v1.Draft.spec:type_name -> gopherqueue.v1.Spec
 	9,  // 8: gopherqueue.v1.Draft.needs:type_name -> gopherqueue.v1.Need
-	52, // 9: gopherqueue.v1.Draft.final:type_name -> gopherqueue.v1.Final
-	53, // 10: gopherqueue.v1.Need.kind:type_name -> gopherqueue.v1.DependencyKind
-	54, // 11: gopherqueue.v1.Query.statuses:type_name -> gopherqueue.v1.Status
-	55, // 12: gopherqueue.v1.Query.created_after:type_name -> google.protobuf.Timestamp
-	55, // 13: gopherqueue.v1.Query.created_before:type_name -> google.protobuf.Timestamp
-	46, // 14: gopherqueue.v1.Query.tags:type_name -> gopherqueue.v1.Query.TagsEntry
+	53, // 9: gopherqueue.v1.Draft.final:type_name -> gopherqueue.v1.Final
+	54, // 10: gopherqueue.v1.Need.kind:type_name -> gopherqueue.v1.DependencyKind
+	55, // 11: gopherqueue.v1.Query.statuses:type_name -> gopherqueue.v1.Status
+	56, // 12: gopherqueue.v1.Query.created_after:type_name -> google.protobuf.Timestamp
+	56, // 13: gopherqueue.v1.Query.created_before:type_name -> google.protobuf.Timestamp
+	47, // 14: gopherqueue.v1.Query.tags:type_name -> gopherqueue.v1.Query.TagsEntry
 	11, // 15: gopherqueue.v1.ListRequest.query:type_name -> gopherqueue.v1.Query
-	56, // 16: gopherqueue.v1.ListResponse.jobs:type_name -> gopherqueue.v1.Job
-	57, // 17: gopherqueue.v1.UpdateRequest.priority:type_name -> gopherqueue.v1.Priority
-	47, // 18: gopherqueue.v1.UpdateRequest.set_tags:type_name -> gopherqueue.v1.UpdateRequest.SetTagsEntry
+	57, // 16: gopherqueue.v1.ListResponse.jobs:type_name -> gopherqueue.v1.Job
+	58, // 17: gopherqueue.v1.UpdateRequest.priority:type_name -> gopherqueue.v1.Priority
+	48, // 18: gopherqueue.v1.UpdateRequest.set_tags:type_name -> gopherqueue.v1.UpdateRequest.SetTagsEntry
 	11, // 19: gopherqueue.v1.CancelWhereRequest.query:type_name -> gopherqueue.v1.Query
-	55, // 20: gopherqueue.v1.EditRequest.run_at:type_name -> google.protobuf.Timestamp
-	55, // 21: gopherqueue.v1.RescheduleRequest.run_at:type_name -> google.protobuf.Timestamp
+	56, // 20: gopherqueue.v1.EditRequest.run_at:type_name -> google.protobuf.Timestamp
+	56, // 21: gopherqueue.v1.RescheduleRequest.run_at:type_name -> google.protobuf.Timestamp
 	11, // 22: gopherqueue.v1.ReplayWhereRequest.query:type_name -> gopherqueue.v1.Query
 	11, // 23: gopherqueue.v1.CountWhereRequest.query:type_name -> gopherqueue.v1.Query
-	58, // 24: gopherqueue.v1.WaitRequest.timeout:type_name -> google.protobuf.Duration
-	54, // 25: gopherqueue.v1.Explanation.status:type_name -> gopherqueue.v1.Status
+	59, // 24: gopherqueue.v1.WaitRequest.timeout:type_name -> google.protobuf.Duration
+	55, // 25: gopherqueue.v1.Explanation.status:type_name -> gopherqueue.v1.Status
 	28, // 26: gopherqueue.v1.Explanation.reason:type_name -> gopherqueue.v1.Reason
 	28, // 27: gopherqueue.v1.Explanation.also:type_name -> gopherqueue.v1.Reason
 	32, // 28: gopherqueue.v1.Explanation.timeline:type_name -> gopherqueue.v1.Event
 	0,  // 29: gopherqueue.v1.Reason.cause:type_name -> gopherqueue.v1.Cause
-	55, // 30: gopherqueue.v1.Reason.until:type_name -> google.protobuf.Timestamp
+	56, // 30: gopherqueue.v1.Reason.until:type_name -> google.protobuf.Timestamp
 	29, // 31: gopherqueue.v1.Reason.jobs:type_name -> gopherqueue.v1.Related
-	54, // 32: gopherqueue.v1.Related.status:type_name -> gopherqueue.v1.Status
-	53, // 33: gopherqueue.v1.Related.kind:type_name -> gopherqueue.v1.DependencyKind
-	55, // 34: gopherqueue.v1.Related.since:type_name -> google.protobuf.Timestamp
+	55, // 32: gopherqueue.v1.Related.status:type_name -> gopherqueue.v1.Status
+	54, // 33: gopherqueue.v1.Related.kind:type_name -> gopherqueue.v1.DependencyKind
+	56, // 34: gopherqueue.v1.Related.since:type_name -> google.protobuf.Timestamp
 	32, // 35: gopherqueue.v1.HistoryResponse.events:type_name -> gopherqueue.v1.Event
-	55, // 36: gopherqueue.v1.Event.time:type_name -> google.protobuf.Timestamp
+	56, // 36: gopherqueue.v1.Event.time:type_name -> google.protobuf.Timestamp
 	1,  // 37: gopherqueue.v1.Event.type:type_name -> gopherqueue.v1.EventType
-	54, // 38: gopherqueue.v1.Event.status:type_name -> gopherqueue.v1.Status
-	59, // 39: gopherqueue.v1.Event.lease_state:type_name -> gopherqueue.v1.LeaseState
-	55, // 40: gopherqueue.v1.Event.until:type_name -> google.protobuf.Timestamp
-	60, // 41: gopherqueue.v1.Event.detail:type_name -> gopherqueue.v1.Detail
-	61, // 42: gopherqueue.v1.Event.failure:type_name -> gopherqueue.v1.Failure
-	58, // 43: gopherqueue.v1.Event.elapsed:type_name -> google.protobuf.Duration
-	62, // 44: gopherqueue.v1.Event.semantics:type_name -> gopherqueue.v1.SemanticsEvent
-	63, // 45: gopherqueue.v1.Event.jobmodel:type_name -> gopherqueue.v1.JobModelEvent
+	55, // 38: gopherqueue.v1.Event.status:type_name -> gopherqueue.v1.Status
+	60, // 39: gopherqueue.v1.Event.lease_state:type_name -> gopherqueue.v1.LeaseState
+	56, // 40: gopherqueue.v1.Event.until:type_name -> google.protobuf.Timestamp
+	61, // 41: gopherqueue.v1.Event.detail:type_name -> gopherqueue.v1.Detail
+	62, // 42: gopherqueue.v1.Event.failure:type_name -> gopherqueue.v1.Failure
+	59, // 43: gopherqueue.v1.Event.elapsed:type_name -> google.protobuf.Duration
+	63, // 44: gopherqueue.v1.Event.semantics:type_name -> gopherqueue.v1.SemanticsEvent
+	64, // 45: gopherqueue.v1.Event.jobmodel:type_name -> gopherqueue.v1.JobModelEvent
 	35, // 46: gopherqueue.v1.CountResponse.queues:type_name -> gopherqueue.v1.QueueCount
-	48, // 47: gopherqueue.v1.QueueCount.by_status:type_name -> gopherqueue.v1.QueueCount.ByStatusEntry
+	49, // 47: gopherqueue.v1.QueueCount.by_status:type_name -> gopherqueue.v1.QueueCount.ByStatusEntry
 	35, // 48: gopherqueue.v1.StatsResponse.queues:type_name -> gopherqueue.v1.QueueCount
-	41, // 49: gopherqueue.v1.StatsResponse.nodes:type_name -> gopherqueue.v1.Node
-	38, // 50: gopherqueue.v1.StatsResponse.database:type_name -> gopherqueue.v1.Database
-	39, // 51: gopherqueue.v1.Database.tables:type_name -> gopherqueue.v1.DatabaseTable
-	40, // 52: gopherqueue.v1.Database.snapshots:type_name -> gopherqueue.v1.DatabaseSnapshot
-	55, // 53: gopherqueue.v1.DatabaseSnapshot.since:type_name -> google.protobuf.Timestamp
-	55, // 54: gopherqueue.v1.Node.started_at:type_name -> google.protobuf.Timestamp
-	55, // 55: gopherqueue.v1.Node.last_seen_at:type_name -> google.protobuf.Timestamp
-	11, // 56: gopherqueue.v1.PurgeWhereRequest.query:type_name -> gopherqueue.v1.Query
-	2,  // 57: gopherqueue.v1.JobsService.Submit:input_type -> gopherqueue.v1.SubmitRequest
-	4,  // 58: gopherqueue.v1.JobsService.SubmitBatch:input_type -> gopherqueue.v1.SubmitBatchRequest
-	6,  // 59: gopherqueue.v1.JobsService.SubmitGraph:input_type -> gopherqueue.v1.SubmitGraphRequest
-	10, // 60: gopherqueue.v1.JobsService.Get:input_type -> gopherqueue.v1.GetRequest
-	12, // 61: gopherqueue.v1.JobsService.List:input_type -> gopherqueue.v1.ListRequest
-	14, // 62: gopherqueue.v1.JobsService.Update:input_type -> gopherqueue.v1.UpdateRequest
-	15, // 63: gopherqueue.v1.JobsService.Cancel:input_type -> gopherqueue.v1.CancelRequest
-	16, // 64: gopherqueue.v1.JobsService.CancelWhere:input_type -> gopherqueue.v1.CancelWhereRequest
-	18, // 65: gopherqueue.v1.JobsService.Edit:input_type -> gopherqueue.v1.EditRequest
-	19, // 66: gopherqueue.v1.JobsService.Replay:input_type -> gopherqueue.v1.ReplayRequest
-	20, // 67: gopherqueue.v1.JobsService.Reschedule:input_type -> gopherqueue.v1.RescheduleRequest
-	21, // 68: gopherqueue.v1.JobsService.ReplayWhere:input_type -> gopherqueue.v1.ReplayWhereRequest
-	23, // 69: gopherqueue.v1.JobsService.CountWhere:input_type -> gopherqueue.v1.CountWhereRequest
-	25, // 70: gopherqueue.v1.JobsService.Wait:input_type -> gopherqueue.v1.WaitRequest
-	26, // 71: gopherqueue.v1.JobsService.Explain:input_type -> gopherqueue.v1.ExplainRequest
-	30, // 72: gopherqueue.v1.JobsService.History:input_type -> gopherqueue.v1.HistoryRequest
-	33, // 73: gopherqueue.v1.JobsService.Count:input_type -> gopherqueue.v1.CountRequest
-	36, // 74: gopherqueue.v1.JobsService.Stats:input_type -> gopherqueue.v1.StatsRequest
-	42, // 75: gopherqueue.v1.JobsService.Purge:input_type -> gopherqueue.v1.PurgeRequest
-	44, // 76: gopherqueue.v1.JobsService.PurgeWhere:input_type -> gopherqueue.v1.PurgeWhereRequest
-	3,  // 77: gopherqueue.v1.JobsService.Submit:output_type -> gopherqueue.v1.Submitted
-	5,  // 78: gopherqueue.v1.JobsService.SubmitBatch:output_type -> gopherqueue.v1.SubmitBatchResponse
-	7,  // 79: gopherqueue.v1.JobsService.SubmitGraph:output_type -> gopherqueue.v1.SubmitGraphResponse
-	56, // 80: gopherqueue.v1.JobsService.Get:output_type -> gopherqueue.v1.Job
-	13, // 81: gopherqueue.v1.JobsService.List:output_type -> gopherqueue.v1.ListResponse
-	56, // 82: gopherqueue.v1.JobsService.Update:output_type -> gopherqueue.v1.Job
-	50, // 83: gopherqueue.v1.JobsService.Cancel:output_type -> gopherqueue.v1.State
-	17, // 84: gopherqueue.v1.JobsService.CancelWhere:output_type -> gopherqueue.v1.CancelReport
-	3,  // 85: gopherqueue.v1.JobsService.Edit:output_type -> gopherqueue.v1.Submitted
-	3,  // 86: gopherqueue.v1.JobsService.Replay:output_type -> gopherqueue.v1.Submitted
-	50, // 87: gopherqueue.v1.JobsService.Reschedule:output_type -> gopherqueue.v1.State
-	22, // 88: gopherqueue.v1.JobsService.ReplayWhere:output_type -> gopherqueue.v1.ReplayReport
-	24, // 89: gopherqueue.v1.JobsService.CountWhere:output_type -> gopherqueue.v1.CountReport
-	56, // 90: gopherqueue.v1.JobsService.Wait:output_type -> gopherqueue.v1.Job
-	27, // 91: gopherqueue.v1.JobsService.Explain:output_type -> gopherqueue.v1.Explanation
-	31, // 92: gopherqueue.v1.JobsService.History:output_type -> gopherqueue.v1.HistoryResponse
-	34, // 93: gopherqueue.v1.JobsService.Count:output_type -> gopherqueue.v1.CountResponse
-	37, // 94: gopherqueue.v1.JobsService.Stats:output_type -> gopherqueue.v1.StatsResponse
-	43, // 95: gopherqueue.v1.JobsService.Purge:output_type -> gopherqueue.v1.PurgeResponse
-	45, // 96: gopherqueue.v1.JobsService.PurgeWhere:output_type -> gopherqueue.v1.PurgeReport
-	77, // [77:97] is the sub-list for method output_type
-	57, // [57:77] is the sub-list for method input_type
-	57, // [57:57] is the sub-list for extension type_name
-	57, // [57:57] is the sub-list for extension extendee
-	0,  // [0:57] is the sub-list for field type_name
+	42, // 49: gopherqueue.v1.StatsResponse.nodes:type_name -> gopherqueue.v1.Node
+	39, // 50: gopherqueue.v1.StatsResponse.database:type_name -> gopherqueue.v1.Database
+	38, // 51: gopherqueue.v1.StatsResponse.server:type_name -> gopherqueue.v1.ServerState
+	56, // 52: gopherqueue.v1.ServerState.last_backup_at:type_name -> google.protobuf.Timestamp
+	56, // 53: gopherqueue.v1.ServerState.certificate_expires_at:type_name -> google.protobuf.Timestamp
+	40, // 54: gopherqueue.v1.Database.tables:type_name -> gopherqueue.v1.DatabaseTable
+	41, // 55: gopherqueue.v1.Database.snapshots:type_name -> gopherqueue.v1.DatabaseSnapshot
+	56, // 56: gopherqueue.v1.DatabaseSnapshot.since:type_name -> google.protobuf.Timestamp
+	56, // 57: gopherqueue.v1.Node.started_at:type_name -> google.protobuf.Timestamp
+	56, // 58: gopherqueue.v1.Node.last_seen_at:type_name -> google.protobuf.Timestamp
+	11, // 59: gopherqueue.v1.PurgeWhereRequest.query:type_name -> gopherqueue.v1.Query
+	2,  // 60: gopherqueue.v1.JobsService.Submit:input_type -> gopherqueue.v1.SubmitRequest
+	4,  // 61: gopherqueue.v1.JobsService.SubmitBatch:input_type -> gopherqueue.v1.SubmitBatchRequest
+	6,  // 62: gopherqueue.v1.JobsService.SubmitGraph:input_type -> gopherqueue.v1.SubmitGraphRequest
+	10, // 63: gopherqueue.v1.JobsService.Get:input_type -> gopherqueue.v1.GetRequest
+	12, // 64: gopherqueue.v1.JobsService.List:input_type -> gopherqueue.v1.ListRequest
+	14, // 65: gopherqueue.v1.JobsService.Update:input_type -> gopherqueue.v1.UpdateRequest
+	15, // 66: gopherqueue.v1.JobsService.Cancel:input_type -> gopherqueue.v1.CancelRequest
+	16, // 67: gopherqueue.v1.JobsService.CancelWhere:input_type -> gopherqueue.v1.CancelWhereRequest
+	18, // 68: gopherqueue.v1.JobsService.Edit:input_type -> gopherqueue.v1.EditRequest
+	19, // 69: gopherqueue.v1.JobsService.Replay:input_type -> gopherqueue.v1.ReplayRequest
+	20, // 70: gopherqueue.v1.JobsService.Reschedule:input_type -> gopherqueue.v1.RescheduleRequest
+	21, // 71: gopherqueue.v1.JobsService.ReplayWhere:input_type -> gopherqueue.v1.ReplayWhereRequest
+	23, // 72: gopherqueue.v1.JobsService.CountWhere:input_type -> gopherqueue.v1.CountWhereRequest
+	25, // 73: gopherqueue.v1.JobsService.Wait:input_type -> gopherqueue.v1.WaitRequest
+	26, // 74: gopherqueue.v1.JobsService.Explain:input_type -> gopherqueue.v1.ExplainRequest
+	30, // 75: gopherqueue.v1.JobsService.History:input_type -> gopherqueue.v1.HistoryRequest
+	33, // 76: gopherqueue.v1.JobsService.Count:input_type -> gopherqueue.v1.CountRequest
+	36, // 77: gopherqueue.v1.JobsService.Stats:input_type -> gopherqueue.v1.StatsRequest
+	43, // 78: gopherqueue.v1.JobsService.Purge:input_type -> gopherqueue.v1.PurgeRequest
+	45, // 79: gopherqueue.v1.JobsService.PurgeWhere:input_type -> gopherqueue.v1.PurgeWhereRequest
+	3,  // 80: gopherqueue.v1.JobsService.Submit:output_type -> gopherqueue.v1.Submitted
+	5,  // 81: gopherqueue.v1.JobsService.SubmitBatch:output_type -> gopherqueue.v1.SubmitBatchResponse
+	7,  // 82: gopherqueue.v1.JobsService.SubmitGraph:output_type -> gopherqueue.v1.SubmitGraphResponse
+	57, // 83: gopherqueue.v1.JobsService.Get:output_type -> gopherqueue.v1.Job
+	13, // 84: gopherqueue.v1.JobsService.List:output_type -> gopherqueue.v1.ListResponse
+	57, // 85: gopherqueue.v1.JobsService.Update:output_type -> gopherqueue.v1.Job
+	51, // 86: gopherqueue.v1.JobsService.Cancel:output_type -> gopherqueue.v1.State
+	17, // 87: gopherqueue.v1.JobsService.CancelWhere:output_type -> gopherqueue.v1.CancelReport
+	3,  // 88: gopherqueue.v1.JobsService.Edit:output_type -> gopherqueue.v1.Submitted
+	3,  // 89: gopherqueue.v1.JobsService.Replay:output_type -> gopherqueue.v1.Submitted
+	51, // 90: gopherqueue.v1.JobsService.Reschedule:output_type -> gopherqueue.v1.State
+	22, // 91: gopherqueue.v1.JobsService.ReplayWhere:output_type -> gopherqueue.v1.ReplayReport
+	24, // 92: gopherqueue.v1.JobsService.CountWhere:output_type -> gopherqueue.v1.CountReport
+	57, // 93: gopherqueue.v1.JobsService.Wait:output_type -> gopherqueue.v1.Job
+	27, // 94: gopherqueue.v1.JobsService.Explain:output_type -> gopherqueue.v1.Explanation
+	31, // 95: gopherqueue.v1.JobsService.History:output_type -> gopherqueue.v1.HistoryResponse
+	34, // 96: gopherqueue.v1.JobsService.Count:output_type -> gopherqueue.v1.CountResponse
+	37, // 97: gopherqueue.v1.JobsService.Stats:output_type -> gopherqueue.v1.StatsResponse
+	44, // 98: gopherqueue.v1.JobsService.Purge:output_type -> gopherqueue.v1.PurgeResponse
+	46, // 99: gopherqueue.v1.JobsService.PurgeWhere:output_type -> gopherqueue.v1.PurgeReport
+	80, // [80:100] is the sub-list for method output_type
+	60, // [60:80] is the sub-list for method input_type
+	60, // [60:60] is the sub-list for extension type_name
+	60, // [60:60] is the sub-list for extension extendee
+	0,  // [0:60] is the sub-list for field type_name
 }
 
 func init() { file_gopherqueue_v1_jobs_service_proto_init() }
@@ -3621,7 +3726,7 @@ func file_gopherqueue_v1_jobs_service_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_gopherqueue_v1_jobs_service_proto_rawDesc), len(file_gopherqueue_v1_jobs_service_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   47,
+			NumMessages:   48,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -59,6 +59,10 @@ type GRPCOptions struct {
 	// refusal affects only that request. nil allows everything.
 	Authorize func(ctx context.Context, method string, request proto.Message) error
 
+	// Ready returns why the server is not ready, or nil. Without it the server is ready until it
+	// drains.
+	Ready func(ctx context.Context) error
+
 	// Failed is called when the store has failed permanently.
 	Failed func(error)
 
@@ -159,7 +163,7 @@ func NewGRPC(e engine.API, o GRPCOptions) *GRPC {
 	if o.Register != nil {
 		o.Register(registrar{g})
 	}
-	healthpb.RegisterHealthServer(g.Server, g.health)
+	healthpb.RegisterHealthServer(g.Server, liveHealth{g.health, o.Ready})
 	for name := range g.GetServiceInfo() {
 		g.health.SetServingStatus(name, healthpb.HealthCheckResponse_SERVING)
 	}

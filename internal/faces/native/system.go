@@ -93,9 +93,7 @@ func (h *HTTP) readiness(ctx context.Context) error {
 		return errDraining
 	}
 	if h.options.Ready != nil {
-		if err := h.options.Ready(ctx); err != nil {
-			return err
-		}
+		return h.options.Ready(ctx)
 	}
 	_, err := h.engine.Counts(ctx, gq.DefaultQueue)
 	return err

@@ -1,0 +1,41 @@
+package observe
+
+import (
+	"context"
+	"errors"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/internal/errs"
+)
+
+// refusals counts what the queue refused: whole calls, and single items of calls.
+type refusals struct{ by *prometheus.CounterVec }
+
+func newRefusals(registry *prometheus.Registry) refusals {
+	r := refusals{prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "gq_refused_total", Help: "Jobs, claims, heartbeats and outcomes that were refused, by the code of the error.",
+	}, []string{"call", "reason"})}
+	registry.MustRegister(r.by)
+	for _, name := range callNames { // so that the first refusal is an increase
+		r.by.WithLabelValues(name, gq.ErrDiskFull.Code)
+	}
+	return r
+}
+
+// add counts a refusal. A call that its caller gave up was not refused.
+func (r refusals) add(which int, err error) {
+	if err == nil || errs.KindOf(err) == gq.KindInternal && (errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)) {
+		return
+	}
+	r.by.WithLabelValues(callNames[which], errs.CodeOf(err)).Inc()
+}
+
+// leases counts those that a call about leases refused.
+func (r refusals) leases(which int, answers []gq.LeaseResult, err error) {
+	r.add(which, err)
+	for i := range answers {
+		r.add(which, answers[i].Err)
+	}
+}
