@@ -110,7 +110,7 @@ func TestJobsThatAreLockedAside(t *testing.T) {
 	if _, err := s.Insert(t.Context(), groups); err != nil {
 		t.Fatal(err)
 	}
-	claim := func(when string, want int) {
+	claim := func(when string, want int) []gq.Job {
 		t.Helper()
 		claimed, err := s.Claim(t.Context(), []store.Claim{{Filter: store.Filter{Queues: []string{"q"}}, N: 10, Worker: "w", TTL: 12 * time.Hour}})
 		if err != nil || claimed[0].Err != nil {
@@ -119,8 +119,14 @@ func TestJobsThatAreLockedAside(t *testing.T) {
 		if n := len(claimed[0].Jobs); n != want {
 			t.Fatalf("%s: claimed %d jobs, want %d", when, n, want)
 		}
+		return claimed[0].Jobs
 	}
-	claim("at first", 1)
+	first := claim("at first", 1)[0]
+	if _, err := s.Update(t.Context(), []store.Update{{Ref: store.Ref{Job: first.State.ID}, Apply: func(st gq.State, now time.Time) (gq.State, []gq.Event, error) {
+		return machine.Complete(st, first.State.Lease.Ref(), nil, now)
+	}}}); err != nil {
+		t.Fatal(err)
+	}
 	claim("the key used up", 0)
 	tx, err := s.pool.Begin(t.Context())
 	if err != nil {
