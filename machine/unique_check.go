@@ -132,7 +132,7 @@ func fieldOf(object any, name string) (any, bool) {
 }
 
 // canonical returns a decoded JSON value with one form for each number: 1, 1.0 and 1e0 are
-// equal. Integers keep all their digits.
+// equal. Numbers keep all their digits.
 func canonical(v any) any {
 	switch v := v.(type) {
 	case map[string]any:
@@ -146,20 +146,54 @@ func canonical(v any) any {
 		}
 		return v
 	case json.Number:
-		if text := v.String(); !strings.ContainsAny(text, ".eE") {
-			if text == "-0" {
-				return json.Number("0")
-			}
-			return v
-		}
-		if f, err := strconv.ParseFloat(v.String(), 64); err == nil {
-			if whole := int64(f); float64(whole) == f && f > -1<<53 && f < 1<<53 {
-				return json.Number(strconv.FormatInt(whole, 10))
-			}
-			return f
-		}
-		return v
+		return json.Number(canonicalNumber(v.String()))
 	default:
 		return v
 	}
+}
+
+// wholeDigits is up to how many digits a whole number is written without an exponent.
+const wholeDigits = 400
+
+// canonicalNumber returns the one form of a JSON number that all numbers with its value have. The
+// form of numbers that a float64 holds exactly as written is that of its shortest decimal.
+func canonicalNumber(text string) string {
+	digits, exponent, ok := decimal(text)
+	if !ok {
+		return text // its exponent is absurd
+	}
+	sign := ""
+	if strings.HasPrefix(text, "-") {
+		sign = "-"
+	}
+	switch {
+	case digits == "":
+		return "0"
+	case exponent >= 0 && len(digits)+exponent <= wholeDigits:
+		return sign + digits + strings.Repeat("0", exponent)
+	}
+	if f, err := strconv.ParseFloat(text, 64); err == nil {
+		short, err := json.Marshal(f)
+		if d, e, ok := decimal(string(short)); err == nil && ok && d == digits && e == exponent {
+			return string(short)
+		}
+	}
+	return sign + digits + "e" + strconv.Itoa(exponent)
+}
+
+// decimal returns the value of a JSON number without its sign, as digits that neither begin nor end
+// with 0, times a power of ten.
+func decimal(text string) (digits string, exponent int, ok bool) {
+	text = strings.TrimPrefix(text, "-")
+	if at := strings.IndexAny(text, "eE"); at >= 0 {
+		n, err := strconv.ParseInt(text[at+1:], 10, 32)
+		if err != nil {
+			return "", 0, false
+		}
+		text, exponent = text[:at], int(n)
+	}
+	whole, fraction, _ := strings.Cut(text, ".")
+	digits = strings.TrimLeft(whole+fraction, "0")
+	short := strings.TrimRight(digits, "0")
+	return short, exponent - len(fraction) + len(digits) - len(short), true
 }
