@@ -45,5 +45,5 @@ func (k *DependencyKind) UnmarshalText(text []byte) error {
 type Dependency struct {
 	Kind DependencyKind
 	Job  JobID
-	Ref  string // instead of Job: GraphJob.Ref of a job of the same graph
+	Ref  string // instead of Job: the name of a job of the same graph (GraphJob.Ref), or of one spawned by the same call (Spec.Ref)
 }

@@ -27,7 +27,8 @@ type Driver interface {
 	//gq:needs submit on the job
 	UpdateMetadata(ctx context.Context, id JobID, p MetadataPatch) (Job, error)
 	// Reschedule sets the run time of a waiting job. A zero or past time makes it claimable
-	// at once.
+	// at once. A claimable job that is to run later is replaced by a copy, and the result is
+	// the state of the copy.
 	//gq:needs submit on the job
 	Reschedule(ctx context.Context, id JobID, at time.Time) (State, error)
 	// Cancel ends a waiting job at once and asks the worker of a running job to stop.

@@ -30,6 +30,7 @@ type GraphJob struct {
 type SubmitResult struct {
 	State    State // of the new job, or of the existing job with the same key
 	Existing bool  // another job holds the key; State is that of the existing job
+	Replaces JobID // the waiting job whose place the new job took; zero if it took none
 	Same     bool  // the existing job has the same content, or the submission is unique and accepts any
 	Err      error
 }

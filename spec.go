@@ -64,7 +64,7 @@ type Spec struct {
 	Replaces   JobID // the waiting job that this one replaced; assigned by the queue
 
 	Workflow WorkflowID // the workflow that it is a part of; set by SubmitWorkflow and AddToWorkflow
-	Ref      string     // its name there
+	Ref      string     // its name there; of a job that is spawned its name among those of the call, for [Dependency]
 	Gate     Gate       // what it waits for there besides its dependencies
 
 	Metadata Metadata // as submitted; Job.Metadata has the current values

@@ -32,6 +32,7 @@ type State struct {
 	Losses  int // expired leases
 
 	CreatedAt      time.Time
+	SubmittedAt    time.Time // of a job that took the place of another one, when the first of them was submitted: its deadlines count from then; zero is CreatedAt
 	UpdatedAt      time.Time // last change of status
 	RunAt          time.Time // claimable from then on
 	ScheduledAt    time.Time // became claimable, or began to wait for its signal

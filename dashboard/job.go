@@ -231,8 +231,11 @@ func (d *Dashboard) actOnJob(v *visit) error {
 		if !ok {
 			return &gq.InvalidError{Faults: []gq.Fault{{Field: "time", Problem: fmt.Sprintf("%.64q is not a time such as 2026-01-31T14:30", form.Get("at"))}}}
 		}
-		_, err = d.queue.Reschedule(v.ctx, id, at)
-		done = "rescheduled"
+		var state gq.State
+		state, err = d.queue.Reschedule(v.ctx, id, at)
+		if done = "rescheduled"; err == nil && state.ID != id {
+			done, page = "put-off", "jobs/"+state.ID.String()
+		}
 	case "priority":
 		var p gq.Priority
 		if err := p.UnmarshalText([]byte(form.Get("priority"))); err != nil {

@@ -155,6 +155,7 @@ var doneTexts = map[string]string{
 	"replayed":    "This is the new job.",
 	"run":         "The job can run now.",
 	"rescheduled": "The job was rescheduled.",
+	"put-off":     "The job was put off: this copy took its place.",
 	"priority":    "The priority was changed.",
 	"purged":      "The job was removed.",
 	"paused":      "The queue is paused. Running jobs continue.",

@@ -82,7 +82,7 @@ func (c *counters) collided(s *gq.Spec, p *store.Placed, err error) {
 		outcome = collisionThrottled
 	case p.Existing:
 		outcome = collisionReturned
-	case p.Replaced && s.Replaces.IsZero(): // otherwise it was edited
+	case !p.Replaces.IsZero() && s.Replaces.IsZero(): // otherwise it was edited
 		outcome = collisionReplaced
 	default:
 		return

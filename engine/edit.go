@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/store"
 )
 
 // Edit replaces a waiting job by a copy with other content or in another queue. The copy has
@@ -85,27 +86,62 @@ func (e *Engine) edited(ctx context.Context, job *gq.Job, change gq.JobEdit) (gq
 }
 
 // openDependencies returns the dependencies that a job still waits for, and the job that
-// spawned it. Where one was replaced, the job waits for the one that took its place.
+// spawned it.
 func (e *Engine) openDependencies(ctx context.Context, job *gq.Job) (open []gq.Dependency, err error) {
 	for _, d := range job.Spec.DependsOn {
 		if d.Kind.Waits() && (job.State.Status != gq.StatusPending || d.Kind == gq.DependencyAfterAny && !job.State.AnyOpen) {
 			continue // it has ended
 		}
-		for {
-			found, err := e.Jobs(ctx, []gq.JobID{d.Job}, 0)
-			if err != nil {
-				return nil, err
-			}
-			other, there := found[d.Job]
-			if there && !other.State.ReplacedBy.IsZero() {
-				d.Job = other.State.ReplacedBy
-				continue
-			}
-			if there && !slices.Contains(open, d) { // one that is gone has ended
-				open = append(open, d)
-			}
-			break
+		found, err := e.store.Get(ctx, []store.Ref{{Job: d.Job}}, 0)
+		if err != nil {
+			return nil, err
+		}
+		switch err := found[0].Err; {
+		case errors.Is(err, gq.ErrNotFound): // it has ended
+		case err != nil:
+			return nil, err
+		case !slices.Contains(open, d):
+			open = append(open, d)
 		}
 	}
 	return open, nil
+}
+
+// nameSuccessors changes what jobs depend on where a job was replaced: they depend on the job that
+// took its place.
+func (e *Engine) nameSuccessors(ctx context.Context, jobs []gq.Job) error {
+	ids := make(map[gq.JobID]gq.JobID) // to the job that counts
+	var unread []store.Ref
+	add := func(id gq.JobID) {
+		if _, known := ids[id]; !known {
+			ids[id], unread = id, append(unread, store.Ref{Job: id})
+		}
+	}
+	for i := range jobs {
+		for _, d := range jobs[i].Spec.DependsOn {
+			add(d.Job)
+		}
+	}
+	for len(unread) > 0 {
+		n := min(len(unread), store.MaxPage)
+		found, err := e.store.Get(ctx, unread[:n], 0)
+		if err != nil {
+			return err
+		}
+		unread = unread[n:]
+		for i := range found {
+			if next := found[i].State.ReplacedBy; found[i].Err == nil && !next.IsZero() {
+				ids[found[i].State.ID] = next
+				add(next)
+			}
+		}
+	}
+	for i := range jobs {
+		for k := range jobs[i].Spec.DependsOn {
+			for d := &jobs[i].Spec.DependsOn[k]; ids[d.Job] != d.Job; {
+				d.Job = ids[d.Job]
+			}
+		}
+	}
+	return nil
 }

@@ -160,17 +160,22 @@ func (f *firing) overlap(ctx context.Context) (machine.Overlap, error) {
 	if f.s.Overlap == gq.OverlapAllow || f.moved.LastJob.IsZero() {
 		return machine.OverlapSubmit, nil
 	}
-	found, err := f.e.store.Get(ctx, []store.Ref{{Job: f.moved.LastJob}}, 0)
-	if err != nil {
-		return 0, err
+	for {
+		found, err := f.e.store.Get(ctx, []store.Ref{{Job: f.moved.LastJob}}, 0)
+		if err != nil {
+			return 0, err
+		}
+		last := &found[0]
+		switch {
+		case errors.Is(last.Err, gq.ErrNotFound):
+			return machine.OverlapSubmit, nil
+		case last.Err != nil:
+			return 0, last.Err
+		case last.State.ReplacedBy.IsZero():
+			return machine.OverlapOf(f.s.Overlap, &last.State), nil
+		}
+		f.moved.LastJob = last.State.ReplacedBy // it was edited or put off
 	}
-	switch err := found[0].Err; {
-	case errors.Is(err, gq.ErrNotFound):
-		return machine.OverlapSubmit, nil
-	case err != nil:
-		return 0, err
-	}
-	return machine.OverlapOf(f.s.Overlap, &found[0].State), nil
 }
 
 // skip advances the schedule without a job.
@@ -345,7 +350,10 @@ func overtaking(id gq.JobID, schedule string) store.Update {
 	u := cancelling(id, "overtaken by the next firing of schedule "+schedule)
 	cancel := u.Apply
 	u.Apply = func(s gq.State, now time.Time) (gq.State, []gq.Event, error) {
-		if s.Status.Terminal() {
+		switch {
+		case !s.ReplacedBy.IsZero():
+			return s, nil, gq.ErrConflict // meanwhile; the schedule is read again
+		case s.Status.Terminal():
 			return s, nil, nil
 		}
 		return cancel(s, now)

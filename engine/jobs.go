@@ -13,7 +13,8 @@ import (
 	"github.com/gopherqueue/gq/store"
 )
 
-// Get returns a job as of now.
+// Get returns a job as of now. If a job that it depends on was replaced, it names the job that took
+// the place.
 func (e *Engine) Get(ctx context.Context, id gq.JobID, parts gq.Parts) (gq.Job, error) {
 	job, err := arrived(ctx, e, id, func(id gq.JobID) (gq.Job, error) {
 		found, err := e.store.Get(ctx, []store.Ref{{Job: id}}, parts)
@@ -28,6 +29,11 @@ func (e *Engine) Get(ctx context.Context, id gq.JobID, parts gq.Parts) (gq.Job, 
 		}
 		return found[0].Job, nil
 	})
+	if err == nil && len(job.Spec.DependsOn) > 0 {
+		one := []gq.Job{job}
+		err = e.nameSuccessors(ctx, one)
+		job = one[0]
+	}
 	if err != nil {
 		return gq.Job{}, jobError("get", id, err)
 	}
@@ -59,6 +65,9 @@ func (e *Engine) List(ctx context.Context, q gq.Query) (page gq.Page, err error)
 		page, err = e.pick(ctx, q)
 	} else {
 		page, err = e.store.List(ctx, q)
+	}
+	if err == nil {
+		err = e.nameSuccessors(ctx, page.Jobs)
 	}
 	if err != nil {
 		return gq.Page{}, fmt.Errorf("list jobs: %w", err)

@@ -17,8 +17,12 @@ func TestReschedule(t *testing.T) {
 			t.Errorf("run now left the job %s", s.Status)
 		}
 		at := time.Now().Add(30 * time.Minute)
-		if s = must[gq.State](t)(f.Reschedule(t.Context(), id, at)); s.Status != gq.StatusDelayed || !s.RunAt.Equal(at) {
+		if s = must[gq.State](t)(f.Reschedule(t.Context(), id, at)); s.Status != gq.StatusDelayed || !s.RunAt.Equal(at) || s.ID == id {
 			t.Errorf("to run at %v it is %s until %v", at, s.Status, s.RunAt)
+		}
+		id = s.ID
+		if s = must[gq.State](t)(f.Reschedule(t.Context(), id, at.Add(1))); s.Status != gq.StatusDelayed || s.ID != id {
+			t.Errorf("a delayed job that is to run later is %s: %v", s.Status, s.ID)
 		}
 		must[gq.State](t)(f.Reschedule(t.Context(), id, time.Now()))
 		next := f.submit(gq.Spec{DependsOn: []gq.Dependency{{Kind: gq.DependencyAfter, Job: id}}})

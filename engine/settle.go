@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
+	"strings"
 	"time"
 
 	"github.com/gopherqueue/gq"
@@ -259,26 +259,75 @@ func (e *Engine) adopt(ctx context.Context, updates []store.Update, answers []gq
 		if answers[i].Err = updates[i].Authorized(parents[k].Spec.Queue, &parents[k].State); answers[i].Err != nil {
 			continue
 		}
-		parent := gq.Dependency{Kind: gq.DependencyFanOut, Job: parents[k].State.ID}
-		children := make([]gq.Spec, len(updates[i].Spawn))
-		var faults []gq.Fault
-		for c, spec := range updates[i].Spawn {
-			spec.DependsOn = slices.DeleteFunc(slices.Clone(spec.DependsOn), func(d gq.Dependency) bool { return d == parent })
-			spec.DependsOn = append(spec.DependsOn, parent)
-			children[c] = spec
-			err := e.acceptOne(ctx, &children[c], nil)
-			if err != nil && errs.KindOf(err) != gq.KindInvalid {
-				return err
-			}
-			for _, f := range errs.FaultsOf(err) {
-				f.Field = fmt.Sprintf("spawn[%d].%s", c, f.Field)
-				faults = append(faults, f)
-			}
+		children, err := e.children(ctx, updates[i].Spawn, parents[k].State.ID)
+		if err != nil && errs.KindOf(err) != gq.KindInvalid {
+			return err
 		}
-		if len(faults) > 0 {
-			answers[i].Err = &gq.InvalidError{Faults: faults}
-		}
-		updates[i].Spawn = children
+		updates[i].Spawn, answers[i].Err = children, err
 	}
 	return nil
+}
+
+// children completes the specs of child jobs. They may depend on each other by [gq.Spec.Ref].
+func (e *Engine) children(ctx context.Context, given []gq.Spec, parent gq.JobID) ([]gq.Spec, error) {
+	var faults []gq.Fault
+	fault := func(i int, field, format string, args ...any) {
+		faults = append(faults, gq.Fault{Field: fmt.Sprintf("spawn[%d].%s", i, field), Problem: fmt.Sprintf(format, args...)})
+	}
+	children, nodes := make([]gq.Spec, len(given)), make([]machine.Node, len(given))
+	needs, byRef := make([][]gq.Dependency, len(given)), make(map[string]int)
+	for i, spec := range given {
+		spawned := gq.Dependency{Kind: gq.DependencyFanOut, Job: parent}
+		var deps []gq.Dependency
+		for _, d := range spec.DependsOn {
+			if d.Ref != "" && d.Job.IsZero() {
+				needs[i] = append(needs[i], d)
+			} else if d != spawned {
+				deps = append(deps, d)
+			}
+		}
+		if first, taken := byRef[spec.Ref]; taken && spec.Ref != "" {
+			fault(i, "ref", "%.80q is already used by spawn[%d]", spec.Ref, first)
+		} else {
+			byRef[spec.Ref] = i
+		}
+		spec.Ref, spec.DependsOn = "", append(deps, spawned)
+		children[i] = spec
+		err := e.acceptOne(ctx, &children[i], needs[i])
+		if err != nil && errs.KindOf(err) != gq.KindInvalid {
+			return nil, err
+		}
+		for _, f := range errs.FaultsOf(err) {
+			fault(i, f.Field, "%s", f.Problem)
+		}
+	}
+	for i := range children {
+		for k, n := range needs[i] {
+			other, known := byRef[n.Ref]
+			switch at := fmt.Sprintf("needs[%d].ref", k); {
+			case !known:
+				fault(i, at, "%.80q is not a job of this call; give the job that has this name as its ref", n.Ref)
+			case other == i:
+				fault(i, at, "%.80q depends on itself; remove it", n.Ref)
+			default:
+				children[i].DependsOn = append(children[i].DependsOn, gq.Dependency{Kind: n.Kind, Job: children[other].ID})
+			}
+		}
+		nodes[i] = machine.Node{ID: children[i].ID, Priority: children[i].Metadata.Priority, Dependencies: children[i].DependsOn}
+	}
+	if len(faults) == 0 {
+		// The store checks dependencies on existing jobs; assume here that they exist.
+		_, err := machine.CheckGraph(nodes, func(gq.JobID) (machine.Ancestor, bool) { return machine.Ancestor{}, true })
+		for _, f := range errs.FaultsOf(err) {
+			if len(nodes) == 1 {
+				f.Field = "jobs[0]." + f.Field // CheckGraph omits the index for a single job
+			}
+			f.Field = "spawn" + strings.TrimPrefix(f.Field, "jobs")
+			faults = append(faults, f)
+		}
+	}
+	if len(faults) > 0 {
+		return nil, &gq.InvalidError{Faults: faults}
+	}
+	return children, nil
 }

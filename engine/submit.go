@@ -518,5 +518,5 @@ func (c *endless) Value(key any) any {
 }
 
 func submitted(p store.Placed) gq.SubmitResult {
-	return gq.SubmitResult{State: p.State, Existing: p.Existing, Same: p.Same}
+	return gq.SubmitResult{State: p.State, Existing: p.Existing, Same: p.Same, Replaces: p.Replaces}
 }

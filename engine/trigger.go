@@ -47,7 +47,7 @@ func (e *Engine) trigger(ctx context.Context, name string) (gq.Firing, error) {
 		return gq.Firing{}, err
 	}
 	if how == machine.OverlapNone {
-		return gq.Firing{}, gq.ErrOverlap.Errorf("its last job %s is still live, and its overlap rule is %s; wait for the job, cancel it, or change the rule", s.LastJob, s.Overlap)
+		return gq.Firing{}, gq.ErrOverlap.Errorf("its last job %s is still live, and its overlap rule is %s; wait for the job, cancel it, or change the rule", f.moved.LastJob, s.Overlap)
 	}
 	if err := f.fire(ctx, shot{slots: []time.Time{slot}, how: how, asked: true}); err != nil {
 		return gq.Firing{}, err

@@ -222,8 +222,8 @@ func TestEdit(t *testing.T) {
 	if again := f.submit(spec); again != out.ID() {
 		t.Errorf("the key belongs to %s, want the new job %s", again, out.ID())
 	}
-	if j, err := f.Get(ctx, child, 0); err != nil || j.State.Status != gq.StatusPending {
-		t.Errorf("a dependent is %s, %v; want it to wait for the new job", j.State.Status, err)
+	if j, err := f.Get(ctx, child, 0); err != nil || j.State.Status != gq.StatusPending || j.Spec.DependsOn[0].Job != out.ID() {
+		t.Errorf("a dependent is %s, %v; want it to wait for the new job: %v", j.State.Status, err, j.Spec.DependsOn)
 	}
 	// An edited dependent follows the replaced dependency.
 	moved, err := f.Edit(ctx, child, gq.JobEdit{Queue: "slow"})

@@ -77,7 +77,11 @@ func (e *Engine) submitWorkflow(ctx context.Context, into store.Changer, f *gq.F
 	if id.IsZero() {
 		id = machine.NewWorkflowID(e.Now(), e.random.bytes())
 	}
-	if faults := append(errs.FaultsOf(f.Check()), checkFlow(id, f)...); len(faults) > 0 {
+	faults := append(errs.FaultsOf(f.Check()), checkFlow(id, f)...)
+	if len(f.Jobs) > 0 && !slices.ContainsFunc(f.Jobs, func(j gq.GraphJob) bool { return j.Final == 0 }) {
+		faults = append(faults, gq.Fault{Field: "jobs", Problem: "a workflow needs at least one job that is not final"})
+	}
+	if len(faults) > 0 {
 		return gq.WorkflowID{}, &gq.InvalidError{Faults: faults}
 	}
 	jobs, err := e.resolveFlow(ctx, id, f, nil)
@@ -120,7 +124,7 @@ func checkFlow(id gq.WorkflowID, f *gq.Flow) (faults []gq.Fault) {
 	if f.Name != "" {
 		faults = append(faults, errs.FaultsOf(machine.CheckName("name", f.Name))...)
 	}
-	others, finals := 0, make(map[string]bool)
+	finals := make(map[string]bool)
 	for i := range f.Jobs {
 		if f.Jobs[i].Final != 0 {
 			finals[f.Jobs[i].Ref] = true
@@ -133,7 +137,6 @@ func checkFlow(id gq.WorkflowID, f *gq.Flow) (faults []gq.Fault) {
 		case !j.Final.Valid():
 			faults = append(faults, gq.Fault{Field: at + "final", Problem: "must be EITHER, SUCCESS, FAILURE or nothing"})
 		case j.Final == 0:
-			others++
 		case len(j.Needs) > 0 || len(j.Spec.DependsOn) > 0:
 			faults = append(faults, gq.Fault{Field: at + "needs", Problem: "a final job waits for all others; remove its dependencies"})
 		case j.Spec.Gate != 0:
@@ -148,9 +151,6 @@ func checkFlow(id gq.WorkflowID, f *gq.Flow) (faults []gq.Fault) {
 		if j.Final == 0 {
 			faults = append(faults, needsFinal(at, j, finals)...)
 		}
-	}
-	if len(f.Jobs) > 0 && others == 0 {
-		faults = append(faults, gq.Fault{Field: "jobs", Problem: "a workflow needs at least one job that is not final"})
 	}
 	return faults
 }

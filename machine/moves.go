@@ -33,8 +33,6 @@ var moves = []Move{
 
 	{gq.StatusScheduled, gq.StatusClaimed, "claimed, start comes later"},
 	{gq.StatusScheduled, gq.StatusRunning, "claimed and started"},
-	{gq.StatusScheduled, gq.StatusDelayed, "rescheduled before the first attempt"},
-	{gq.StatusScheduled, gq.StatusRetrying, "rescheduled after an attempt"},
 	{gq.StatusScheduled, gq.StatusDeadLetter, "lifetime over"},
 	{gq.StatusScheduled, gq.StatusCancelled, "cancelled, or not started in time"},
 

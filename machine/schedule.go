@@ -32,10 +32,11 @@ func OverlapOf(rule gq.OverlapRule, last *gq.State) Overlap {
 	case gq.OverlapSkip:
 		return OverlapNone
 	case gq.OverlapQueueOne:
-		// A job without a lease still waits for its first execution.
+		// A job without a lease still waits for its first execution. One that was put off may have had a lease
+		// under another id.
 		// The new job extends the dependency chain of the live one. At the limit one firing
 		// is skipped, and the chain begins anew.
-		if last.Lease != nil && last.Depth < gq.MaxDepth {
+		if (last.Lease != nil || last.Version > 0) && last.Depth < gq.MaxDepth {
 			return OverlapAfter
 		}
 		return OverlapNone
@@ -83,18 +84,21 @@ func SlotPayload(p gq.Payload, slot time.Time, zone *time.Location) gq.Payload {
 	return p
 }
 
-// placeholder finds what looks like a placeholder of a slot.
-var placeholder = regexp.MustCompile(`\{\{slot(_\w+)?\}\}`)
+// placeholder finds what looks like a placeholder in JSON, and slotPlaceholder one of a slot.
+var (
+	placeholder     = regexp.MustCompile(`\{\{[^{}"\\]{0,64}\}\}`)
+	slotPlaceholder = regexp.MustCompile(`(?i)\{\{\s*\.?slot\w*\s*\}\}`)
+)
 
 // checkPlaceholders reports a placeholder that [SlotPayload] has not replaced.
 func checkPlaceholders(p gq.Payload, f *faults) {
 	if p.IsJSON() {
 		if found := placeholder.Find(p.Data); found != nil {
-			f.add("template.payload", "%.64s is not a placeholder; use {{slot}}, the time of the slot, or {{slot_date}}, its date", found)
+			f.add("template.payload", "%.70s is not a placeholder; use {{slot}}, the time of the slot, or {{slot_date}}, its date; to pass it on unchanged, write the first brace as \\u007b", found)
 		}
 		return
 	}
-	if found := placeholder.Find(p.Data); found != nil && strings.HasPrefix(p.ContentType, "text/") {
+	if found := slotPlaceholder.Find(p.Data); found != nil && strings.HasPrefix(p.ContentType, "text/") {
 		f.add("template.payload", "%.64s is replaced only in JSON, and the content_type is %.64s; write the payload as JSON, or leave it out and let the handler read the slot of its job", found, p.ContentType)
 	}
 }

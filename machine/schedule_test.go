@@ -82,7 +82,14 @@ func TestPlaceholders(t *testing.T) {
 	for _, c := range []struct{ contentType, payload, problem string }{
 		{gq.JSON, `{"at":"{{slot}}","day":"{{slot_date}}"}`, ""},
 		{gq.JSON, `{"at":"{{slot_time}}"}`, "{{slot_time}} is not a placeholder; use {{slot}}"},
-		{gq.JSON, `{"at":"{{slots}}"}`, ""},
+		{gq.JSON, `{"at":"{{slots}}"}`, "{{slots}} is not a placeholder"},
+		{gq.JSON, `{"at":"{{ slot }}"}`, "{{ slot }} is not a placeholder"},
+		{gq.JSON, `{"at":"{{SLOT}}"}`, "{{SLOT}} is not a placeholder"},
+		{gq.JSON, `{"at":"x {{foo}}"}`, "{{foo}} is not a placeholder"},
+		{gq.JSON, `{"at":"{{.Slot}}"}`, "{{.Slot}} is not a placeholder"},
+		{gq.JSON, `{"at":"\u007b{foo}}","a":"{{","b":"}}","c":{"d":{}}}`, ""},
+		{"text/plain", `{{ slot }}`, "{{ slot }} is replaced only in JSON"},
+		{"text/plain", `Dear {{name}}`, ""},
 		{"text/plain", `{"at":{{slot}}}`, "{{slot}} is replaced only in JSON, and the content_type is text/plain; write the payload as JSON"},
 		{gq.OctetStream, `{{slot}}`, ""},
 	} {

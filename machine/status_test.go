@@ -32,7 +32,7 @@ var moves = map[gq.Status][]gq.Status{
 	0:                  {gq.StatusPending},
 	gq.StatusPending:   {gq.StatusScheduled, gq.StatusDelayed, gq.StatusCompleted, gq.StatusFailed, gq.StatusDeadLetter, gq.StatusCancelled},
 	gq.StatusDelayed:   {gq.StatusScheduled, gq.StatusDeadLetter, gq.StatusCancelled},
-	gq.StatusScheduled: {gq.StatusClaimed, gq.StatusRunning, gq.StatusDelayed, gq.StatusRetrying, gq.StatusDeadLetter, gq.StatusCancelled},
+	gq.StatusScheduled: {gq.StatusClaimed, gq.StatusRunning, gq.StatusDeadLetter, gq.StatusCancelled},
 	gq.StatusClaimed:   {gq.StatusRunning, gq.StatusScheduled, gq.StatusRetrying, gq.StatusDeadLetter, gq.StatusCancelled},
 	gq.StatusRunning:   {gq.StatusCompleted, gq.StatusFailed, gq.StatusRetrying, gq.StatusDeadLetter, gq.StatusCancelled},
 	gq.StatusRetrying:  {gq.StatusScheduled, gq.StatusDeadLetter, gq.StatusCancelled},
@@ -41,7 +41,7 @@ var moves = map[gq.Status][]gq.Status{
 // CanMove is right for every pair of values: only the listed moves exist. In particular,
 // only SCHEDULED leads to an execution.
 func TestCanMove(t *testing.T) {
-	spec.Covers(t, "J-17", "J-36", "J-37", "J-38")
+	spec.Covers(t, "J-36", "J-37", "J-38")
 	allowed := make(map[[2]gq.Status]bool)
 	for from, targets := range moves {
 		for _, to := range targets {

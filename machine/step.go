@@ -24,6 +24,11 @@ type Submission struct {
 	After     gq.JobID   // the job with the same order key that it waits for, also in Waits
 	Trace     string     // see TraceParent
 	Events    []gq.Event // the job's events are appended here; may be nil
+
+	// Replaces is the job whose place it takes, if the spec names one: the deadlines of that job go on. If the
+	// new job carries on, so does everything that its attempts have left.
+	Replaces  *gq.State
+	CarriesOn bool
 }
 
 // Submit returns the first state and events of a job. It is PENDING, and moves on at once if it
@@ -34,10 +39,32 @@ func Submit(b Submission, now time.Time) (gq.State, []gq.Event) {
 		Own: b.Own, Inherited: b.Inherited, Depth: b.Depth, Waits: b.Waits, AnyOpen: b.AnyOpen, Gate: b.Gate, OrderedAfter: b.After, TraceParent: b.Trace,
 		Bound: b.Policy.MaxAttempts, CreatedAt: now, RunAt: b.RunAt,
 	}
+	if b.Replaces != nil {
+		inherit(&s, b.Replaces, b.CarriesOn)
+	}
 	t := step{State: s, events: slices.Grow(b.Events, 2)}
 	t.move(gq.StatusPending, now)
 	t.ready(now)
+	if b.CarriesOn {
+		t.events[len(t.events)-1].Reason = ReasonRescheduled
+	}
 	return t.State, t.events
+}
+
+// inherit gives a job what it has from the job whose place it takes. Its lease versions go on, so that they fence as
+// before.
+func inherit(s, old *gq.State, carriesOn bool) {
+	s.SubmittedAt = since(old)
+	if !carriesOn {
+		return
+	}
+	s.Attempt, s.Bound, s.Faults, s.Losses, s.Failure = old.Attempt, old.Bound, old.Faults, old.Losses, old.Failure
+	s.StartedAt, s.FirstStartedAt, s.Version = old.StartedAt, old.FirstStartedAt, old.Version
+	s.Progress, s.Note = old.Progress, old.Note
+	s.CheckpointBytes, s.Checkpoints = old.CheckpointBytes, old.Checkpoints
+	if s.PreviousLease = old.PreviousLease; old.Lease != nil {
+		s.PreviousLease = old.Lease.ID
+	}
 }
 
 // step is a state during a transition, with the events so far.

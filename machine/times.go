@@ -49,7 +49,15 @@ func StartBy(s *gq.State) time.Time {
 	if s.Policy.StartWithin == 0 || s.Attempt > 0 || s.Gate == gq.GateSignal || s.Gate == gq.GateSignalled {
 		return time.Time{}
 	}
-	return s.CreatedAt.Add(s.Policy.StartWithin)
+	return since(s).Add(s.Policy.StartWithin)
+}
+
+// since returns when the deadlines of a job begin to count.
+func since(s *gq.State) time.Time {
+	if s.SubmittedAt.IsZero() {
+		return s.CreatedAt
+	}
+	return s.SubmittedAt
 }
 
 // LifeEnd returns when the job ends at the latest, by its lifetime or by its start deadline; zero
@@ -65,7 +73,7 @@ func LifeEnd(s *gq.State) (end time.Time) {
 // lifetimeEnd returns the end of the job's lifetime; zero is never.
 func lifetimeEnd(s *gq.State) (end time.Time) {
 	if s.Policy.Lifetime > 0 {
-		end = s.CreatedAt.Add(s.Policy.Lifetime)
+		end = since(s).Add(s.Policy.Lifetime)
 	}
 	if s.Policy.RunLifetime > 0 && !s.FirstStartedAt.IsZero() {
 		if t := s.FirstStartedAt.Add(s.Policy.RunLifetime); end.IsZero() || t.Before(end) {

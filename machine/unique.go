@@ -170,6 +170,10 @@ func Replace(s gq.State, by gq.JobID, now time.Time) (gq.State, []gq.Event, erro
 	case over(&s, now):
 		return s, nil, gq.ErrIllegalMove.Errorf("cannot replace job %s: its %s is over", s.ID, limitOf(&s))
 	}
+	return replace(s, by, now)
+}
+
+func replace(s gq.State, by gq.JobID, now time.Time) (gq.State, []gq.Event, error) {
 	t := begin(s)
 	t.ReplacedBy = by
 	t.Cancellation = gq.Cancellation{RequestedAt: now, Reason: "replaced by " + by.String()}

@@ -10,11 +10,14 @@ import (
 // ReasonRescheduled is the Event.Reason of a run time that a user set.
 const ReasonRescheduled = "rescheduled"
 
+// ErrClaimable is the error of [Reschedule] for a job that is claimable and is to run later. No
+// job goes back to waiting: another one takes its place ([PutOff]).
+var ErrClaimable = gq.ErrIllegalMove.Errorf("a job that is claimable does not go back to waiting")
+
 // Reschedule sets the run time of a waiting job. A time that is not in the future makes the job
-// claimable at once. A claimable job can move to a later time too: it becomes DELAYED, or
-// RETRYING if an attempt has ended. The error is [gq.ErrIllegalMove] for a job that a worker
-// holds, that has ended or that waits for dependencies, and [gq.ErrInvalid] for a time at which
-// the job may no longer run.
+// claimable at once. The error is [ErrClaimable] for a claimable job that is to run later,
+// [gq.ErrIllegalMove] for a job that a worker holds, that has ended or that waits for
+// dependencies, and [gq.ErrInvalid] for a time at which the job may no longer run.
 func Reschedule(s gq.State, at, now time.Time) (gq.State, []gq.Event, error) {
 	switch {
 	case s.Status == gq.StatusPending:
@@ -32,27 +35,36 @@ func Reschedule(s gq.State, at, now time.Time) (gq.State, []gq.Event, error) {
 	} else {
 		at = now
 	}
-	if !later && s.Status == gq.StatusScheduled || later && at.Equal(s.RunAt) && waitsForTime(&s) {
+	switch {
+	case !later && s.Status == gq.StatusScheduled || later && at.Equal(s.RunAt) && waitsForTime(&s):
 		return s, nil, nil
+	case later && Claimable(&s, now):
+		return s, nil, ErrClaimable
 	}
 	t := begin(s)
 	t.RunAt = at
 	var e *gq.Event
-	switch {
-	case !later:
-		e = t.move(gq.StatusScheduled, now)
-	case t.Status != gq.StatusScheduled:
+	if later {
 		e = t.note(gq.EventUpdated)
-	case t.Attempt > 0:
-		e = t.move(gq.StatusRetrying, now)
-	default:
-		e = t.move(gq.StatusDelayed, now)
+		e.Until = at
+	} else {
+		e = t.move(gq.StatusScheduled, now)
 	}
 	e.Reason = ReasonRescheduled
-	if later {
-		e.Until = at
-	}
 	return t.State, t.events, nil
+}
+
+// PutOff cancels a claimable job because a copy of it takes its place that runs later and carries
+// on from there ([Submission]). The error is [gq.ErrConflict] if a worker has had the job since it
+// was read with that version, and [gq.ErrIllegalMove] for a job that is not claimable.
+func PutOff(s gq.State, by gq.JobID, version gq.LeaseVersion, now time.Time) (gq.State, []gq.Event, error) {
+	switch {
+	case s.Version != version:
+		return s, nil, gq.ErrConflict.Errorf("job %s was claimed since it was read", s.ID)
+	case !Claimable(&s, now):
+		return s, nil, illegal(s, "put off")
+	}
+	return replace(s, by, now)
 }
 
 // checkRunTime rejects a time at which the job would not run.

@@ -21,7 +21,7 @@ import (
 // TestRandomWalk applies random verbs to jobs, under random policies, and checks the
 // invariants after each step.
 func TestRandomWalk(t *testing.T) {
-	spec.Covers(t, "Q-21", "Q-35", "Q-36", "Q-53", "Q-58", "Q-84", "J-17", "J-36", "J-37", "J-38", "J-71", "J-136", "J-137", "J-141")
+	spec.Covers(t, "Q-21", "Q-35", "Q-36", "Q-53", "Q-58", "Q-84", "J-36", "J-37", "J-38", "J-71", "J-136", "J-137", "J-141")
 	reached := map[gq.Status]int{}
 	for _, preset := range enum.All[gq.Preset]() {
 		t.Run(preset.String(), func(t *testing.T) {

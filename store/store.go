@@ -40,6 +40,7 @@ import (
 	"time"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/machine"
 )
 
 // Store keeps jobs. It is composed of one small interface for each role. All methods may be
@@ -77,7 +78,8 @@ type Writer interface {
 	// A job whose spec names another one in Replaces takes its place, and so does a job
 	// that replaces the holder of its key. The old job is cancelled in the same commit
 	// ([machine.Replace]), each names the other, and jobs that wait for the old one wait
-	// for the new one from then on.
+	// for the new one from then on. The deadlines of a job named in Replaces go on for the
+	// new one, and with Group.CarryOn so do its attempts, lease versions and checkpoint.
 	//
 	// Item errors: [gq.ErrInvalid] with every fault, [gq.ErrDuplicateID],
 	// [gq.ErrNotUnique], [gq.ErrNotFound] and [gq.ErrIllegalMove] for a job that cannot be
@@ -357,11 +359,29 @@ type Group struct {
 	// would replace or postpone. Its error refuses the group. It must be pure.
 	Authorize func(queue string) error
 
+	// CarryOn, if there is one, says that the only job of the group, which names another one in
+	// Replaces, is to run later than that one, which is claimable, and carries on from it.
+	CarryOn *CarryOn
+
 	// Claim, if the group is one job, may be served in the same commit, as if it came right
 	// after it. A store does so only where that costs less than a claim of its own, and
 	// never waits for it. [Inserted] tells what it got; otherwise it was not tried. The call
 	// does not return while the claim may still get jobs, even if its context has ended.
 	Claim *Claim
+}
+
+// CarryOn is what a job takes over from the claimable job whose place it takes, besides its state.
+type CarryOn struct {
+	Version    gq.LeaseVersion // of the old job when it was read
+	Checkpoint []byte          // of the old job; nil if it has none
+}
+
+// Replace cancels a job whose place a member of the group takes.
+func (g *Group) Replace(s gq.State, by gq.JobID, now time.Time) (gq.State, []gq.Event, error) {
+	if g.CarryOn != nil {
+		return machine.PutOff(s, by, g.CarryOn.Version, now)
+	}
+	return machine.Replace(s, by, now)
 }
 
 // One is a group of a single job.
@@ -379,7 +399,7 @@ type Placed struct {
 	State    gq.State // of the inserted job, or of the one that had the key
 	Existing bool     // another job holds the key
 	Same     bool     // with the same fingerprint, or the submission accepts any
-	Replaced bool     // the inserted job took the place of a waiting one
+	Replaces gq.JobID // the waiting job whose place the inserted job took
 }
 
 // Ref names a job, either by its id or by any lease it ever had.

@@ -40,8 +40,9 @@ func newJobReschedule(p process) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "reschedule ID...",
 		Short: "Set the run time of waiting jobs",
-		Long: `Set the run time of jobs that wait: delayed, retrying or claimable ones. Jobs that
-wait for dependencies, that a worker holds or that have ended are refused.`,
+		Long: `Set the run time of jobs that wait: delayed, retrying or claimable ones. A claimable
+job that is to run later is replaced by a copy, whose id is printed. Jobs that wait for
+dependencies, that a worker holds or that have ended are refused.`,
 		Example: `  gq job reschedule 0198… --in 2h
   gq job reschedule 0198… --at 2030-01-31T12:00:00Z`,
 		Args: func(c *cobra.Command, args []string) error {
@@ -87,6 +88,10 @@ func (r *remote) reschedule(ctx context.Context, ids []gq.JobID, at time.Time) e
 				return err
 			}
 			return r.print(r.jobIn(ctx, q, &state), func(s screen) {
+				if state.ID != id {
+					s.line("%s replaced by %s, %s until %s", id, state.ID, s.status(state.Status, 0), state.RunAt.Local().Format(time.RFC3339))
+					return
+				}
 				if state.Status == gq.StatusScheduled {
 					s.line("%s %s", id, s.status(state.Status, 0))
 					return

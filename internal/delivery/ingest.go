@@ -114,7 +114,14 @@ func (r *reader) page(ctx context.Context, events []gq.Event) error {
 		}
 		var with []int
 		for i := range found {
-			if found[i].Err == nil && found[i].Metadata.CallbackURL != "" {
+			if found[i].Err != nil || found[i].Metadata.CallbackURL == "" {
+				continue
+			}
+			goesOn, err := r.goesOn(ctx, &found[i].State)
+			if err != nil {
+				return err
+			}
+			if !goesOn {
 				with = append(with, i)
 			}
 		}
@@ -132,6 +139,16 @@ func (r *reader) page(ctx context.Context, events []gq.Event) error {
 		return nil
 	}
 	return r.save(ctx, nil)
+}
+
+// goesOn reports whether a job ended because it was edited or put off: it goes on as the job that took
+// its place, whose end the callback tells.
+func (r *reader) goesOn(ctx context.Context, s *gq.State) (bool, error) {
+	if s.ReplacedBy.IsZero() {
+		return false, nil
+	}
+	found, err := r.hooks.store.Get(ctx, []store.Ref{{Job: s.ReplacedBy}}, 0)
+	return err == nil && found[0].Err == nil && !found[0].State.SubmittedAt.IsZero(), err
 }
 
 // used reports whether jobs must be read: some have ended, and there are jobs with

@@ -107,7 +107,7 @@ var drawState = rapid.Custom(func(r *rapid.T) gq.State {
 		*n = maybeOf(drawInt).Draw(r, "number")
 	}
 	for _, t := range []*time.Time{
-		&s.CreatedAt, &s.UpdatedAt, &s.RunAt, &s.ScheduledAt, &s.StartedAt, &s.FirstStartedAt, &s.CompletedAt,
+		&s.CreatedAt, &s.SubmittedAt, &s.UpdatedAt, &s.RunAt, &s.ScheduledAt, &s.StartedAt, &s.FirstStartedAt, &s.CompletedAt,
 		&s.Cancellation.RequestedAt, &s.Cancellation.DeliveredAt, &s.Cancellation.HonouredAt,
 	} {
 		*t = maybeOf(drawTime).Draw(r, "instant")

@@ -38,7 +38,7 @@ func fillSpec(out *pb.Spec, metadata *pb.Metadata, s *gq.Spec) *pb.Spec {
 	if len(s.DependsOn) > 0 {
 		out.DependsOn = make([]*pb.Dependency, len(s.DependsOn))
 		for i, d := range s.DependsOn {
-			out.DependsOn[i] = &pb.Dependency{Kind: pb.DependencyKind(d.Kind), JobId: protoID(d.Job)}
+			out.DependsOn[i] = &pb.Dependency{Kind: pb.DependencyKind(d.Kind), JobId: protoID(d.Job), Ref: d.Ref}
 		}
 	}
 	out.CostUnits = s.CostUnits
@@ -110,14 +110,18 @@ func (r *protoReader) spec(at string, m *pb.Spec, base gq.Policy) gq.Spec {
 	if deps := m.GetDependsOn(); len(deps) > 0 {
 		s.DependsOn = make([]gq.Dependency, len(deps))
 		for i, d := range deps {
-			id, err := gq.ParseJobID(d.GetJobId())
+			var id gq.JobID
+			var err error
+			if d.GetRef() == "" || d.GetJobId() != "" {
+				id, err = gq.ParseJobID(d.GetJobId())
+			}
 			if err != nil || d.GetKind() < 0 || d.GetKind() > pb.DependencyKind(gq.DependencyFanIn) {
 				at := fmt.Sprintf("%sdepends_on[%d].", at, i)
 				r.job(at, "job_id", d.GetJobId())
 				readEnum(r, at, "kind", d.GetKind(), gq.DependencyFanIn)
 				continue
 			}
-			s.DependsOn[i] = gq.Dependency{Kind: gq.DependencyKind(d.GetKind()), Job: id}
+			s.DependsOn[i] = gq.Dependency{Kind: gq.DependencyKind(d.GetKind()), Job: id, Ref: d.GetRef()}
 		}
 	}
 	return s
@@ -268,6 +272,7 @@ func fillState(out *pb.State, lease *pb.Lease, s *gq.State, beside *gq.Policy) *
 	out.Gate = pb.Gate(s.Gate)
 	out.Depth = int64(s.Depth)
 	out.CreatedAtNs = nanos(s.CreatedAt)
+	out.SubmittedAtNs = nanos(s.SubmittedAt)
 	out.UpdatedAtNs = nanos(s.UpdatedAt)
 	out.RunAtNs = nanos(s.RunAt)
 	out.ScheduledAtNs = nanos(s.ScheduledAt)
@@ -355,6 +360,7 @@ func (r *protoReader) state(at string, m *pb.State) gq.State {
 		Faults:          r.int(at, "faults", m.GetFaults()),
 		Losses:          r.int(at, "losses", m.GetLosses()),
 		CreatedAt:       instant(m.GetCreatedAtNs()),
+		SubmittedAt:     instant(m.GetSubmittedAtNs()),
 		UpdatedAt:       instant(m.GetUpdatedAtNs()),
 		RunAt:           instant(m.GetRunAtNs()),
 		ScheduledAt:     instant(m.GetScheduledAtNs()),

@@ -2,6 +2,7 @@ package pbconv
 
 import (
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"google.golang.org/protobuf/proto"
@@ -18,7 +19,7 @@ var drawPlainJob = rapid.Custom(func(r *rapid.T) gq.Job {
 	j := drawJob.Draw(r, "job")
 	j.Spec.Policy, j.Spec.Metadata = machine.DefaultPolicy(), gq.Metadata{Priority: gq.PriorityNormal}
 	j.Spec.RunAt, j.Spec.Delay, j.Spec.DependsOn, j.Spec.Requires, j.Spec.Attributes = gq.Spec{}.RunAt, 0, nil, nil, nil
-	j.Spec.OrderKey, j.State.OrderedAfter, j.State.TraceParent = "", gq.JobID{}, ""
+	j.Spec.OrderKey, j.State.OrderedAfter, j.State.TraceParent, j.State.SubmittedAt = "", gq.JobID{}, "", time.Time{}
 	j.Spec.Unique, j.Spec.Replaces, j.State.ReplacedBy = gq.UniqueRule{}, gq.JobID{}, gq.JobID{}
 	j.State.Policy, j.State.Failure, j.State.Cancellation = &j.Spec.Policy, nil, gq.Cancellation{}
 	j.Metadata = j.Spec.Metadata

@@ -58,7 +58,7 @@ func DecodeSubmissions(data []byte) ([]gq.Spec, bool) {
 // fails if the result has text that is not UTF-8.
 func AppendSubmitted(b []byte, s *gq.SubmitResult, request string) ([]byte, error) {
 	b, submitted := openMessage(b, 1)
-	if s.Err != nil || !isPlainState(&s.State) {
+	if s.Err != nil || !s.Replaces.IsZero() || !isPlainState(&s.State) {
 		b, err := proto.MarshalOptions{}.MarshalAppend(b, ProtoSubmitted(s, request))
 		if err != nil {
 			return nil, err
@@ -75,7 +75,7 @@ func AppendSubmitted(b []byte, s *gq.SubmitResult, request string) ([]byte, erro
 // without a spec.
 func isPlainState(s *gq.State) bool {
 	return (s.Policy == nil || s.Policy.Preset == gq.PresetJobModel && s.Policy.IsPreset()) &&
-		s.Gate == 0 && s.ReplacedBy.IsZero() && s.OrderedAfter.IsZero() && s.TraceParent == "" &&
+		s.Gate == 0 && s.ReplacedBy.IsZero() && s.OrderedAfter.IsZero() && s.TraceParent == "" && s.SubmittedAt.IsZero() &&
 		s.Failure == nil && s.Cancellation == gq.Cancellation{}
 }
 

@@ -15,7 +15,7 @@ import (
 var drawSubmitted = rapid.Custom(func(r *rapid.T) gq.SubmitResult {
 	return gq.SubmitResult{
 		State:    rapid.OneOf(drawJob, drawPlainJob).Draw(r, "job").State,
-		Existing: rapid.Bool().Draw(r, "existing"), Same: rapid.Bool().Draw(r, "same"),
+		Existing: rapid.Bool().Draw(r, "existing"), Same: rapid.Bool().Draw(r, "same"), Replaces: maybeOf(drawJobID).Draw(r, "replaces"),
 	}
 })
 
@@ -30,7 +30,7 @@ func TestSubmittedIsTheGeneratedMessage(t *testing.T) {
 		var data []byte
 		for i := range sent {
 			want.Submitted = append(want.Submitted, ProtoSubmitted(&sent[i], "request"))
-			plain = plain && sent[i].Err == nil && isPlainState(&sent[i].State)
+			plain = plain && sent[i].Err == nil && sent[i].Replaces.IsZero() && isPlainState(&sent[i].State)
 			var err error
 			if data, err = AppendSubmitted(data, &sent[i], "request"); err != nil {
 				r.Fatal(err)

@@ -186,6 +186,7 @@ func ProtoSubmitted(s *gq.SubmitResult, request string) *pb.Submitted {
 	})
 	out := &m.submitted
 	out.State, out.Existing, out.Same = fillState(&m.state, nil, &s.State, nil), s.Existing, s.Same
+	out.Replaces = protoID(s.Replaces)
 	return out
 }
 
@@ -195,7 +196,12 @@ func SubmittedFromProto(m *pb.Submitted) (gq.SubmitResult, error) {
 		return gq.SubmitResult{Err: ErrorFromProblem(m.GetProblem())}, nil
 	}
 	state, err := StateFromProto(m.GetState())
-	return gq.SubmitResult{State: state, Existing: m.GetExisting(), Same: m.GetSame()}, err
+	var r protoReader
+	out := gq.SubmitResult{State: state, Existing: m.GetExisting(), Same: m.GetSame(), Replaces: r.id("", "replaces", m.GetReplaces())}
+	if err == nil {
+		err = r.err()
+	}
+	return out, err
 }
 
 // ProtoAnswers encodes the results of heartbeats or outcomes.

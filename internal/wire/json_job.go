@@ -30,6 +30,7 @@ type Job struct {
 	Redacted      bool            `json:"redacted,omitzero" doc:"The token may not see the payload, result, checkpoint, note and messages of failures, so they are left out."`
 
 	CreatedAt      time.Time `json:"created_at,omitzero"`
+	SubmittedAt    time.Time `json:"submitted_at,omitzero" doc:"Of a job that took the place of another one: when the first of them was submitted. Its deadlines count from then."`
 	UpdatedAt      time.Time `json:"updated_at,omitzero" doc:"Last change of state."`
 	RunAt          time.Time `json:"run_at,omitzero" doc:"Not claimable before."`
 	ScheduledAt    time.Time `json:"scheduled_at,omitzero" doc:"Became claimable."`
@@ -166,7 +167,7 @@ func StateOf(s *gq.State) Job {
 		ID: s.ID, State: s.Status, Detail: s.Detail.String(),
 		Priority: s.Own, EffectivePriority: s.Priority(),
 		Attempt: s.Attempt, Bound: s.Bound,
-		CreatedAt: utc(s.CreatedAt), UpdatedAt: utc(s.UpdatedAt), RunAt: utc(s.RunAt), ScheduledAt: utc(s.ScheduledAt),
+		CreatedAt: utc(s.CreatedAt), SubmittedAt: utc(s.SubmittedAt), UpdatedAt: utc(s.UpdatedAt), RunAt: utc(s.RunAt), ScheduledAt: utc(s.ScheduledAt),
 		FirstStartedAt: utc(s.FirstStartedAt), StartedAt: utc(s.StartedAt), CompletedAt: utc(s.CompletedAt),
 		LeaseVersion: uint64(s.Version),
 		Progress:     s.Progress, Note: s.Note, Reason: s.Reason, ReplacedBy: s.ReplacedBy, OrderedAfter: s.OrderedAfter,

@@ -232,8 +232,15 @@ func (b *Batch) Domain(queuePolicy func(queue string) (gq.Policy, error)) (jobs 
 	return jobs, refused, nil
 }
 
+// Child is a job that a running job submits. Those of one call are accepted together.
+type Child struct {
+	Spec
+	Ref   string `json:"ref,omitzero" doc:"What other jobs of the same call call this one."`
+	Needs []Need `json:"needs,omitempty" doc:"Jobs of the same call that must end first: a job that needs all others with FAN_IN joins them."`
+}
+
 // Children converts the jobs that a running job submits.
-func Children(specs []Spec, queuePolicy func(queue string) (gq.Policy, error)) ([]gq.Spec, error) {
+func Children(specs []Child, queuePolicy func(queue string) (gq.Policy, error)) ([]gq.Spec, error) {
 	if len(specs) == 0 {
 		return nil, nil
 	}
@@ -248,6 +255,13 @@ func Children(specs []Spec, queuePolicy func(queue string) (gq.Policy, error)) (
 			for _, f := range errs.FaultsOf(err) {
 				faults = append(faults, gq.Fault{Field: at("spawn", i, f.Field), Problem: f.Problem})
 			}
+		}
+		out[i].Ref = specs[i].Ref
+		for k, n := range specs[i].Needs {
+			if n.Ref == "" {
+				faults = append(faults, gq.Fault{Field: at("spawn", i, fmt.Sprintf("needs[%d].ref", k)), Problem: "is missing"})
+			}
+			out[i].DependsOn = append(out[i].DependsOn, gq.Dependency{Kind: kindOf(n.Kind), Ref: n.Ref})
 		}
 	}
 	if len(faults) > 0 {

@@ -116,7 +116,7 @@ var states = rapid.Custom(func(r *rapid.T) gq.State {
 		Version:  gq.LeaseVersion(maybe(rapid.Uint64()).Draw(r, "version")),
 		Progress: maybe(rapid.Float64Range(0, 1)).Draw(r, "progress"), Note: maybe(texts).Draw(r, "note"), Reason: maybe(texts).Draw(r, "reason"),
 		ResultBytes: maybe(numbers).Draw(r, "result"), CheckpointBytes: maybe(numbers).Draw(r, "checkpoint"), Checkpoints: maybe(numbers).Draw(r, "checkpoints"),
-		ReplacedBy: maybe(jobIDs).Draw(r, "replaced by"), OrderedAfter: maybe(jobIDs).Draw(r, "ordered after"), TraceParent: maybe(texts).Draw(r, "trace"),
+		ReplacedBy: maybe(jobIDs).Draw(r, "replaced by"), OrderedAfter: maybe(jobIDs).Draw(r, "ordered after"), SubmittedAt: maybe(times).Draw(r, "submitted at"), TraceParent: maybe(texts).Draw(r, "trace"),
 		Cancellation: gq.Cancellation{
 			RequestedAt: maybe(times).Draw(r, "requested"), DeliveredAt: maybe(times).Draw(r, "delivered"),
 			HonouredAt: maybe(times).Draw(r, "honoured"), Reason: maybe(texts).Draw(r, "cancel reason"),

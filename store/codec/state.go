@@ -32,6 +32,7 @@ const (
 	hasGate
 	hasOrderedAfter
 	hasTrace
+	hasSubmittedAt
 	stateBits
 )
 
@@ -123,6 +124,9 @@ func AppendMovableState(s *gq.State, b []byte) (state []byte, created int, err e
 	if has&hasTrace != 0 {
 		e.string(s.TraceParent)
 	}
+	if has&hasSubmittedAt != 0 {
+		e.time(s.SubmittedAt, base)
+	}
 	if has&hasBlobs != 0 {
 		e.uvarint(uint64(s.ResultBytes))
 		e.uvarint(uint64(s.CheckpointBytes))
@@ -163,6 +167,7 @@ func stateHas(s *gq.State) (bits uint64) {
 	set(hasReplacedBy, !s.ReplacedBy.IsZero())
 	set(hasOrderedAfter, !s.OrderedAfter.IsZero())
 	set(hasTrace, s.TraceParent != "")
+	set(hasSubmittedAt, !s.SubmittedAt.IsZero())
 	set(hasBlobs, s.ResultBytes != 0 || s.CheckpointBytes != 0 || s.Checkpoints != 0)
 	return bits
 }
@@ -258,6 +263,9 @@ func DecodeState(b []byte, sequence uint64, intern func(gq.Policy) *gq.Policy) (
 	}
 	if has&hasTrace != 0 {
 		s.TraceParent = d.string()
+	}
+	if has&hasSubmittedAt != 0 {
+		s.SubmittedAt = d.time(s.CreatedAt)
 	}
 	if has&hasBlobs != 0 {
 		s.ResultBytes = d.int()

@@ -494,6 +494,13 @@ func (tx *txn) add(p *checkedGroup, state *gq.State, spec *gq.Spec, encoded []by
 		ID: id, Sequence: seq, Policy: t.intern(spec.Policy), Own: spec.Metadata.Priority,
 		Depth: 1, RunAt: store.RunAt(spec, notBefore, tx.now), Events: tx.noted[:0], Gate: spec.Gate, Trace: machine.TraceParent(spec),
 	}
+	if c := p.collision(i); c != nil && !p.Jobs[i].Replaces.IsZero() {
+		submission.Replaces, submission.CarriesOn = &c.next, p.CarryOn != nil
+	}
+	if p.CarryOn != nil && p.CarryOn.Checkpoint != nil {
+		h.flags |= flagCheckpoint
+		tx.put(prefixCheckpoint, seq, p.CarryOn.Checkpoint)
+	}
 	if spec.Key.Name != "" {
 		h.flags |= flagKeyed
 		record := keyRecord{id, spec.Key.Fingerprint, spec.Unique.While, machine.KeyUntil(spec, submission.RunAt, tx.now).UnixNano()}
@@ -526,7 +533,7 @@ func (tx *txn) add(p *checkedGroup, state *gq.State, spec *gq.Spec, encoded []by
 	submitted, events := machine.Submit(submission, tx.now)
 	*state, tx.noted = submitted, events
 	tx.put(prefixSpec, seq, encoded)
-	if t.jobs.isForeign(id, seq) || h.keys != nil || f.deps != nil || !state.Live() {
+	if t.jobs.isForeign(id, seq) || h.keys != nil || f.deps != nil || submission.Replaces != nil || !state.Live() {
 		tx.addAlone(state, h, bucket, deps, f)
 	} else {
 		tx.addPacked(state, h, bucket)

@@ -176,12 +176,12 @@ func (tx *txn) takePlace(p *checkedGroup, member int, id gq.JobID) error {
 			return err
 		}
 	}
-	next, events, err := machine.Replace(state, p.id(member), tx.now)
+	next, events, err := p.Replace(state, p.id(member), tx.now)
 	if err != nil {
 		return err
 	}
 	p.collisions = append(p.collisions, collision{member: member, insert: true, job: j, next: next, events: events})
-	p.placed[member].Replaced = true
+	p.placed[member].Replaces = id
 	p.resolve(id, p.Jobs[member].ID)
 	return nil
 }

@@ -1,6 +1,7 @@
 package memory
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"maps"
@@ -31,7 +32,9 @@ func (s *Store) Insert(ctx context.Context, groups []store.Group) ([]store.Inser
 type arrival struct {
 	spec      gq.Spec
 	notBefore time.Time
-	replaces  *job     // nil if it replaces none
+	replaces  *job // nil if it replaces none
+	named     bool // by its spec, not found by its key
+	carryOn   *store.CarryOn
 	after     gq.JobID // the job with the same order key that it waits for
 }
 
@@ -89,13 +92,13 @@ func (s *Store) insert(g store.Group, now time.Time) ([]store.Placed, error) {
 			aliases[spec.ID] = owners[i]
 			continue
 		}
-		a := arrival{spec: store.CopySpec(*spec), notBefore: c.NotBefore}
+		a := arrival{spec: store.CopySpec(*spec), notBefore: c.NotBefore, named: !spec.Replaces.IsZero(), carryOn: g.CarryOn}
 		if a.spec.Replaces = holder; !holder.IsZero() {
 			var err error
 			if a.replaces, err = s.takePlace(&g, spec.ID, holder, changes, now); err != nil {
 				return nil, err
 			}
-			aliases[holder], placed[i].Replaced = spec.ID, true
+			aliases[holder], placed[i].Replaces = spec.ID, holder
 		}
 		fresh = append(fresh, a)
 	}
@@ -137,7 +140,7 @@ func (s *Store) takePlace(g *store.Group, by, id gq.JobID, changes map[*job]chan
 	if _, twice := changes[old]; twice {
 		return nil, store.ReplacedTwice(id)
 	}
-	next, events, err := machine.Replace(old.state, by, now)
+	next, events, err := g.Replace(old.state, by, now)
 	changes[old] = change{next, events}
 	return old, err
 }
@@ -169,7 +172,13 @@ func (s *Store) create(fresh []arrival, changes map[*job]change, now time.Time) 
 		b := machine.Submission{
 			ID: j.spec.ID, Sequence: s.sequence, Policy: &j.spec.Policy, Own: j.spec.Metadata.Priority,
 			Depth: graph.Depth[i], RunAt: store.RunAt(&j.spec, fresh[i].notBefore, now), Gate: j.spec.Gate, After: fresh[i].after,
-			Trace: machine.TraceParent(&j.spec),
+			Trace: machine.TraceParent(&j.spec), CarriesOn: fresh[i].carryOn != nil,
+		}
+		if fresh[i].named {
+			b.Replaces = &fresh[i].replaces.state
+		}
+		if b.CarriesOn {
+			j.checkpoint = bytes.Clone(fresh[i].carryOn.Checkpoint)
 		}
 		if !b.After.IsZero() {
 			b.Waits++

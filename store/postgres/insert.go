@@ -522,6 +522,9 @@ func (n *additions) record(first int) error {
 		if isApart(b.spec) {
 			n.payloads.add(seq, partPayload, b.spec.Payload.Data)
 		}
+		if b.saved != nil {
+			n.payloads.add(seq, partCheckpoint, b.saved)
+		}
 		if !b.row.native {
 			n.ids, n.numbers = append(n.ids, b.row.state.ID), append(n.numbers, seq)
 		}

@@ -59,6 +59,7 @@ type insertion struct {
 	events []gq.Event
 	awaits []gq.Dependency // on parents that have not ended
 	until  time.Time       // when its key becomes free
+	saved  []byte          // the checkpoint that it carries on from; nil if there is none
 }
 
 // member is a job of a group while place decides about the group.
@@ -68,6 +69,8 @@ type member struct {
 	deps     []gq.Dependency
 
 	notBefore time.Time // of a new job that a collision makes wait
+	replaces  *gq.State // the job that its spec names
+	carryOn   *store.CarryOn
 
 	// Set only for a new job.
 	id       gq.JobID
@@ -122,6 +125,12 @@ func (p *plan) decide(g store.Group) store.Inserted {
 	maps.Copy(p.keys, keys)
 	for i := range members { // numbered in the order given, submitted parents first
 		members[i].id, members[i].native, members[i].sequence = g.Jobs[i].ID, g.Mint, uint64(p.numbers[i])
+		members[i].carryOn = g.CarryOn
+	}
+	for i := range staged {
+		if staged[i].named {
+			members[staged[i].member].replaces = &staged[i].next
+		}
 	}
 	p.numbers = p.numbers[len(members):]
 	for _, i := range info.Order {
@@ -132,7 +141,7 @@ func (p *plan) decide(g store.Group) store.Inserted {
 	out := store.Inserted{Jobs: make([]store.Placed, len(g.Jobs))}
 	for i, m := range members {
 		if m.existing.IsZero() {
-			out.Jobs[i] = store.Placed{State: p.stateOf(g.Jobs[i].ID), Replaced: !g.Jobs[i].Replaces.IsZero()}
+			out.Jobs[i] = store.Placed{State: p.stateOf(g.Jobs[i].ID), Replaces: g.Jobs[i].Replaces}
 		} else {
 			out.Jobs[i] = store.Placed{State: p.stateOf(m.existing).At(p.now), Existing: true, Same: m.same}
 		}
@@ -176,7 +185,7 @@ func (p *plan) mint(g store.Group) store.Group {
 			}
 		}
 	}
-	return store.Group{Jobs: jobs, Mint: true, Authorize: g.Authorize}
+	return store.Group{Jobs: jobs, Mint: true, Authorize: g.Authorize, CarryOn: g.CarryOn}
 }
 
 // alone is the graph of one job without dependencies, whose spec has been checked.
@@ -235,6 +244,7 @@ func (p *plan) submit(spec *gq.Spec, m member, depth int) {
 	b := machine.Submission{
 		ID: m.id, Sequence: m.sequence, Policy: p.policies.of(spec.Policy), Own: spec.Metadata.Priority,
 		Depth: depth, RunAt: store.RunAt(spec, m.notBefore, p.now), Gate: spec.Gate, Trace: machine.TraceParent(spec),
+		Replaces: m.replaces, CarriesOn: m.carryOn != nil,
 	}
 	if n := len(p.events); cap(p.events)-n >= eventsOfInsert {
 		p.events = p.events[:n+eventsOfInsert]
@@ -261,6 +271,9 @@ func (p *plan) submit(spec *gq.Spec, m member, depth int) {
 	}
 	p.rows = append(p.rows, row{queue: spec.Queue, fair: spec.FairKey, parsed: spec, reported: p.reports(spec.Queue), native: m.native})
 	made := insertion{spec: spec, row: &p.rows[len(p.rows)-1]}
+	if m.carryOn != nil {
+		made.saved = m.carryOn.Checkpoint
+	}
 	if spec.Key.Name != "" {
 		made.until = machine.KeyUntil(spec, b.RunAt, p.now)
 	}

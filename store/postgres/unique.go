@@ -23,6 +23,7 @@ type staging struct {
 	next     gq.State
 	events   []gq.Event
 	replaces bool // the member takes its place; otherwise it is postponed
+	named    bool // by the member's spec, not found by its key
 	member   int
 }
 
@@ -79,10 +80,12 @@ func (p *plan) identify(g *store.Group) (members []member, keys map[gq.Idempoten
 			}
 		}
 		if !replaces.IsZero() {
+			named := !spec.Replaces.IsZero()
 			change, err := p.takePlace(g, i, replaces, staged)
 			if err != nil {
 				return nil, nil, nil, err
 			}
+			change.named = named
 			staged = append(staged, change)
 			stands(replaces, spec.ID)
 		}
@@ -121,7 +124,7 @@ func (p *plan) takePlace(g *store.Group, member int, id gq.JobID, staged []stagi
 		g.Jobs = slices.Clone(g.Jobs) // the specs are the caller's
 		g.Jobs[member].Replaces = id
 	}
-	next, events, err := machine.Replace(old, g.Jobs[member].ID, p.now)
+	next, events, err := g.Replace(old, g.Jobs[member].ID, p.now)
 	return staging{id: id, next: next, events: events, replaces: true, member: member}, err
 }
 
@@ -239,7 +242,7 @@ func (p *plan) moveEdges(batch *pgx.Batch) {
 func (tx *txn) countFollowers(ctx context.Context, p *plan, jobs []*gq.Spec) (map[gq.JobID]int, error) {
 	seqs := make(map[int64]gq.JobID)
 	add := func(id gq.JobID) {
-		if r := p.found[id]; r != nil && machine.Waiting(&r.state) {
+		if r := p.found[id]; r != nil && r.state.Live() && !r.state.Status.Held() {
 			seqs[int64(r.state.Sequence)] = id
 		}
 	}

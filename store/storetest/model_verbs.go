@@ -326,6 +326,8 @@ func rescheduleVerb(at time.Time) verb {
 			return gq.ErrInvalid
 		case !later && j.s.Status == gq.StatusScheduled || later && j.s.Status != gq.StatusScheduled && j.s.RunAt.Equal(at):
 			return nil
+		case later && (j.s.Status == gq.StatusScheduled || come(j.s.RunAt, now)):
+			return machine.ErrClaimable
 		}
 		j.s.RunAt = at
 		if !later {
@@ -333,15 +335,7 @@ func rescheduleVerb(at time.Time) verb {
 			j.become(gq.StatusScheduled, nil, now).Reason = "rescheduled"
 			return nil
 		}
-		var v *gq.Event
-		switch {
-		case j.s.Status != gq.StatusScheduled:
-			v = j.note(gq.EventUpdated, nil, now)
-		case j.s.Attempt > 0:
-			v = j.become(gq.StatusRetrying, nil, now)
-		default:
-			v = j.become(gq.StatusDelayed, nil, now)
-		}
+		v := j.note(gq.EventUpdated, nil, now)
 		v.Until, v.Reason = at, "rescheduled"
 		return nil
 	}}

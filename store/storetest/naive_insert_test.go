@@ -74,7 +74,7 @@ func (n *naive) insert(g store.Group, now time.Time) (answer store.Inserted) {
 			}
 		}
 		if owner[i].IsZero() {
-			extra[s.ID] = naiveExtra{replaces, c.NotBefore}
+			extra[s.ID] = naiveExtra{replaces, !s.Replaces.IsZero(), g.CarryOn, c.NotBefore}
 			if replaces.IsZero() {
 				continue
 			}
@@ -83,7 +83,9 @@ func (n *naive) insert(g store.Group, now time.Time) (answer store.Inserted) {
 				return store.Inserted{Err: err}
 			}
 			changed[replaces] = next
-			alias[replaces], placed[i].Replaced = s.ID, n.bug != replacesUntold
+			if alias[replaces] = s.ID; n.bug != replacesUntold {
+				placed[i].Replaces = replaces
+			}
 			continue
 		}
 		if n.bug != ignoresAliases {
@@ -204,7 +206,10 @@ func (n *naive) create(specs []gq.Spec, extra map[gq.JobID]naiveExtra, changed m
 		n.data.sequence++
 		b := machine.Submission{
 			ID: s.ID, Sequence: n.data.sequence, Policy: &s.Policy, Own: s.Metadata.Priority, Depth: info.Depth[i], RunAt: store.RunAt(&s, extra[s.ID].notBefore, now), Gate: s.Gate, After: after[i],
-			Trace: machine.TraceParent(&s),
+			Trace: machine.TraceParent(&s), CarriesOn: extra[s.ID].carryOn != nil,
+		}
+		if extra[s.ID].named && n.bug != restartsDeadlines {
+			b.Replaces = &n.data.jobs[s.Replaces].state
 		}
 		if !b.After.IsZero() {
 			b.Waits++
@@ -230,6 +235,9 @@ func (n *naive) create(specs []gq.Spec, extra map[gq.JobID]naiveExtra, changed m
 		}
 		s.Payload.Data, s.Metadata.Tags = n.payload(s.Payload), maps.Clone(s.Metadata.Tags)
 		jobs[i] = &naiveJob{spec: s, metadata: s.Metadata, waiting: followers[s.ID]}
+		if carry := extra[s.ID].carryOn; carry != nil && n.bug != losesCheckpoint {
+			jobs[i].checkpoint = slices.Clone(carry.Checkpoint)
+		}
 		b.Turn = n.turn(&s, b.Own.Inherit(b.Inherited))
 		state, events := machine.Submit(b, now)
 		n.data.jobs[s.ID] = jobs[i]

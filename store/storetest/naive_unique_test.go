@@ -12,6 +12,8 @@ import (
 // naiveExtra is what a collision adds to a new job.
 type naiveExtra struct {
 	replaces  gq.JobID
+	named     bool // by the spec, not found by the key
+	carryOn   *store.CarryOn
 	notBefore time.Time
 }
 
@@ -57,7 +59,7 @@ func (n *naive) displace(g *store.Group, id, by gq.JobID, changed map[gq.JobID]n
 	if _, twice := changed[id]; twice {
 		return naiveChange{}, store.ReplacedTwice(id)
 	}
-	next, events, err := machine.Replace(old.state, by, now)
+	next, events, err := g.Replace(old.state, by, now)
 	if err != nil && n.bug == replacesAnything && old.state.Live() {
 		return naiveChange{old.state, nil}, nil
 	}

@@ -42,6 +42,8 @@ const (
 	neverPostpones      bug = "a debounced job keeps its time"
 	neverThrottles      bug = "a throttled job runs at once"
 	replacesUntold      bug = "a submission is not told that it replaced a job"
+	restartsDeadlines   bug = "the deadlines of a replaced job begin anew"
+	losesCheckpoint     bug = "a job that was put off loses its checkpoint"
 	keepsReplaced       bug = "a job that is replaced stays"
 	leavesFollowers     bug = "dependents stay with the job that is replaced"
 	replacesAnything    bug = "a job that a worker holds can be replaced"
@@ -236,6 +238,8 @@ var planted = map[bug][]string{
 	neverPostpones:      {"Unique/Debounce", "Unique/InCall"},
 	neverThrottles:      {"Unique/Throttle"},
 	replacesUntold:      {"Replace/Key"},
+	restartsDeadlines:   {"Replace/Deadlines"},
+	losesCheckpoint:     {"PutOff/Later"},
 	keepsReplaced:       {"Replace/Key", "Replace/Named", "Replace/Race", "Unique/InCall"},
 	leavesFollowers:     {"Replace/Dependents"},
 	replacesAnything:    {"Replace/Held"},
@@ -435,6 +439,7 @@ var beyondModel = []bug{
 	spawnsAnyway, spawnsAgain, orphanless, losesChildren, // nor do they spawn
 	holdsOccupy, startsAnyway, poolsTellNothing, // stories have no pool that is occupied at the start
 	tellsOneQueue, tellsJobsOnly, // stories do not use notifications
+	restartsDeadlines, losesCheckpoint, // nor replace by name
 	keyRateUnsaid, replacesUntold, // stories do not look at what is only counted
 	promisesTooLate, // stories have no run times that late
 	blobsAnyway,     // blobs come with the verbs that save them

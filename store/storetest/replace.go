@@ -99,12 +99,12 @@ func replaceKey(e *env) {
 	for _, extra := range []setting{delayed(time.Hour), func(*gq.Spec) {}, depends(gq.DependencyAfter, e.add(delayed(time.Hour), inQueue("parent")).ID)} {
 		old, next := e.spec(rule, extra), e.spec(rule, at(gq.PriorityHigh))
 		next.Payload.Data = []byte(`{"new":true}`)
-		if e.placed(old).Replaced {
+		if !e.placed(old).Replaces.IsZero() {
 			e.Errorf("the first replaces a job")
 		}
 		before := e.events(0)
 		e.clock.Advance(time.Second)
-		if p := e.placed(next); !p.Replaced || p.Existing || p.State.ID != next.ID {
+		if p := e.placed(next); p.Replaces != old.ID || p.Existing || p.State.ID != next.ID {
 			e.Errorf("the answer to the second is %+v, want that it replaces the first", p)
 		}
 		e.replaced("the first", old.ID, next.ID)

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/machine"
 	"github.com/gopherqueue/gq/store"
 )
 
@@ -18,19 +19,43 @@ var rescheduleCases = []Case{
 	},
 	{
 		Name:   "Reschedule/Later",
-		Clause: "a claimable job that is to run later is not claimable before, is due then, and keeps its place",
-		Needs:  []string{"Insert", "Claim", "Update", "Get", "Due", "Counts", "Close"},
+		Clause: "a delayed or retrying job that is to run later is due then; a claimable one does not go back, and nothing changes",
+		Needs:  []string{"Insert", "Claim", "Update", "Get", "History", "Due", "Close"},
 		run:    rescheduleLater,
 	},
 	{
+		Name:   "PutOff/Later",
+		Clause: "a job that takes the place of a claimable one to run later is delayed until then, and carries on with its attempts, bound, failure, lease versions, checkpoint, key and deadlines; each names the other",
+		Needs:  []string{"Insert", "Claim", "Update", "Get", "Due", "Counts", "Close"},
+		run:    putOffLater,
+	},
+	{
+		Name:   "PutOff/Dependents",
+		Clause: "jobs that wait for a job that is put off after an attempt wait for the one that takes its place",
+		Needs:  []string{"Insert", "Claim", "Update", "Get", "ReleaseDependents", "Close"},
+		run:    putOffDependents,
+	},
+	{
+		Name:   "PutOff/Refused",
+		Clause: "a job that was claimed since it was read, that is held, that waits or that has ended is not put off, and nothing changes",
+		Needs:  []string{"Insert", "Claim", "Update", "Get", "History", "Counts", "Close"},
+		run:    putOffRefused,
+	},
+	{
+		Name:   "Replace/Deadlines",
+		Clause: "a job that names another one in its spec has the deadlines of that one, and a job that replaces the holder of its key its own",
+		Needs:  []string{"Insert", "Get", "Close"},
+		run:    replaceDeadlines,
+	},
+	{
 		Name:   "Reschedule/Reopen",
-		Clause: "a new run time holds after a restart",
+		Clause: "a new run time holds after a restart, and so does what a job that was put off carries on with",
 		Needs:  []string{"Insert", "Claim", "Update", "Close", reopening},
 		run:    rescheduleReopen,
 	},
 	{
 		Name:   "Reschedule/Race",
-		Clause: "a claim and a new run time at the same moment: either the job is held and the change is refused, or the job waits and nobody has it",
+		Clause: "a claim and a job that takes the place at the same moment, to run later: either the old job is held and the new one refused, or the new one waits and nobody has either",
 		Needs:  []string{"Insert", "Claim", "Update", "Get", "Close"},
 		run:    rescheduleRace,
 	},
@@ -52,39 +77,159 @@ func rescheduleSooner(e *env) {
 }
 
 func rescheduleLater(e *env) {
-	first, second := e.add(forever(endless)), e.add(forever(endless))
-	e.update(first.ID, rescheduling(e.now().Add(time.Minute)))
-	e.stands("a claimable job that is to run later", first.ID, gq.StatusDelayed)
-	if c := e.counts()["q"]; c.By[gq.StatusDelayed] != 1 || c.By[gq.StatusScheduled] != 1 {
-		e.Errorf("counted are %d delayed and %d scheduled jobs, want 1 and 1", c.By[gq.StatusDelayed], c.By[gq.StatusScheduled])
+	job := e.add(forever(endless), delayed(time.Minute))
+	e.update(job.ID, rescheduling(e.now().Add(2*time.Minute)))
+	if due := e.due(10); len(due.Jobs) > 0 || !nextIs(due, e.now().Add(2*time.Minute)) {
+		e.Errorf("due are %s, next %v; want none, next in two minutes", briefs(due.Jobs), due.Next)
 	}
-	if due := e.due(10); len(due.Jobs) > 0 || !nextIs(due, e.now().Add(time.Minute)) {
-		e.Errorf("due are %s, next %v; want none, next in a minute", briefs(due.Jobs), due.Next)
-	}
-	e.update(first.ID, rescheduling(e.now().Add(2*time.Minute)))
 	e.clock.Advance(2*time.Minute - 1)
-	if due := e.due(10); len(due.Jobs) > 0 || !nextIs(due, e.now().Add(1)) {
-		e.Errorf("due are %s, next %v; want none, next in 1 ns", briefs(due.Jobs), due.Next)
-	}
-	got := e.claim(10)
-	if len(got) != 1 || got[0].State.ID != second.ID {
-		e.Errorf("before its time a claim got %d jobs, want only the other one", len(got))
-	}
-	third := e.add(forever(endless))
-	e.clock.Advance(1)
-	e.claimed("at its time", 10, []gq.JobID{first.ID, third.ID})
-
-	e.fail(got[0], temporary)
-	e.update(second.ID, rescheduling(time.Time{}))
-	e.update(second.ID, rescheduling(e.now().Add(time.Minute)))
-	e.stands("a job that is to run later, after an attempt", second.ID, gq.StatusRetrying)
 	e.none("before its time")
+	e.clock.Advance(1)
+	refuse := func(what string) {
+		e.Helper()
+		before := e.snapshot(job.ID)
+		answer := e.tryUpdate(store.Update{Ref: byID(job.ID), Apply: rescheduling(e.now().Add(time.Minute))})[0]
+		e.is(what+" that is to run later", answer.Err, machine.ErrClaimable)
+		e.unchanged(what, before, job.ID)
+	}
+	refuse("a job whose time has come")
+	e.fail(e.one(), temporary)
+	e.update(job.ID, rescheduling(e.now().Add(time.Hour)))
+	e.stands("a retrying job", job.ID, gq.StatusRetrying)
+	e.update(job.ID, rescheduling(time.Time{}))
+	refuse("a claimable job")
+}
+
+// putOff submits a job that takes the place of a claimable one and runs later.
+func (e *env) putOff(id gq.JobID, at time.Time) store.Inserted {
+	e.Helper()
+	found, err := e.store().Get(e.Context(), []store.Ref{byID(id)}, gq.WithPayload|gq.WithCheckpoint)
+	e.check("Get", err)
+	e.check("Get", found[0].Err)
+	old := found[0].Job
+	next := old.Spec
+	next.ID, next.Replaces, next.RunAt = e.id(), id, at
+	return e.tryInsert(store.Group{Jobs: []gq.Spec{next}, CarryOn: &store.CarryOn{Version: old.State.Version, Checkpoint: old.Checkpoint}})[0]
+}
+
+func (e *env) isPutOff(id gq.JobID, at time.Time) gq.State {
+	e.Helper()
+	answer := e.putOff(id, at)
+	e.check("Insert", answer.Err)
+	next := answer.Jobs[0]
+	if next.Replaces != id || next.Existing || next.State.Status != gq.StatusDelayed || !next.State.RunAt.Equal(at) {
+		e.Errorf("the answer is %+v, want a job delayed until %v that replaces %s", next, at, id)
+	}
+	e.replaced("the job that was put off", id, next.State.ID)
+	return next.State
+}
+
+func putOffLater(e *env) {
+	p := machine.DefaultPolicy()
+	p.Lifetime = time.Hour
+	start := e.now()
+	first, second := e.add(forever(func(to *gq.Policy) { *to = p }), keyed("k", 1)), e.add(forever(endless))
+	held := e.one()
+	e.updated(store.Update{Ref: byID(first.ID), Apply: beating(held.State.Lease.Ref(), machine.Report{CheckpointBytes: 2}), Checkpoint: []byte("cp")})
+	e.fail(held, temporary)
 	e.clock.Advance(time.Minute)
-	e.claimed("at its time after an attempt", 1, []gq.JobID{second.ID})
+	e.update(first.ID, advancing)
+	old := e.state(first.ID)
+	next := e.isPutOff(first.ID, e.now().Add(10*time.Minute))
+	check := func(s gq.State) {
+		e.Helper()
+		if s.Attempt != 1 || s.Faults != 1 || s.Bound != old.Bound || s.Version != old.Version || s.Failure == nil || s.Checkpoints != 1 || s.CheckpointBytes != 2 ||
+			s.PreviousLease != held.State.Lease.ID || !s.SubmittedAt.Equal(start) || !machine.LifeEnd(&s).Equal(start.Add(p.Lifetime)) {
+			e.Errorf("it carries on with %+v, want what %+v has", s, old)
+		}
+	}
+	check(next)
+	if again := e.placed(e.spec(keyed("k", 1))); !again.Existing || again.State.ID != next.ID {
+		e.Errorf("the key belongs to %+v, want the job that took the place", again)
+	}
+	if c := e.counts()["q"]; c.By[gq.StatusDelayed] != 1 || c.By[gq.StatusScheduled] != 1 || c.By[gq.StatusCancelled] != 1 {
+		e.Errorf("counted are %v", c.By)
+	}
+	if due := e.due(10); len(due.Jobs) > 0 || !nextIs(due, e.now().Add(10*time.Minute)) {
+		e.Errorf("due are %s, next %v; want none, next in ten minutes", briefs(due.Jobs), due.Next)
+	}
+	e.claimed("before its time", 10, []gq.JobID{second.ID})
+	e.cancel(second.ID)
+	if e.backend.Reopen != nil {
+		e.reopen()
+		check(e.state(next.ID))
+	}
+	e.clock.Advance(10 * time.Minute)
+	got := e.claim(10, func(c *store.Claim) { c.Parts = gq.WithCheckpoint })
+	if len(got) != 1 || got[0].State.ID != next.ID || got[0].State.Attempt != 2 || got[0].State.Version != old.Version+1 || string(got[0].Checkpoint) != "cp" {
+		e.Errorf("at its time a claim got %+v, want its second attempt with the checkpoint", got)
+	}
+	e.clock.Advance(time.Hour - 11*time.Minute)
+	e.update(next.ID, advancing)
+	e.stands("at the end of the first one's lifetime", next.ID, gq.StatusDeadLetter)
+}
+
+func putOffDependents(e *env) {
+	first := e.add(forever(endless))
+	child := e.add(forever(endless), depends(gq.DependencyAfter, first.ID))
+	e.fail(e.one(), temporary)
+	e.update(first.ID, rescheduling(time.Time{}))
+	next := e.isPutOff(first.ID, e.now().Add(time.Minute))
+	e.release()
+	e.stands("a dependent", child.ID, gq.StatusPending)
+	e.clock.Advance(time.Minute)
+	e.complete(e.one())
+	e.release()
+	e.stands("the job that took the place", next.ID, gq.StatusCompleted)
+	e.stands("a dependent", child.ID, gq.StatusScheduled)
+}
+
+func putOffRefused(e *env) {
+	job := e.add(forever(endless))
+	spec := e.get(job.ID).Spec
+	spec.ID, spec.Replaces, spec.RunAt = e.id(), job.ID, e.now().Add(time.Hour)
+	refuse := func(what string, version gq.LeaseVersion, want error) {
+		e.Helper()
+		before := e.snapshot(job.ID)
+		answer := e.tryInsert(store.Group{Jobs: []gq.Spec{spec}, CarryOn: &store.CarryOn{Version: version}})[0]
+		e.is(what, answer.Err, want)
+		e.unchanged(what, before, job.ID)
+		if found, err := e.store().Get(e.Context(), []store.Ref{byID(spec.ID)}, 0); err != nil || !errors.Is(found[0].Err, gq.ErrNotFound) {
+			e.Errorf("%s: there is a second job: %+v, %v", what, found, err)
+		}
+	}
+	refuse("another version", 1, gq.ErrConflict)
+	held := e.one()
+	refuse("claimed since", 0, gq.ErrConflict)
+	refuse("held", 1, gq.ErrIllegalMove)
+	e.fail(held, temporary)
+	refuse("retrying", 1, gq.ErrIllegalMove)
+	e.cancel(job.ID)
+	refuse("ended", 1, gq.ErrIllegalMove)
+}
+
+func replaceDeadlines(e *env) {
+	rule := func(s *gq.Spec) { unique("k", gq.WhileWaiting, gq.Replace)(s); s.Policy.Lifetime = time.Hour }
+	start := e.now()
+	old := e.add(delayed(time.Minute), rule)
+	e.clock.Advance(time.Second)
+	named := e.insert(e.spec(delayed(time.Minute), rule, replacing(old.ID)))[0]
+	if !named.CreatedAt.Equal(e.now()) || !machine.LifeEnd(&named).Equal(start.Add(time.Hour)) {
+		e.Errorf("a job of %v that names another one ends at %v, want at %v", named.CreatedAt, machine.LifeEnd(&named), start.Add(time.Hour))
+	}
+	e.clock.Advance(time.Second)
+	twice := e.insert(e.spec(delayed(time.Minute), rule, replacing(named.ID)))[0]
+	if got := e.state(twice.ID); !got.SubmittedAt.Equal(start) || !machine.LifeEnd(&got).Equal(start.Add(time.Hour)) {
+		e.Errorf("replaced twice by name it ends at %v, want at %v", machine.LifeEnd(&got), start.Add(time.Hour))
+	}
+	other := e.add(delayed(time.Minute), rule)
+	if got := e.state(other.ID); !got.SubmittedAt.IsZero() || !machine.LifeEnd(&got).Equal(e.now().Add(time.Hour)) {
+		e.Errorf("a job that replaces the holder of its key ends at %v, want at %v", machine.LifeEnd(&got), e.now().Add(time.Hour))
+	}
 }
 
 func rescheduleReopen(e *env) {
-	later, sooner := e.add(forever(endless)), e.add(forever(endless), delayed(time.Hour))
+	later, sooner := e.add(forever(endless), delayed(time.Second)), e.add(forever(endless), delayed(time.Hour))
 	e.update(later.ID, rescheduling(e.now().Add(time.Minute)))
 	e.update(sooner.ID, rescheduling(time.Time{}))
 	e.reopen()
@@ -98,29 +243,28 @@ func rescheduleRace(e *env) {
 	e.open()
 	for range rounds {
 		job := e.add(forever(endless))
-		at := e.now().Add(time.Hour)
 		var (
 			wait    sync.WaitGroup
 			claimed []store.Claimed
-			updated []store.Updated
-			errs    [2]error
+			err     error
+			placed  store.Inserted
 		)
-		wait.Go(func() { claimed, errs[0] = e.s.Claim(e.Context(), []store.Claim{claimOf(1)}) })
-		wait.Go(func() {
-			updated, errs[1] = e.s.Update(e.Context(), []store.Update{{Ref: byID(job.ID), Apply: rescheduling(at)}})
-		})
+		at := e.now().Add(time.Hour)
+		wait.Go(func() { claimed, err = e.s.Claim(e.Context(), []store.Claim{claimOf(1)}) })
+		wait.Go(func() { placed = e.putOff(job.ID, at) })
 		wait.Wait()
-		e.check("a claim and a new run time", errors.Join(errs[0], errs[1], claimed[0].Err))
-		got, refused := len(claimed[0].Jobs) == 1, errors.Is(updated[0].Err, gq.ErrIllegalMove)
-		if got != refused || !refused && updated[0].Err != nil {
-			e.Errorf("the claim got %d jobs and the new run time was answered with %v", len(claimed[0].Jobs), updated[0].Err)
+		e.check("a claim", errors.Join(err, claimed[0].Err))
+		got, refused := len(claimed[0].Jobs) == 1, errors.Is(placed.Err, gq.ErrConflict) || errors.Is(placed.Err, gq.ErrIllegalMove)
+		if got != refused || !refused && placed.Err != nil {
+			e.Errorf("the claim got %d jobs and the new job was answered with %v", len(claimed[0].Jobs), placed.Err)
 		}
-		want := gq.StatusDelayed
-		if got {
-			want = gq.StatusRunning
-		}
-		e.stands("after the race", job.ID, want)
 		e.none("the job is held or waits")
-		e.cancel(job.ID)
+		if got {
+			e.stands("after the race", job.ID, gq.StatusRunning)
+			e.cancel(job.ID)
+			continue
+		}
+		e.stands("after the race", job.ID, gq.StatusCancelled)
+		e.cancel(placed.Jobs[0].State.ID)
 	}
 }

@@ -115,6 +115,8 @@ func Of(j *gq.Job) Job {
 	switch {
 	case out.State == Pending:
 		out.ScheduledAt = time.Time{} // a signal has one while it waits
+	case out.State == Retrying && s.Lease != nil && s.Lease.Attempt == 0:
+		out.State, out.UpdatedAt = Scheduled, out.ScheduledAt // its holder lost it before an execution
 	case out.State == Scheduled:
 		out.UpdatedAt = out.ScheduledAt // neither a claim nor a lost hold changed the state
 	case out.State == Completed && spec.Gate == gq.GateSignal:
@@ -136,7 +138,7 @@ func Of(j *gq.Job) Job {
 func previous(s *gq.State) gq.LeaseID {
 	switch l := s.Lease; {
 	case l == nil:
-		return ""
+		return s.PreviousLease // of the job whose place it took
 	case l.Attempt > 0 && !s.Attempting():
 		return l.ID
 	default:
@@ -181,12 +183,19 @@ type Event struct {
 // state. A signal of a workflow, which no worker runs, is SCHEDULED and RUNNING at the instant at
 // which it comes or its time is over.
 func History(events []gq.Event) (all []Event) {
+	back, running := make(map[gq.JobID]bool), make(map[gq.JobID]bool) // back: it waits because a hold was lost
 	for i := range events {
 		e := &events[i]
 		out := Event{Seq: e.Seq, ID: e.Job, State: StateOf(e.Status), UpdatedAt: utc(e.Time), Attempt: e.Attempt, Failure: failureOf(e.Failure)}
 		switch e.Type {
 		case gq.EventScheduled:
-			if e.Lease != "" { // a hold was lost: SCHEDULED before and after
+			if e.Lease != "" || back[e.Job] { // a hold was lost: SCHEDULED before and after
+				delete(back, e.Job)
+				continue
+			}
+		case gq.EventRetrying:
+			if e.LeaseState == gq.LeaseExpired && e.Elapsed == 0 && !running[e.Job] { // so was this one, before an execution
+				back[e.Job] = true
 				continue
 			}
 		case gq.EventCompleted, gq.EventFailed:
@@ -195,10 +204,11 @@ func History(events []gq.Event) (all []Event) {
 				all = append(all, Event{Seq: e.Seq, ID: e.Job, State: Scheduled, UpdatedAt: out.UpdatedAt},
 					Event{Seq: e.Seq, ID: e.Job, State: Running, UpdatedAt: out.UpdatedAt, Attempt: 1})
 			}
-		case gq.EventSubmitted, gq.EventDelayed, gq.EventStarted, gq.EventRetrying, gq.EventDeadLettered, gq.EventCancelled:
+		case gq.EventSubmitted, gq.EventDelayed, gq.EventStarted, gq.EventDeadLettered, gq.EventCancelled:
 		default:
 			continue
 		}
+		running[e.Job] = e.Type == gq.EventStarted
 		all = append(all, out)
 	}
 	return all

@@ -1117,8 +1117,9 @@ type State struct {
 	Policy            *Policy                `protobuf:"bytes,32,opt,name=policy,proto3" json:"policy,omitempty"`                           // absent where it is the spec's beside; without a spec that is PRESET_JOBMODEL
 	ReplacedBy        string                 `protobuf:"bytes,60,opt,name=replaced_by,json=replacedBy,proto3" json:"replaced_by,omitempty"` // the job that took its place
 	Gate              Gate                   `protobuf:"varint,70,opt,name=gate,proto3,enum=gopherqueue.v1.Gate" json:"gate,omitempty"`
-	OrderedAfter      string                 `protobuf:"bytes,90,opt,name=ordered_after,json=orderedAfter,proto3" json:"ordered_after,omitempty"` // the job with the same order_key that it was put behind
-	Traceparent       string                 `protobuf:"bytes,140,opt,name=traceparent,proto3" json:"traceparent,omitempty"`                      // W3C trace context of the submission
+	OrderedAfter      string                 `protobuf:"bytes,90,opt,name=ordered_after,json=orderedAfter,proto3" json:"ordered_after,omitempty"`         // the job with the same order_key that it was put behind
+	Traceparent       string                 `protobuf:"bytes,140,opt,name=traceparent,proto3" json:"traceparent,omitempty"`                              // W3C trace context of the submission
+	SubmittedAtNs     int64                  `protobuf:"fixed64,150,opt,name=submitted_at_ns,json=submittedAtNs,proto3" json:"submitted_at_ns,omitempty"` // its deadlines count from then, if it took the place of another job; 0 is created_at_ns
 	unknownFields     protoimpl.UnknownFields
 	sizeCache         protoimpl.SizeCache
 }
@@ -1405,6 +1406,13 @@ func (x *State) GetTraceparent() string {
 	return ""
 }
 
+func (x *State) GetSubmittedAtNs() int64 {
+	if x != nil {
+		return x.SubmittedAtNs
+	}
+	return 0
+}
+
 // Spec is what was asked for.
 type Spec struct {
 	state                  protoimpl.MessageState `protogen:"open.v1"`
@@ -1433,7 +1441,7 @@ type Spec struct {
 	Unique                 *UniqueRule            `protobuf:"bytes,60,opt,name=unique,proto3" json:"unique,omitempty"`                           // absent is not unique
 	Replaces               string                 `protobuf:"bytes,61,opt,name=replaces,proto3" json:"replaces,omitempty"`                       // the waiting job this one replaced; assigned by the server
 	WorkflowId             string                 `protobuf:"bytes,70,opt,name=workflow_id,json=workflowId,proto3" json:"workflow_id,omitempty"` // the workflow it is a part of; assigned by the server
-	Ref                    string                 `protobuf:"bytes,71,opt,name=ref,proto3" json:"ref,omitempty"`                                 // its name there
+	Ref                    string                 `protobuf:"bytes,71,opt,name=ref,proto3" json:"ref,omitempty"`                                 // its name there; in a job that is spawned its name among those spawned with it
 	Gate                   Gate                   `protobuf:"varint,72,opt,name=gate,proto3,enum=gopherqueue.v1.Gate" json:"gate,omitempty"`     // in a request only in a draft of a workflow
 	Weight                 int64                  `protobuf:"varint,120,opt,name=weight,proto3" json:"weight,omitempty"`                         // how much of the rate of its limit_key a claim uses up; 0 is 1
 	OrderKey               string                 `protobuf:"bytes,90,opt,name=order_key,json=orderKey,proto3" json:"order_key,omitempty"`       // jobs of a queue with the same one run one after another, in the order of submission
@@ -1817,6 +1825,7 @@ type Dependency struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Kind          DependencyKind         `protobuf:"varint,1,opt,name=kind,proto3,enum=gopherqueue.v1.DependencyKind" json:"kind,omitempty"`
 	JobId         string                 `protobuf:"bytes,2,opt,name=job_id,json=jobId,proto3" json:"job_id,omitempty"`
+	Ref           string                 `protobuf:"bytes,3,opt,name=ref,proto3" json:"ref,omitempty"` // in a job that is spawned, instead of job_id: another job that is spawned with it
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1861,6 +1870,13 @@ func (x *Dependency) GetKind() DependencyKind {
 func (x *Dependency) GetJobId() string {
 	if x != nil {
 		return x.JobId
+	}
+	return ""
+}
+
+func (x *Dependency) GetRef() string {
+	if x != nil {
+		return x.Ref
 	}
 	return ""
 }
@@ -2679,7 +2695,7 @@ const file_gopherqueue_v1_job_proto_rawDesc = "" +
 	"\x06status\x18\x03 \x01(\x0e2\x16.gopherqueue.v1.StatusR\x06status\x12\x1b\n" +
 	"\x06result\x18\x04 \x01(\fH\x00R\x06result\x88\x01\x01\x12\x18\n" +
 	"\aomitted\x18\x05 \x01(\bR\aomittedB\t\n" +
-	"\a_result\"\x8b\n" +
+	"\a_result\"\xb4\n" +
 	"\n" +
 	"\x05State\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12.\n" +
@@ -2719,7 +2735,8 @@ const file_gopherqueue_v1_job_proto_rawDesc = "" +
 	"replacedBy\x12(\n" +
 	"\x04gate\x18F \x01(\x0e2\x14.gopherqueue.v1.GateR\x04gate\x12#\n" +
 	"\rordered_after\x18Z \x01(\tR\forderedAfter\x12!\n" +
-	"\vtraceparent\x18\x8c\x01 \x01(\tR\vtraceparent\"\xd3\b\n" +
+	"\vtraceparent\x18\x8c\x01 \x01(\tR\vtraceparent\x12'\n" +
+	"\x0fsubmitted_at_ns\x18\x96\x01 \x01(\x10R\rsubmittedAtNs\"\xd3\b\n" +
 	"\x04Spec\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x14\n" +
 	"\x05queue\x18\x02 \x01(\tR\x05queue\x12\x12\n" +
@@ -2772,11 +2789,12 @@ const file_gopherqueue_v1_job_proto_rawDesc = "" +
 	"\fcallback_url\x18\x04 \x01(\tR\vcallbackUrl\x1a7\n" +
 	"\tTagsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"W\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"i\n" +
 	"\n" +
 	"Dependency\x122\n" +
 	"\x04kind\x18\x01 \x01(\x0e2\x1e.gopherqueue.v1.DependencyKindR\x04kind\x12\x15\n" +
-	"\x06job_id\x18\x02 \x01(\tR\x05jobId\"\xd0\n" +
+	"\x06job_id\x18\x02 \x01(\tR\x05jobId\x12\x10\n" +
+	"\x03ref\x18\x03 \x01(\tR\x03ref\"\xd0\n" +
 	"\n" +
 	"\x06Policy\x123\n" +
 	"\x06preset\x18\x01 \x01(\x0e2\x16.gopherqueue.v1.PresetH\x00R\x06preset\x88\x01\x01\x12&\n" +

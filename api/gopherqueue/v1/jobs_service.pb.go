@@ -267,6 +267,7 @@ type Submitted struct {
 	Existing      bool                   `protobuf:"varint,2,opt,name=existing,proto3" json:"existing,omitempty"` // the key was taken
 	Same          bool                   `protobuf:"varint,3,opt,name=same,proto3" json:"same,omitempty"`         // and by a submission with the same content
 	Problem       *Problem               `protobuf:"bytes,4,opt,name=problem,proto3" json:"problem,omitempty"`    // in a batch: why nothing was accepted; there is no state then
+	Replaces      string                 `protobuf:"bytes,5,opt,name=replaces,proto3" json:"replaces,omitempty"`  // the waiting job whose place the new job took
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -327,6 +328,13 @@ func (x *Submitted) GetProblem() *Problem {
 		return x.Problem
 	}
 	return nil
+}
+
+func (x *Submitted) GetReplaces() string {
+	if x != nil {
+		return x.Replaces
+	}
+	return ""
 }
 
 type SubmitBatchRequest struct {
@@ -3209,12 +3217,13 @@ const file_gopherqueue_v1_jobs_service_proto_rawDesc = "" +
 	"\n" +
 	"!gopherqueue/v1/jobs_service.proto\x12\x0egopherqueue.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x18gopherqueue/v1/job.proto\x1a\x1agopherqueue/v1/views.proto\"9\n" +
 	"\rSubmitRequest\x12(\n" +
-	"\x04spec\x18\x01 \x01(\v2\x14.gopherqueue.v1.SpecR\x04spec\"\x9b\x01\n" +
+	"\x04spec\x18\x01 \x01(\v2\x14.gopherqueue.v1.SpecR\x04spec\"\xb7\x01\n" +
 	"\tSubmitted\x12+\n" +
 	"\x05state\x18\x01 \x01(\v2\x15.gopherqueue.v1.StateR\x05state\x12\x1a\n" +
 	"\bexisting\x18\x02 \x01(\bR\bexisting\x12\x12\n" +
 	"\x04same\x18\x03 \x01(\bR\x04same\x121\n" +
-	"\aproblem\x18\x04 \x01(\v2\x17.gopherqueue.v1.ProblemR\aproblem\"@\n" +
+	"\aproblem\x18\x04 \x01(\v2\x17.gopherqueue.v1.ProblemR\aproblem\x12\x1a\n" +
+	"\breplaces\x18\x05 \x01(\tR\breplaces\"@\n" +
 	"\x12SubmitBatchRequest\x12*\n" +
 	"\x05specs\x18\x01 \x03(\v2\x14.gopherqueue.v1.SpecR\x05specs\"N\n" +
 	"\x13SubmitBatchResponse\x127\n" +

@@ -68,7 +68,8 @@ type JobsServiceClient interface {
 	Edit(ctx context.Context, in *EditRequest, opts ...grpc.CallOption) (*Submitted, error)
 	// Replay submits a finished job again, as a new one.
 	Replay(ctx context.Context, in *ReplayRequest, opts ...grpc.CallOption) (*Submitted, error)
-	// Reschedule sets the run time of a waiting job.
+	// Reschedule sets the run time of a waiting job. A claimable job that is to run later is
+	// replaced by a copy, and the answer is the state of the copy.
 	Reschedule(ctx context.Context, in *RescheduleRequest, opts ...grpc.CallOption) (*State, error)
 	// ReplayWhere submits finished jobs that a query selects again, a page a call.
 	ReplayWhere(ctx context.Context, in *ReplayWhereRequest, opts ...grpc.CallOption) (*ReplayReport, error)
@@ -326,7 +327,8 @@ type JobsServiceServer interface {
 	Edit(context.Context, *EditRequest) (*Submitted, error)
 	// Replay submits a finished job again, as a new one.
 	Replay(context.Context, *ReplayRequest) (*Submitted, error)
-	// Reschedule sets the run time of a waiting job.
+	// Reschedule sets the run time of a waiting job. A claimable job that is to run later is
+	// replaced by a copy, and the answer is the state of the copy.
 	Reschedule(context.Context, *RescheduleRequest) (*State, error)
 	// ReplayWhere submits finished jobs that a query selects again, a page a call.
 	ReplayWhere(context.Context, *ReplayWhereRequest) (*ReplayReport, error)

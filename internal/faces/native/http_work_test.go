@@ -83,6 +83,49 @@ func TestHeartbeatReports(t *testing.T) {
 	s.want(400, "GET", "/v1/jobs/"+id+"?checkpoint=maybe")
 }
 
+// Spawned jobs may need each other.
+func TestSpawnedJobsOverHTTP(t *testing.T) {
+	s := newSite(t, HTTPOptions{})
+	id := s.submit(`{"type":"a"}`)
+	_, l := s.claim("")
+	bad := s.want(400, "POST", lease(l, "complete"), `{"spawn":[{"type":"join","needs":[{"ref":"x","kind":"FAN_IN"}]}]}`)
+	if !strings.Contains(bad.text, "spawn[0].needs[0].ref") {
+		t.Errorf("an unknown name: %s", bad.text)
+	}
+	s.want(400, "POST", lease(l, "complete"), `{"spawn":[{"type":"join","needs":[{"kind":"FAN_IN"}]}]}`)
+	s.want(200, "POST", lease(l, "complete"), `{"spawn":[{"type":"join","needs":[{"ref":"p","kind":"FAN_IN"}]},{"type":"part","ref":"p"}]}`)
+	part := s.want(200, "GET", "/v1/jobs?state=SCHEDULED").str("jobs", 0, "id")
+	join := s.want(200, "GET", "/v1/jobs?state=PENDING")
+	if join.str("jobs", 0, "type") != "join" || join.str("jobs", 0, "depends_on", 0, "job") != id || join.str("jobs", 0, "depends_on", 1, "job") != part {
+		t.Errorf("the join depends on %s", join.text)
+	}
+}
+
+// A claimable job that is to run later is replaced, and the answer is the copy. So is one that is
+// submitted again, if it is unique that way, and the answer names it.
+func TestReplacedJobsOverHTTP(t *testing.T) {
+	s := newSite(t, HTTPOptions{})
+	id := s.submit(`{"type":"a"}`)
+	at := time.Now().Add(time.Hour).UTC().Format(time.RFC3339)
+	got := s.want(200, "POST", "/v1/jobs/"+id+"/reschedule", `{"run_at":"`+at+`"}`)
+	if got.str("id") == id || got.str("replaces") != id || got.str("state") != "DELAYED" || got.str("submitted_at") == "" {
+		t.Errorf("put off: %s", got.text)
+	}
+	if old := s.want(200, "GET", "/v1/jobs/"+id); old.str("replaced_by") != got.str("id") || old.str("state") != "CANCELLED" {
+		t.Errorf("the job that was put off: %s", old.text)
+	}
+	unique := `{"type":"u","idempotency_key":"k","unique":{"while":"waiting","on_collision":"replace"}}`
+	first := s.want(201, "POST", "/v1/jobs", unique)
+	second := s.want(201, "POST", "/v1/jobs", unique)
+	if second.str("replaces") != first.str("id") || strings.Contains(first.text, "replaces") {
+		t.Errorf("%s\n%s", first.text, second.text)
+	}
+	batch := s.want(200, "POST", "/v1/jobs/batch", `{"jobs":[`+unique+`]}`)
+	if batch.str("jobs", 0, "replaces") != second.str("id") {
+		t.Errorf("%s", batch.text)
+	}
+}
+
 func TestOnlyTheHolderMayWrite(t *testing.T) {
 	s := newSite(t, HTTPOptions{})
 	s.submit(`{"type":"a","policy":{"lease_ttl":"1m"}}`)

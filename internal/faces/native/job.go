@@ -67,7 +67,7 @@ func (h *HTTP) oneJobRoutes(schemas *httpx.Schemas) []httpx.Route {
 		}, h.cancel),
 		httpx.Handle(httpx.Route{
 			Method: http.MethodPost, Path: "/v1/jobs/{id}/reschedule", ID: "reschedule-job", Tag: "jobs", Optional: true, Summary: "Run a waiting job now or at another time",
-			Description: "A delayed, retrying or claimable job. One that a worker holds, that has ended or that waits for dependencies is refused.",
+			Description: "A delayed, retrying or claimable job. A claimable one that is to run later is replaced by a copy, as with an edit, and the answer is the copy. One that a worker holds, that has ended or that waits for dependencies is refused.",
 		}, h.reschedule),
 		httpx.Handle(httpx.Route{
 			Method: http.MethodPost, Path: "/v1/jobs/{id}/replay", ID: "replay-job", Tag: "jobs", Optional: true, Status: http.StatusCreated,
@@ -76,7 +76,7 @@ func (h *HTTP) oneJobRoutes(schemas *httpx.Schemas) []httpx.Route {
 		httpx.Handle(httpx.Route{
 			Method: http.MethodPost, Path: "/v1/jobs/{id}/edit", ID: "edit-job", Tag: "jobs", Status: http.StatusCreated,
 			Headers: map[string]string{"Location": "Where the new job is."}, Summary: "Edit or move a waiting job",
-			Description: "Replaces the job by a copy with another payload, queue or run time, which has its key and its place in dependencies. The old job ends CANCELLED in the same commit; replaces and replaced_by link the two.",
+			Description: "Replaces the job by a copy with another payload, queue or run time, which has its key, its deadlines and its place in dependencies. The old job ends CANCELLED in the same commit; replaces and replaced_by link the two.",
 		}, h.edit),
 		httpx.Stream(httpx.Route{
 			Method: http.MethodGet, Path: "/v1/jobs/{id}/events", ID: "job-events", Tag: "jobs", Summary: "Read the history of a job",

@@ -162,7 +162,7 @@ func (h *HTTP) submitted(ctx context.Context, spec gq.Spec, s gq.SubmitResult) (
 		return wire.Submitted{Job: wire.JobOf(&job), Existing: true, Same: s.Same}, nil
 	}
 	spec = spec.WithDefaults()
-	spec.ID = s.ID()
+	spec.ID, spec.Replaces = s.ID(), s.Replaces
 	if s.State.Policy != nil {
 		spec.Policy = *s.State.Policy
 	}

@@ -25,7 +25,7 @@ type (
 		N          *int           `json:"n,omitempty" doc:"At most this many jobs; 1 unless told." minimum:"1"`
 		Wait       *wire.Duration `json:"wait,omitempty" doc:"How long to wait for the first one; at most 10m."`
 		TTL        *wire.Duration `json:"ttl,omitempty" doc:"Of the leases; that of each job's policy unless told."`
-		DefaultTTL *wire.Duration `json:"default_ttl,omitempty" doc:"For claimants that renew their leases: the lease time of jobs whose policy has the lease time of its preset, if that is longer. Not together with ttl."`
+		DefaultTTL *wire.Duration `json:"default_ttl,omitempty" doc:"For claimants that renew their leases: the lease time of jobs whose policy has the lease time of its preset, if that is longer. A ttl takes precedence."`
 		Hold       bool           `json:"hold,omitzero" doc:"Claim only; the execution begins with start."`
 	}
 	leaseInput struct {
@@ -46,13 +46,13 @@ type (
 		Note             string          `json:"note,omitzero" doc:"For people."`
 		Checkpoint       json.RawMessage `json:"checkpoint,omitempty" doc:"Kept for the next attempt."`
 		CheckpointBase64 *[]byte         `json:"checkpoint_base64,omitempty"`
-		Spawn            []wire.Spec     `json:"spawn,omitempty" doc:"Children, accepted together with the checkpoint or not at all."`
+		Spawn            []wire.Child    `json:"spawn,omitempty" doc:"Children, accepted together with the checkpoint or not at all."`
 	}
 	completeBody struct {
 		holder
 		Result       json.RawMessage `json:"result,omitempty" doc:"Any JSON."`
 		ResultBase64 *[]byte         `json:"result_base64,omitempty" doc:"Instead: any bytes."`
-		Spawn        []wire.Spec     `json:"spawn,omitempty" doc:"Children, accepted together with the result or not at all."`
+		Spawn        []wire.Child    `json:"spawn,omitempty" doc:"Children, accepted together with the result or not at all."`
 	}
 	failBody struct {
 		holder
