@@ -2,7 +2,7 @@ package gq
 
 import "time"
 
-// Backup describes a generation of a backup of an embedded store; see gq backup --server.
+// Backup describes a generation of a backup of an embedded store; see gq backup now.
 type Backup struct {
 	Generation  string    // its name; later ones sort after earlier ones
 	Time        time.Time // when it was taken

@@ -3,6 +3,7 @@ package server_test
 import (
 	"context"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -154,5 +155,24 @@ func TestListenTwice(t *testing.T) {
 	}
 	if err := s.Close(); err != nil {
 		t.Error(err)
+	}
+}
+
+// A configuration that gives up what a damaged log has lost is told at each start.
+func TestAcceptLossIsTold(t *testing.T) {
+	for _, accept := range []bool{true, false} {
+		var lines strings.Builder
+		cfg := config.Default()
+		cfg.Store, cfg.AcceptLoss = "file:"+t.TempDir(), accept
+		s, err := server.OpenStore(t.Context(), &cfg, slog.New(slog.NewTextHandler(&lines, nil)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+		if strings.Contains(lines.String(), "level=WARN msg=\"accept_loss is set") != accept {
+			t.Errorf("accept_loss %v: %s", accept, lines.String())
+		}
 	}
 }

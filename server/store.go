@@ -27,6 +27,9 @@ func OpenStore(ctx context.Context, cfg *config.Config, log *slog.Logger) (store
 	case "memory":
 		s, err = local.OpenMemory(local.Options{Config: settings, Log: log})
 	case "file":
+		if cfg.AcceptLoss {
+			log.Warn("accept_loss is set: a damaged log would be opened without what cannot be read; remove it from the configuration after this start", "event", "accept_loss")
+		}
 		s, err = local.Open(u.Dir, local.Options{Config: settings, Log: log, AcceptLoss: cfg.AcceptLoss})
 	default:
 		s, err = postgres.Open(ctx, u.String(), settings)

@@ -57,7 +57,7 @@ func TestTokensOfAServer(t *testing.T) {
 	}{
 		{cli.ExitUsage, []string{"create", "ops", "--grant", "admin", "--store", "memory:"}}, // nobody could ever use it
 		{cli.ExitNotFound, []string{"list", "--store", store + "/typo"}},
-		{cli.ExitNotFound, []string{"revoke", "ops", "--store", store + "/typo"}},
+		{cli.ExitNotFound, []string{"revoke", "ops", "--yes", "--store", store + "/typo"}},
 	} {
 		c := exec.Command(cmdtest.Program(t), append([]string{"token"}, bad.args...)...)
 		if text, _ := c.CombinedOutput(); c.ProcessState.ExitCode() != bad.status {
@@ -109,7 +109,7 @@ func TestTokensOfAServer(t *testing.T) {
 	if out := s.gqAs(ops, "token", "list"); out.status != 0 || !strings.Contains(out.stdout, "submit@mail.*") || strings.Contains(out.stdout, token.Token) {
 		t.Errorf("the list: %+v", out)
 	}
-	if out := s.gqAs(ops, "token", "revoke", "mailer"); out.status != 0 {
+	if out := s.gqAs(ops, "token", "revoke", "mailer", "--yes"); out.status != 0 {
 		t.Errorf("%+v", out)
 	}
 	if out := s.gqAs(mailer, "submit", "t", "--queue", "mail.in"); out.status != cli.ExitFailure {

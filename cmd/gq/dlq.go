@@ -124,8 +124,7 @@ terminal the command asks first; otherwise, and with --json, it requires --yes.`
 	}
 	r := newRemote(p, c)
 	f := deadFlags(c)
-	var yes bool
-	c.Flags().BoolVar(&yes, "yes", false, "do not ask")
+	yes := yesFlag(c)
 	c.RunE = func(c *cobra.Command, args []string) error {
 		ids, query, err := f.chosen(args)
 		if err != nil {
@@ -135,7 +134,7 @@ terminal the command asks first; otherwise, and with --json, it requires --yes.`
 		if len(ids) > 0 {
 			what = fmt.Sprintf("%d of the jobs in DEAD_LETTER", len(ids))
 		}
-		if err := r.confirm(yes, "Remove "+what+" for good?"); err != nil {
+		if err := r.confirm(*yes, "Remove "+what+" for good?"); err != nil {
 			return err
 		}
 		return r.long(c.Context(), func(ctx context.Context, q queue) error {
@@ -171,6 +170,9 @@ func (r *remote) purgeDead(ctx context.Context, q queue, query gq.Query) (int, e
 	return q.PurgeWhere(ctx, query)
 }
 
+// yesFlag adds --yes to a command that asks for confirmation.
+func yesFlag(c *cobra.Command) *bool { return c.Flags().Bool("yes", false, "do not ask") }
+
 // confirm asks for confirmation on a terminal; elsewhere nobody could answer.
 func (r *remote) confirm(yes bool, question string) error {
 	if yes {
@@ -186,7 +188,7 @@ func (r *remote) confirm(yes bool, question string) error {
 		return nobody
 	}
 	if answer = strings.ToLower(answer); answer != "y" && answer != "yes" {
-		return &cli.StatusError{Status: cli.ExitFailure, Err: errors.New("nothing was deleted")}
+		return &cli.StatusError{Status: cli.ExitFailure, Err: errors.New("nothing was changed")}
 	}
 	return nil
 }

@@ -64,7 +64,9 @@ Events that change no state of the view are left out, and --state takes its stat
 				if err != nil {
 					return err
 				}
-				from = newest - min(newest, uint64(*last))
+				if from, err = firstKept(ctx, q, newest-min(newest, uint64(*last)), newest); err != nil {
+					return err
+				}
 			}
 			if *follow {
 				return q.Follow(ctx, from, func(events []gq.Event) error { return r.printEvents(&pick, events) })
@@ -73,6 +75,26 @@ Events that change no state of the view are left out, and --state takes its stat
 		})
 	}
 	return c
+}
+
+// firstKept returns the smallest number from a given one on, and up to the newest, after which all
+// events are kept: retention may have removed those before.
+func firstKept(ctx context.Context, q queue, from, newest uint64) (uint64, error) {
+	for low, high := from, newest; ; {
+		_, err := q.Events(ctx, from, 1)
+		switch {
+		case err == nil:
+			high = from
+		case errors.Is(err, gq.ErrGone):
+			low = from + 1
+		default:
+			return 0, err
+		}
+		if low >= high {
+			return high, nil
+		}
+		from = low + (high-low)/2
+	}
 }
 
 func checkLast(n int) error {

@@ -69,21 +69,22 @@ func newInboxRetry(p process) *cobra.Command {
 again. They come after those that wait already.`,
 		Example: "  gq inbox retry 0198…\n  gq inbox retry --all",
 	}
-	changeRefused(newRemote(p, c), c, "retried", queue.RetryRefused)
+	changeRefused(newRemote(p, c), c, "retried", nil, queue.RetryRefused)
 	return c
 }
 
 func newInboxDiscard(p process) *cobra.Command {
 	c := &cobra.Command{
 		Use: "discard [ID...]", Short: "Delete refused submissions", Long: "Delete refused submissions for good.",
-		Example: "  gq inbox discard 0198…\n  gq inbox discard --all",
+		Example: "  gq inbox discard 0198…\n  gq inbox discard --all --yes",
 	}
-	changeRefused(newRemote(p, c), c, "discarded", queue.DiscardRefused)
+	changeRefused(newRemote(p, c), c, "discarded", yesFlag(c), queue.DiscardRefused)
 	return c
 }
 
-// changeRefused makes a command call change with the submissions that its arguments name.
-func changeRefused(r *remote, c *cobra.Command, done string, change func(queue, context.Context, gq.RefusedSelection) (int, error)) {
+// changeRefused makes a command call change with the submissions that its arguments name. It asks
+// first if there is a flag that says not to.
+func changeRefused(r *remote, c *cobra.Command, done string, yes *bool, change func(queue, context.Context, gq.RefusedSelection) (int, error)) {
 	all := c.Flags().Bool("all", false, "every refused submission")
 	c.RunE = func(c *cobra.Command, args []string) error {
 		which := gq.RefusedSelection{All: *all}
@@ -96,6 +97,15 @@ func changeRefused(r *remote, c *cobra.Command, done string, change func(queue, 
 		}
 		if *all == (len(args) > 0) {
 			return cli.Invalid("ID", "name submissions by the ids of their jobs, or give --all")
+		}
+		if yes != nil {
+			what := fmt.Sprintf("%d refused submissions", len(which.Jobs))
+			if *all {
+				what = "every refused submission"
+			}
+			if err := r.confirm(*yes, "Delete "+what+" for good?"); err != nil {
+				return err
+			}
 		}
 		return r.short(c.Context(), func(ctx context.Context, q queue) error {
 			n, err := change(q, ctx, which)

@@ -165,10 +165,10 @@ func TestInboxCommands(t *testing.T) {
 	}
 	run("inbox", "retry", "--all") // it is refused again
 	waitFor(t, "the refusal", func() bool { n, _ := list(); return n == 1 })
-	if out := server.gq("inbox", "discard", machine.NewJobID([16]byte{1}).String()); strings.Contains(out.stdout, "discarded 1") {
+	if out := server.gq("inbox", "discard", "--yes", machine.NewJobID([16]byte{1}).String()); strings.Contains(out.stdout, "discarded 1") {
 		t.Errorf("an unknown submission was discarded: %+v", out)
 	}
-	if out := run("inbox", "discard", wrong.String()); !strings.Contains(out, "discarded 1") {
+	if out := run("inbox", "discard", "--yes", wrong.String()); !strings.Contains(out, "discarded 1") {
 		t.Errorf("%s", out)
 	}
 	if n, all := list(); n != 0 || len(all) != 0 {

@@ -48,6 +48,7 @@ func newRoot(p process) *cobra.Command {
 Results go to standard output, everything else to standard error. With --json
 results and errors are JSON. Commands that talk to a server find it at --addr or
 GQ_ADDR, which is its gRPC address; those of matching and facts also at --http or GQ_HTTP.
+` + cli.TLSHelp + `
 
 ` + cli.ExitHelp,
 		Example: `  gq demo                                  watch a queue at work, without a server

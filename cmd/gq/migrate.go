@@ -36,9 +36,26 @@ that a version has migrated which is too new for this program.`,
 
 // migrationReport is the JSON output of a migration.
 type migrationReport struct {
-	Version int  `json:"version"`           // of the database
-	Before  *int `json:"before,omitempty"`  // for up: the previous version
-	Current *int `json:"current,omitempty"` // for status: the version that this program needs
+	Version int    `json:"version"`           // layout of the database; 0 if it has no tables
+	Before  *int   `json:"before,omitempty"`  // for up: the previous layout
+	Current *int   `json:"current,omitempty"` // for status: the newest layout that this program knows, and migrates to
+	Oldest  *int   `json:"oldest,omitempty"`  // for status: programs must know this layout or a later one
+	Status  string `json:"status,omitempty"`  // for status: up_to_date, pending, newer or too_new
+}
+
+// migrationStatus returns what a program can do with the tables, in a word for programs and in words
+// for people, and the exit status.
+func migrationStatus(l postgres.Layout) (status, text string, exit int) {
+	switch {
+	case l.Current < l.Oldest:
+		return "too_new", fmt.Sprintf("too new; this program cannot use them, install one that knows layout %d", l.Oldest), cli.ExitConflict
+	case l.Pending():
+		return "pending", "to be migrated, by gq migrate up or the next start of a server", cli.ExitFailure
+	case l.Version > l.Current:
+		return "newer", "migrated by a newer version; this program can use them", 0
+	default:
+		return "up_to_date", "up to date", 0
+	}
 }
 
 // migrateStore adds the flag for the database, and returns a function that reads it.
@@ -87,9 +104,13 @@ func newMigrateUp(p process) *cobra.Command {
 
 func newMigrateStatus(p process) *cobra.Command {
 	c := &cobra.Command{
-		Use:     "status",
-		Short:   "Show the schema version of a database",
-		Long:    "Show the schema version of a database and the version this program needs. Nothing\nis changed.",
+		Use:   "status",
+		Short: "Show the schema version of a database",
+		Long: `Show the layout of the tables of a database, the newest one this program knows, and the
+oldest one that a program must know to use the tables. Nothing is changed.
+
+Exit status: 0 if this program can use the tables as they are, 1 if they are to be
+migrated, 5 if they are too new for this program.`,
 		Example: "  gq migrate status --store postgres://db.example/app",
 		Args:    cli.NoArguments,
 	}
@@ -101,20 +122,18 @@ func newMigrateStatus(p process) *cobra.Command {
 			return err
 		}
 		l, err := postgres.MigrateStatus(c.Context(), url)
-		if err != nil {
+		if err != nil && l.Current >= l.Oldest {
 			return fmt.Errorf("%s: %w", config.Redact(url), err)
 		}
+		status, text, exit := migrationStatus(l)
 		if *inJSON {
-			return wire.EncodeJSON(p.stdout, migrationReport{Version: l.Version, Current: &l.Current})
+			err = wire.EncodeJSON(p.stdout, migrationReport{Version: l.Version, Current: &l.Current, Oldest: &l.Oldest, Status: status})
+		} else {
+			_, err = fmt.Fprintf(p.stdout, "the tables have layout %d, programs must know layout %d; this program knows %d: %s\n", l.Version, l.Oldest, l.Current, text)
 		}
-		word := "up to date"
-		switch {
-		case l.Pending():
-			word = "to be migrated"
-		case l.Version > l.Current:
-			word = "migrated by a newer version; this program can use it"
+		if err == nil && exit != 0 {
+			err = &cli.StatusError{Status: exit}
 		}
-		_, err = fmt.Fprintf(p.stdout, "schema version %d, this program needs %d: %s\n", l.Version, l.Current, word)
 		return err
 	}
 	return c

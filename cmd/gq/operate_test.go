@@ -92,12 +92,13 @@ func TestScheduleCommands(t *testing.T) {
 	if got := d.want(0, "schedule", "show", "nightly"); !strings.Contains(got, "report") {
 		t.Errorf("%s", got)
 	}
-	if got := d.json("schedule", "delete", "nightly"); got["deleted"] != "nightly" {
+	if got := d.json("schedule", "delete", "nightly", "--yes"); got["deleted"] != "nightly" {
 		t.Errorf("%v", got)
 	}
-	for _, verb := range []string{"show", "pause", "resume", "delete"} {
+	for _, verb := range []string{"show", "pause", "resume"} {
 		d.want(3, "schedule", verb, "nightly")
 	}
+	d.want(3, "schedule", "delete", "nightly", "--yes")
 	for _, args := range [][]string{
 		{"set", "x"},
 		{"set", "x", "--cron", "bad", "--type", "a"},

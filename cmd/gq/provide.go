@@ -22,7 +22,6 @@ import (
 	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/internal/cli"
 	"github.com/gopherqueue/gq/internal/errs"
-	"github.com/gopherqueue/gq/internal/logline"
 	"github.com/gopherqueue/gq/internal/wire"
 )
 
@@ -56,7 +55,7 @@ func newProvide(p process) *cobra.Command {
 		},
 		RunE: func(c *cobra.Command, args []string) error {
 			w.id = args[0]
-			w.log = logline.NewText(w.stderr, slog.LevelInfo)
+			w.log = workerLog(w.process, false)
 			w.errors = &lockedWriter{to: w.stderr}
 			return w.run(c.Context())
 		},

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"strings"
 	"time"
 
@@ -15,7 +14,6 @@ import (
 	"github.com/gopherqueue/gq/client"
 	"github.com/gopherqueue/gq/internal/cli"
 	"github.com/gopherqueue/gq/internal/errs"
-	"github.com/gopherqueue/gq/internal/logline"
 	"github.com/gopherqueue/gq/internal/tracing"
 	"github.com/gopherqueue/gq/internal/wire"
 	"github.com/gopherqueue/gq/worker"
@@ -122,9 +120,10 @@ type remote struct {
 	patience time.Duration
 }
 
-// newRemote adds the flags that all commands for servers share.
+// newRemote adds the flags that all commands for servers share, and to their help the variables.
 func newRemote(p process, c *cobra.Command) *remote {
 	r := &remote{process: p, patience: impatient}
+	c.Long = cmp.Or(c.Long, c.Short+".") + "\n\n" + cli.TLSHelp
 	flags := c.Flags()
 	flags.StringVar(&r.addr, "addr", "", "gRPC address of the server, or several separated by commas to try in order (default GQ_ADDR, or "+defaultAddr+")")
 	flags.BoolVar(&r.json, "json", false, "print JSON for programs")
@@ -186,7 +185,7 @@ func (r *remote) reached(addr string, yes bool) {
 		text = "the server is reached again"
 	}
 	if r.json {
-		logline.NewJSON(r.stderr, slog.LevelInfo).Warn(text, "server", addr)
+		workerLog(r.process, true).Warn(text, "server", addr)
 		return
 	}
 	fmt.Fprintf(r.stderr, "gq: %s (server %s)\n", text, addr)

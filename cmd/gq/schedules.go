@@ -225,11 +225,15 @@ func newScheduleChange(p process, verb, short string, change func(queue, context
 
 func newScheduleDelete(p process) *cobra.Command {
 	c := &cobra.Command{
-		Use: "delete NAME", Short: "Delete a schedule; the jobs it has submitted stay", Example: "  gq schedule delete nightly",
+		Use: "delete NAME", Short: "Delete a schedule; the jobs it has submitted stay", Example: "  gq schedule delete nightly\n  gq schedule delete nightly --yes",
 		Args: oneArgument("the name of a schedule"),
 	}
 	r := newRemote(p, c)
+	yes := yesFlag(c)
 	c.RunE = func(c *cobra.Command, args []string) error {
+		if err := r.confirm(*yes, "Delete the schedule "+args[0]+" for good?"); err != nil {
+			return err
+		}
 		return r.short(c.Context(), func(ctx context.Context, q queue) error {
 			if err := q.DeleteSchedule(ctx, args[0]); err != nil {
 				return err

@@ -35,8 +35,13 @@ for example because its disk does, the server exits with an error.
 
 The HTTP address also serves a dashboard at /, unless --dashboard=false is given.
 
-Without authentication it listens on loopback only, unless --insecure is given.
-Under systemd use Type=notify.
+Without authentication it listens on loopback only, unless --insecure is given. A
+token in GQ_ADMIN_TOKEN may do everything, before there is any other. Under systemd
+use Type=notify. Traces go where OTEL_EXPORTER_OTLP_ENDPOINT says; the other
+standard OTEL_ variables hold too.
+
+With --auth-tls-cert and --auth-tls-key both addresses speak TLS. Clients then set
+GQ_TLS=1 or GQ_TLS_CA (gq --help).
 
 ` + configHelp,
 		Example: `  gq serve
@@ -123,6 +128,16 @@ func newLog(p process, l config.Log) *slog.Logger {
 		return observe.NewLog(p.stderr, "gq", l.Level)
 	}
 	return logline.NewText(p.stderr, l.Level)
+}
+
+// workerLog returns the log of a process that works for a server, in the form of the server's: JSON
+// if that is asked for with a flag or with GQ_LOG_FORMAT.
+func workerLog(p process, inJSON bool) *slog.Logger {
+	l := config.Log{Format: p.getenv("GQ_LOG_FORMAT")}
+	if inJSON {
+		l.Format = "json"
+	}
+	return newLog(p, l)
 }
 
 // notify tells systemd the state of the service, if systemd asked for that.

@@ -499,7 +499,7 @@ var commandRows = map[string]commandRow{
 
 	"inbox list":    {shape: "waiting:n refused:n submissions:a", prints: "PROBLEM", bad: "--limit 0"},
 	"inbox retry":   {args: "--all", shape: "submissions:n", prints: "retried 0", bad: ""},
-	"inbox discard": {args: "--all", shape: "submissions:n", prints: "discarded 0", bad: "x"},
+	"inbox discard": {args: "--all --yes", shape: "submissions:n", prints: "discarded 0", bad: "x"},
 
 	"schedule list":     {shape: "schedules:a", prints: "SCHEDULE", bad: "extra"},
 	"schedule show":     {args: "$QUEUE", shape: scheduleShape, prints: "every 1h0m0s", bad: "none", fails: 3},
@@ -509,7 +509,7 @@ var commandRows = map[string]commandRow{
 	"schedule backfill": {args: "$QUEUE --from 2020-01-01T00:00:00Z --to 2020-01-01T01:00:00Z", shape: "slots:n", bad: "$QUEUE", fails: 2},
 	"schedule pause":    {args: "$QUEUE", shape: scheduleShape, prints: "paused", bad: "none", fails: 3},
 	"schedule resume":   {args: "$QUEUE", shape: scheduleShape, prints: "resumed", bad: "none", fails: 3},
-	"schedule delete":   {args: "$QUEUE", shape: "deleted:s", prints: "deleted", bad: "none", fails: 3},
+	"schedule delete":   {args: "$QUEUE --yes", shape: "deleted:s", prints: "deleted", bad: "none --yes", fails: 3},
 
 	"workflow submit": {args: "$FLOWFILE", shape: "id:s", prints: "-7", bad: "$FILE"},
 	"workflow list":   {shape: "workflows:a", prints: "WORKFLOW", bad: "--limit 0"},
@@ -526,7 +526,7 @@ var commandRows = map[string]commandRow{
 
 	"token create":   {args: "$QUEUE --grant read", shape: tokenShape + " token:s", prints: "gq_", bad: "x --grant fly"},
 	"token list":     {shape: "tokens:a", prints: "NAME", bad: "extra"},
-	"token revoke":   {args: "none", exit: 3, bad: ""},
+	"token revoke":   {args: "none --yes", exit: 3, bad: ""},
 	"audit":          {shape: "entries:a next_cursor:s", prints: "OUTCOME", bad: "--limit 0"},
 	"webhook list":   {shape: "deliveries:a next_cursor:s", prints: "STATE", bad: "--limit 0"},
 	"webhook retry":  {args: "none", exit: 3, bad: ""},

@@ -43,7 +43,7 @@ With --store the command changes the tokens of a store that no server is using.
   gq token create mailer --grant 'submit,read@mail.*' --expires 2160h
   gq token create worker-7 --grant 'work@mail.*' --rate 100
   gq token list
-  gq token revoke mailer`,
+  gq token revoke mailer --yes`,
 	}
 	c.AddCommand(newTokenCreate(p), newTokenList(p), newTokenRevoke(p))
 	return c
@@ -286,13 +286,17 @@ func callsText(rate int) string {
 }
 
 func newTokenRevoke(p process) *cobra.Command {
-	c := &cobra.Command{Use: "revoke TOKEN", Short: "Revoke a token, named by its id or name", Example: "  gq token revoke mailer", Args: oneArgument("the id or name of a token")}
+	c := &cobra.Command{Use: "revoke TOKEN", Short: "Revoke a token, named by its id or name", Example: "  gq token revoke mailer\n  gq token revoke mailer --yes", Args: oneArgument("the id or name of a token")}
 	t := newTokens(p, c)
+	yes := yesFlag(c)
 	c.RunE = func(c *cobra.Command, args []string) error {
+		if machine.CheckName("token", args[0]) != nil {
+			return cli.Invalid("token", fmt.Sprintf("%.64q is not the id or name of a token", args[0]))
+		}
+		if err := t.confirm(*yes, "Revoke the token "+args[0]+" for good?"); err != nil {
+			return err
+		}
 		return t.with(c.Context(), func(ctx context.Context, k keys) error {
-			if machine.CheckName("token", args[0]) != nil {
-				return cli.Invalid("token", fmt.Sprintf("%.64q is not the id or name of a token", args[0]))
-			}
 			gone, err := k.revoke(ctx, args[0])
 			if err != nil {
 				return err

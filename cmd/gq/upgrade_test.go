@@ -98,7 +98,7 @@ func TestRollingUpgrade(t *testing.T) {
 	}
 	again := serveWith(t, first, url) // an old server may restart meanwhile
 	passJobs(t, again, next)
-	if out := again.gq("migrate", "status", "--store", url); out.status != 0 || !strings.Contains(out.stdout, "this program can use it") {
+	if out := again.gq("migrate", "status", "--store", url); out.status != 0 || !strings.Contains(out.stdout, "this program can use them") {
 		t.Errorf("%+v", out)
 	}
 	for _, s := range []*served{old, again} {

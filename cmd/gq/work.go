@@ -20,7 +20,6 @@ import (
 	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/internal/cli"
 	"github.com/gopherqueue/gq/internal/errs"
-	"github.com/gopherqueue/gq/internal/logline"
 	"github.com/gopherqueue/gq/internal/tracing"
 	"github.com/gopherqueue/gq/machine"
 	"github.com/gopherqueue/gq/worker"
@@ -148,10 +147,7 @@ func (f *workFlags) run(ctx context.Context, q queue, r *remote) error {
 			return cli.Invalid("queue", fmt.Sprintf("%.64q is listed twice", name))
 		}
 	}
-	log := logline.NewText(r.stderr, slog.LevelInfo)
-	if r.json {
-		log = logline.NewJSON(r.stderr, slog.LevelInfo)
-	}
+	log := workerLog(r.process, r.json)
 	stderr := &lockedWriter{to: r.stderr}
 	calls, err := newCallDir()
 	if err != nil {

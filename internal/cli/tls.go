@@ -7,6 +7,11 @@ import (
 	"os"
 )
 
+// TLSHelp describes the variables that [ClientTLS] reads.
+const TLSHelp = `The token is in GQ_TOKEN. For a server with TLS set GQ_TLS=1, or GQ_TLS_CA to a file
+with the certificate of its authority; a client certificate is in the files
+GQ_TLS_CERT and GQ_TLS_KEY.`
+
 // ClientTLS is how a client encrypts: by the variables GQ_TLS, GQ_TLS_CA, GQ_TLS_CERT
 // and GQ_TLS_KEY. nil is without.
 func ClientTLS(getenv func(string) string) (*tls.Config, error) {

@@ -21,10 +21,12 @@ type Call struct {
 	Request *http.Request
 	ID      string // request id, used in log entries
 
-	w     http.ResponseWriter
-	api   *API
-	route *Route
-	wrote bool
+	w      http.ResponseWriter
+	api    *API
+	route  *Route
+	wrote  bool
+	status int    // 0 before the answer, which means 200
+	code   string // of a refusal
 }
 
 type callKey struct{}
@@ -47,6 +49,9 @@ func (c *Call) Write(b []byte) (int, error) {
 // WriteHeader starts the response with a status.
 func (c *Call) WriteHeader(status int) {
 	c.wrote = true
+	if c.status < 200 { // not after an early 1xx
+		c.status = status
+	}
 	c.w.WriteHeader(status)
 }
 

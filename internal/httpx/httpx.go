@@ -8,6 +8,7 @@
 package httpx
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -146,8 +147,26 @@ func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	header.Set("X-Content-Type-Options", "nosniff")
 	header.Set("Cache-Control", "no-store")
 	c.AnswerAfter(0)
+	defer a.note(c, time.Now())
 	defer a.recover(c)
 	a.handler.ServeHTTP(c, c.Request)
+}
+
+// note logs a call at level debug. Queries and bodies are left out: they can hold what is secret.
+func (a *API) note(c *Call, began time.Time) {
+	ctx := context.WithoutCancel(c.Request.Context())
+	if !a.options.Log.Enabled(ctx, slog.LevelDebug) {
+		return
+	}
+	status := cmp.Or(c.status, http.StatusOK)
+	attributes := []slog.Attr{
+		slog.String("request_id", c.ID), slog.String("method", c.Request.Method), slog.String("path", c.Request.URL.Path),
+		slog.Int("status", status), slog.Float64("took_ms", float64(time.Since(began).Microseconds())/1000),
+	}
+	if c.code != "" {
+		attributes = append(attributes, slog.String("code", c.code))
+	}
+	a.options.Log.LogAttrs(ctx, slog.LevelDebug, "call", attributes...)
 }
 
 // recover responds in place of a handler that panicked.
@@ -242,8 +261,17 @@ func told(err error) bool {
 // refuse responds with an error.
 func (a *API) refuse(c *Call, err error) {
 	err = a.Told(c, err)
+	c.code = codeOf(err)
 	wire.AskLater(c.Header(), err)
 	a.write(c, a.options.Encode(err, c.ID))
+}
+
+// codeOf returns the code of an error that a client is told.
+func codeOf(err error) string {
+	if p, ok := errors.AsType[*wire.Problem](err); ok {
+		return p.Code
+	}
+	return errs.CodeOf(err)
 }
 
 func (a *API) write(c *Call, r Refusal) {

@@ -286,3 +286,49 @@ func TestSchemas(t *testing.T) {
 		t.Errorf("described as\n%s\nwant\n%s", got, want)
 	}
 }
+
+// At level debug each call is a line with its request id, a refusal with its code, and none has a
+// query, a body or a token. At level info there is none.
+func TestCallsAreLogged(t *testing.T) {
+	var lines bytes.Buffer
+	level := new(slog.LevelVar)
+	level.Set(slog.LevelDebug)
+	a := shop(Options{Log: slog.New(slog.NewJSONHandler(&lines, &slog.HandlerOptions{Level: level}))})
+	call := func(method, path, body string) {
+		r := httptest.NewRequestWithContext(t.Context(), method, path, strings.NewReader(body))
+		r.Header.Set("X-Request-Id", "mine")
+		r.Header.Set("Authorization", "Bearer SECRET")
+		a.ServeHTTP(httptest.NewRecorder(), r)
+	}
+	for _, test := range []struct {
+		method, path, body string
+		status             float64
+		code               any
+	}{
+		{"PUT", "/shop/items/1?limit=SECRET", `{"name":"SECRET"}`, 201, nil},
+		{"PUT", "/shop/items/1", `{"SECRET":1}`, 400, "invalid"},
+		{"GET", "/shop/nothing?x=SECRET", "", 404, "no_such_route"},
+		{"PATCH", "/shop/items/1", "", 405, "method_not_allowed"},
+		{"GET", "/shop/openapi.json", "", 200, nil},
+	} {
+		lines.Reset()
+		call(test.method, test.path, test.body)
+		var line map[string]any
+		if err := json.Unmarshal(lines.Bytes(), &line); err != nil {
+			t.Fatalf("%s %s: %v: %s", test.method, test.path, err, lines.String())
+		}
+		path, _, _ := strings.Cut(test.path, "?")
+		if line["msg"] != "call" || line["level"] != "DEBUG" || line["request_id"] != "mine" || line["method"] != test.method || line["path"] != path ||
+			line["status"] != test.status || line["code"] != test.code || line["took_ms"] == nil {
+			t.Errorf("%s %s: %s", test.method, test.path, lines.String())
+		}
+		if strings.Contains(lines.String(), "SECRET") {
+			t.Errorf("a secret in %s", lines.String())
+		}
+	}
+	level.Set(slog.LevelInfo)
+	lines.Reset()
+	if call("GET", "/shop/nothing", ""); lines.Len() > 0 {
+		t.Errorf("at level info: %s", lines.String())
+	}
+}

@@ -22,6 +22,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/gopherqueue/gq/internal/tracing"
+	"github.com/gopherqueue/gq/internal/version"
 )
 
 // Tracing exports spans as the standard OTEL_ variables of the process environment
@@ -46,7 +47,7 @@ func Tracing(ctx context.Context, log *slog.Logger) (t trace.Tracer, stop func(c
 	if err != nil {
 		return nil, stop, fmt.Errorf("make an exporter of traces: %w", err)
 	}
-	about, err := resource.New(ctx, resource.WithAttributes(attribute.String("service.name", "gq")), resource.WithTelemetrySDK(), resource.WithFromEnv())
+	about, err := resource.New(ctx, resource.WithAttributes(service()...), resource.WithTelemetrySDK(), resource.WithFromEnv())
 	if err != nil {
 		if !errors.Is(err, resource.ErrPartialResource) {
 			return nil, stop, fmt.Errorf("describe this service to the trace collector: %w", err)
@@ -59,6 +60,15 @@ func Tracing(ctx context.Context, log *slog.Logger) (t trace.Tracer, stop func(c
 	}
 	provider := sdktrace.NewTracerProvider(options...)
 	return provider.Tracer(tracing.Library), provider.Shutdown, nil
+}
+
+// service tells the collector what sends the spans; the environment can say otherwise.
+func service() []attribute.KeyValue {
+	host, _ := os.Hostname() // without one the process id must do
+	return []attribute.KeyValue{
+		attribute.String("service.name", "gq"), attribute.String("service.version", version.Release()),
+		attribute.String("service.instance.id", fmt.Sprintf("%s-%d", host, os.Getpid())),
+	}
 }
 
 // exporterAsked returns the exporter that the environment selects: console, grpc, http,

@@ -24,6 +24,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/internal/version"
 )
 
 // collector receives spans over OTLP/HTTP and OTLP/gRPC, like a real collector.
@@ -266,7 +267,7 @@ func TestTracingVariables(t *testing.T) {
 		forget(t)
 		t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", c.http)
 		t.Setenv("OTEL_EXPORTER_OTLP_HEADERS", "x-tenant=blue")
-		if submitted(t, c); c.resource["service.name"] != "gq" || c.headers["x-tenant"] != "blue" {
+		if submitted(t, c); c.resource["service.name"] != "gq" || c.resource["service.version"] != version.Release() || c.resource["service.instance.id"] == "" || c.headers["x-tenant"] != "blue" {
 			t.Errorf("%v %v", c.resource, c.headers)
 		}
 		t.Setenv("OTEL_SERVICE_NAME", "orders")

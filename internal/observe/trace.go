@@ -1,6 +1,7 @@
 package observe
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"sync"
@@ -76,7 +77,7 @@ func (t *traces) submits(ctx context.Context, s *gq.Spec) (context.Context, func
 		return ctx, func(gq.SubmitResult, error) {}
 	}
 	ctx, span := t.tracer.Start(ctx, "submit "+s.Type, trace.WithSpanKind(trace.SpanKindProducer), trace.WithAttributes(
-		attribute.String("gq.queue", s.Queue), attribute.String("gq.type", s.Type)))
+		attribute.String("gq.queue", cmp.Or(s.Queue, gq.DefaultQueue)), attribute.String("gq.type", s.Type)))
 	tracing.IntoJob(ctx, s)
 	return ctx, func(out gq.SubmitResult, err error) {
 		if err != nil {

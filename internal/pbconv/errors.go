@@ -193,10 +193,19 @@ func bareCause(s *status.Status) error {
 func bareText(s *status.Status) string {
 	switch s.Code() {
 	case codes.Unavailable:
-		return fmt.Sprintf("%v: %s", wire.ErrUnreachable, s.Message())
+		return fmt.Sprintf("%v: %s%s", wire.ErrUnreachable, s.Message(), tlsHint(s.Message()))
 	case codes.Unimplemented:
 		return "the server does not know this call: " + s.Message()
 	default:
 		return s.Message()
 	}
+}
+
+// tlsHint says what the end of a connection without a word can mean.
+func tlsHint(message string) string {
+	_, how, ok := strings.Cut(message, "error reading server preface: ")
+	if !ok || !strings.Contains(how, "EOF") && !strings.Contains(how, "connection reset") {
+		return ""
+	}
+	return "; the server may speak TLS: use gqs://, or set GQ_TLS=1 or GQ_TLS_CA=FILE"
 }

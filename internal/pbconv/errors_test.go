@@ -150,6 +150,14 @@ func TestBareStatuses(t *testing.T) {
 	if got := ErrorFromStatus(status.Error(codes.Unavailable, "")); !errors.Is(got, wire.ErrUnreachable) || errs.CodeOf(got) != "unreachable" {
 		t.Errorf("became %v", got)
 	}
+	for message, hint := range map[string]bool{
+		"error reading server preface: EOF": true, "connection error: desc = \"error reading server preface: read tcp: connection reset by peer\"": true,
+		"error reading server preface: remote error: tls: certificate required": false, "dial tcp: connection refused": false, "EOF": false,
+	} {
+		if got := ErrorFromStatus(status.Error(codes.Unavailable, message)); strings.Contains(got.Error(), "GQ_TLS=1") != hint {
+			t.Errorf("%s became %v", message, got)
+		}
+	}
 	if ErrorFromStatus(nil) != nil || StatusOf(nil, "") != nil {
 		t.Error("no error became one")
 	}

@@ -2,12 +2,14 @@ package wire
 
 import (
 	"errors"
+	"fmt"
 	"go/ast"
 	"go/parser"
 	"go/token"
 	"strings"
 	"testing"
 
+	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/internal/errs"
 )
 
@@ -37,5 +39,16 @@ func TestSentinelsAreTotal(t *testing.T) {
 	})
 	if n == 0 || n != len(sentinels) {
 		t.Errorf("package gq has %d sentinels, this package %d", n, len(sentinels))
+	}
+}
+
+// What retention has removed was there once, so a client need not look for a mistake of its own.
+func TestGoneIsNotMissing(t *testing.T) {
+	gone := fmt.Errorf("events up to 3 are dropped: %w", gq.ErrGone)
+	if p := ProblemOf(gone, "r"); p.Status != 410 || p.Code != "gone" || p.Title != "Gone" || p.RequestID != "r" || p.Detail != gone.Error() {
+		t.Errorf("%+v", p)
+	}
+	if p := ProblemOf(gq.ErrNotFound, ""); p.Status != 404 {
+		t.Errorf("%+v", p)
 	}
 }

@@ -72,6 +72,9 @@ func AskLater(h http.Header, err error) {
 func ProblemOf(err error, requestID string) *Problem {
 	kind := errs.KindOf(err)
 	p := NewProblem(HTTPStatus(kind), errs.CodeOf(err), "")
+	if errors.Is(err, gq.ErrGone) { // it was there, unlike what is not found
+		p = NewProblem(http.StatusGone, gq.ErrGone.Code, "")
+	}
 	p.RequestID = requestID
 	if kind == gq.KindInternal {
 		p.Detail = "internal error; the server's log has more under the request id"

@@ -182,7 +182,7 @@ func (c *Config) Settings() []Setting {
 		{Key: "drain", Usage: "how long calls in progress may take to finish when the server stops", kind: &durationKind{&c.Drain, 0, time.Hour}},
 		{Key: "drain_lag", Usage: "how long a stopping server that is no longer ready keeps serving, so that load balancers notice", kind: &durationKind{&c.DrainLag, 0, 10 * time.Minute}},
 		{Key: "dashboard", Usage: "serve the dashboard at / of the HTTP address", kind: &boolKind{&c.Dashboard}},
-		{Key: "accept_loss", Usage: "open a file: store with a damaged log, drop what is unreadable and log what was dropped", kind: &boolKind{&c.AcceptLoss}},
+		{Key: "accept_loss", Usage: "open a file: store with a damaged log, drop what is unreadable and log what was dropped; for one start, each one with it logs a warning", kind: &boolKind{&c.AcceptLoss}},
 		{Key: "memory_limit", Usage: "soft memory limit, such as 2GiB; 0 is GOMEMLIMIT, or else 80 % of the memory of the control group or machine", kind: &sizeKind{&c.Memory, 0, math.MaxInt / 2}},
 		{Key: "capacity", Usage: "short for scheduler.capacity", Short: true, kind: &numberKind[int64]{&c.Scheduler.Capacity, 0, gq.MaxCapacity}},
 
@@ -205,7 +205,7 @@ func (c *Config) Settings() []Setting {
 		{Key: "retention.failed", Usage: "how long failed jobs are kept", kind: retention(&c.Retention.Failed)},
 		{Key: "retention.dead_letter", Usage: "how long dead-lettered jobs are kept", kind: retention(&c.Retention.DeadLetter)},
 
-		{Key: "backup.dir", Usage: "directory for backups that gq backup --server takes of a file: store while it serves", kind: &textKind{to: &c.Backup.Dir}},
+		{Key: "backup.dir", Usage: "directory for backups that gq backup now makes of a file: store while it serves", kind: &textKind{to: &c.Backup.Dir}},
 		{Key: "backup.keep", Usage: "how many of these backups to keep; 0 is all", kind: &numberKind[int]{&c.Backup.Keep, 0, 1_000_000}},
 
 		{Key: "scheduler.capacity", Usage: "cost units that running jobs of the scheduler API may occupy together", kind: &numberKind[int64]{&c.Scheduler.Capacity, 0, gq.MaxCapacity}},

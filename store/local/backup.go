@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -44,7 +46,7 @@ func (s *Store) Backup(ctx context.Context, dir string, keep int) (out gq.Backup
 	defer s.reads.Done()
 	b, err := openBackups(target)
 	if err != nil {
-		return out, err
+		return out, targetFault(target, err)
 	}
 	defer func() { err = errors.Join(err, b.close()) }()
 
@@ -61,7 +63,7 @@ func (s *Store) Backup(ctx context.Context, dir string, keep int) (out gq.Backup
 		return out, fmt.Errorf("back up %s: %w", s.dir, err)
 	}
 	if err := b.add(ctx, from, &out); err != nil {
-		return out, fmt.Errorf("back up %s to %s: %w", s.dir, target, err)
+		return out, fmt.Errorf("back up %s to %s: %w", s.dir, target, targetFault(target, err))
 	}
 	if keep > 0 {
 		if out.Removed, err = b.prune(keep); err != nil {
@@ -69,6 +71,19 @@ func (s *Store) Backup(ctx context.Context, dir string, keep int) (out gq.Backup
 		}
 	}
 	return out, nil
+}
+
+// targetFault says in words what a caller can mend: a directory for backups that is full or that
+// the server may not write to.
+func targetFault(dir string, err error) error {
+	switch {
+	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
+		return gq.ErrDiskFull.Errorf("the directory for backups, %s, has no space left; the store is not affected", dir)
+	case errors.Is(err, fs.ErrPermission), errors.Is(err, syscall.EROFS):
+		return backupFault("dir", fmt.Sprintf("the server may not write to %s", dir))
+	default:
+		return err
+	}
 }
 
 // backupTarget rejects a directory within the store, where a backup would go with what it is a

@@ -4,9 +4,13 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
+	"fmt"
+	"io/fs"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/gopherqueue/gq"
@@ -215,6 +219,18 @@ func TestBackupRefusals(t *testing.T) {
 		}
 		if _, err := os.Stat(to); !errors.Is(err, os.ErrNotExist) {
 			t.Errorf("a damaged backup left %s: %v", to, err)
+		}
+	}
+}
+
+// A directory for backups that is full, or that the server may not write to, is told to the caller.
+func TestBackupTargetFaults(t *testing.T) {
+	for cause, want := range map[error]error{
+		syscall.ENOSPC: gq.ErrDiskFull, syscall.EDQUOT: gq.ErrDiskFull, syscall.EACCES: gq.ErrInvalid, syscall.EROFS: gq.ErrInvalid, syscall.EIO: syscall.EIO,
+	} {
+		err := targetFault("/mnt/b", fmt.Errorf("copy: %w", &fs.PathError{Op: "write", Path: "/mnt/b/x", Err: cause}))
+		if !errors.Is(err, want) || want != syscall.EIO && !strings.Contains(err.Error(), "/mnt/b") {
+			t.Errorf("%v became %v", cause, err)
 		}
 	}
 }
