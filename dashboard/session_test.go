@@ -100,7 +100,10 @@ func TestGuessesAreFew(t *testing.T) {
 	if n := wrong("[2001:db8::%x]:99"); n != maxWrong {
 		t.Errorf("%d wrong sign-ins of one network", n)
 	}
-	if n := wrong("192.0.3.%d:99"); n != maxWrongAll-2*maxWrong {
+	if _, wait := g.begin("[2001:db8:0:1::1]:99", now); wait > 0 {
+		t.Error("a network has to wait for its neighbour")
+	}
+	if n := wrong("192.0.3.%d:99"); n != maxWrongAll-2*maxWrong-1 {
 		t.Errorf("%d wrong sign-ins of many addresses", n)
 	}
 	if _, wait := g.begin("198.51.100.1:1", now); wait == 0 {

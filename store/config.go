@@ -22,7 +22,8 @@ type Config struct {
 	Backoffs map[string]machine.BackoffFunc
 
 	// Unfinished also opens a store that holds an unfinished copy, so that it can
-	// be finished; otherwise that is [gq.ErrUnfinished].
+	// be finished; otherwise that is [gq.ErrUnfinished]. A store that is created with
+	// it is unfinished from the beginning, until an import has finished.
 	Unfinished bool
 }
 

@@ -384,6 +384,53 @@ func TestDamage(t *testing.T) {
 	}
 }
 
+// A destination is unfinished from its creation on. A copy that was killed before its first part
+// leaves nothing that a server takes for a new store, and another run finishes it.
+func TestKilledBeforeTheFirstPart(t *testing.T) {
+	type filled interface {
+		store.Store
+		Destination
+	}
+	for name, place := range map[string]func(t *testing.T) func(unfinished bool) (filled, error){
+		"file": func(t *testing.T) func(bool) (filled, error) {
+			dir := filepath.Join(t.TempDir(), "to")
+			return func(unfinished bool) (filled, error) {
+				return local.Open(dir, local.Options{Config: store.Config{Unfinished: unfinished}})
+			}
+		},
+		"postgres": func(t *testing.T) func(bool) (filled, error) {
+			url := pgtest.Database(t)
+			return func(unfinished bool) (filled, error) {
+				return postgres.Open(t.Context(), url, store.Config{Unfinished: unfinished})
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			open := place(t)
+			from := memory(t)
+			populate(t, from, 3)
+			closing(t, must(open(true))(t))
+			for range 2 { // a refusal changes nothing
+				if s, err := open(false); !errors.Is(err, gq.ErrUnfinished) {
+					t.Errorf("a server opens it: %v", err)
+					if err == nil {
+						closing(t, s)
+					}
+				}
+			}
+			to := must(open(true))(t)
+			x := must(from.Export(t.Context()))(t)
+			report, err := Copy(t.Context(), x, to, Options{})
+			if err != nil || report.Resumed {
+				t.Errorf("resumed %t, %v", report.Resumed, err)
+			}
+			closing(t, x)
+			closing(t, to)
+			closing(t, must(open(false))(t))
+		})
+	}
+}
+
 // TestUnfinishedBackup checks that an unfinished backup leaves nothing behind, and no
 // file with its name.
 func TestUnfinishedBackup(t *testing.T) {

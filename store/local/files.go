@@ -20,11 +20,12 @@ import (
 )
 
 // A directory with this file is a store. The file names the format; its line ends in
-// formatUnfinished until the database has been created.
+// formatUnfinished until the database has been created, or in formatCopy if that is for a copy.
 const (
 	formatFile       = "GOPHERQUEUE"
 	formatPrefix     = "gopherqueue store format "
 	formatUnfinished = " (unfinished)"
+	formatCopy       = " (unfinished copy)"
 	formatVersion    = 2
 )
 
@@ -88,7 +89,8 @@ func (s *Store) openFiles(cacheMiB int, acceptLoss bool) error {
 	return nil
 }
 
-// finishFiles completes a new store. Pebble panics if its log is broken.
+// finishFiles completes a new store. One that was opened to be filled stays unfinished, whatever
+// happens before the import begins. Pebble panics if its log is broken.
 func (s *Store) finishFiles() (err error) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -97,6 +99,11 @@ func (s *Store) finishFiles() (err error) {
 	}()
 	if err := s.createIDKey(); err != nil {
 		return err
+	}
+	if s.config.Unfinished {
+		if err := s.db.Set(metaImport, (&importing{}).encode(), pebble.Sync); err != nil {
+			return err
+		}
 	}
 	return s.writeFormat("")
 }
@@ -210,12 +217,19 @@ func (s *Store) claimDirectory() (lock *pebble.Lock, finished bool, err error) {
 	if err != nil {
 		return nil, false, fmt.Errorf("%w (%w)", gq.ErrInUse, err)
 	}
-	if !ours {
-		if err := s.writeFormat(formatUnfinished); err != nil {
+	if suffix := s.unfinishedSuffix(); !ours || !finished && suffix == formatCopy {
+		if err := s.writeFormat(suffix); err != nil {
 			return nil, false, errors.Join(err, lock.Close())
 		}
 	}
 	return lock, finished, nil
+}
+
+func (s *Store) unfinishedSuffix() string {
+	if s.config.Unfinished {
+		return formatCopy
+	}
+	return formatUnfinished
 }
 
 // mkdirs makes a directory durably: each new entry is synced in its parent.
@@ -260,6 +274,7 @@ func (s *Store) checkFormat() (finished bool, err error) {
 	}
 	number, ours := strings.CutPrefix(string(bytes.TrimSpace(text)), formatPrefix)
 	number, unfinished := strings.CutSuffix(number, formatUnfinished)
+	number, copying := strings.CutSuffix(number, formatCopy)
 	version, err := strconv.Atoi(number)
 	switch {
 	case !ours || err != nil:
@@ -269,8 +284,10 @@ func (s *Store) checkFormat() (finished bool, err error) {
 			name, version, formatVersion, gq.ErrFormat)
 	case version < formatVersion:
 		return false, fmt.Errorf("%s says format %d, which no release had; this program knows format %d: %w", name, version, formatVersion, gq.ErrFormat)
+	case copying && !s.config.Unfinished:
+		return false, errUnfinished
 	}
-	return !unfinished, nil
+	return !unfinished && !copying, nil
 }
 
 // inspect looks for damage that Pebble would miss, or notice only after it has removed

@@ -15,7 +15,8 @@ import (
 )
 
 // While a store is being filled, a record says from which origin and how far the copy
-// has got. Every part rewrites it, and Finish removes it.
+// has got. Every part rewrites it, and Finish removes it. A store that was created to be filled
+// has it from the beginning, without an origin.
 var (
 	metaImport = []byte{prefixMeta, 'i'} // origin(32), mark
 	metaGone   = []byte{prefixMeta, 'g'} // events up to this one may be missing
@@ -30,6 +31,11 @@ type importing struct {
 }
 
 func (i *importing) encode() []byte { return append(i.origin[:], i.mark...) }
+
+// begun reports whether the store has the origin's counters.
+func (i *importing) begun() bool { return i != nil && i.origin != [32]byte{} }
+
+var errUnfinished = fmt.Errorf("%w: run the gq copy or gq restore that began it again to finish it, or remove the directory", gq.ErrUnfinished)
 
 // recoverImport finds an unfinished import, and the first complete event of a finished
 // one.
@@ -53,7 +59,7 @@ func (s *Store) recoverImport() error {
 	case len(raw) < 32:
 		return fmt.Errorf("record %q: %w", metaImport, gq.ErrCorrupt)
 	case !s.config.Unfinished:
-		return fmt.Errorf("%w: run the gq copy or gq restore that began it again to finish it, or remove the directory", gq.ErrUnfinished)
+		return errUnfinished
 	}
 	s.importing = &importing{s: s, origin: [32]byte(raw), mark: raw[32:]}
 	return nil
@@ -76,7 +82,7 @@ func (s *Store) Import(ctx context.Context, h store.Head) (store.Import, error) 
 // beginImport sets the counters so that they continue the origin's.
 func (tx *txn) beginImport(h store.Head) error {
 	s, t := tx.s, tx.t
-	if s.importing != nil {
+	if s.importing.begun() {
 		if s.importing.origin != h.Origin {
 			return fmt.Errorf("%w of another store, or of another moment of this one: remove the directory and begin again", gq.ErrUnfinished)
 		}

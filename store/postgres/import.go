@@ -15,7 +15,7 @@ import (
 	"github.com/gopherqueue/gq/store"
 )
 
-// importTables exist only during an import. The row of gq.import has the origin and the
+// importTables exist only while the database is to be filled. The row of gq.import has the origin and the
 // progress of the import; every write updates it. Events come before their jobs:
 // gq.import_told records which segments contain events of which job.
 const importTables = `
@@ -37,6 +37,11 @@ type importing struct {
 	step int64
 	mark []byte
 }
+
+// awaitImport marks a new database that was opened to be filled, in the transaction that creates its
+// tables. No import has begun: the origin is empty.
+const awaitImport = importTables + `
+	INSERT INTO gq.import (origin) VALUES ('');`
 
 // unfinished reads the progress of an unfinished import. origin is nil if there is none.
 func unfinished(ctx context.Context, db querier) (origin []byte, i importing, err error) {
@@ -73,7 +78,7 @@ func (s *Store) Import(ctx context.Context, h store.Head) (store.Import, error) 
 		}
 		*i = found
 		i.s = s
-		if origin == nil {
+		if len(origin) == 0 {
 			return tx.beginImport(ctx, h)
 		}
 		if !bytes.Equal(origin, h.Origin[:]) {
@@ -105,7 +110,7 @@ func (tx *txn) beginImport(ctx context.Context, h store.Head) error {
 		return err
 	}
 	tx.more.Queue("DELETE FROM gq.import_told")
-	tx.more.Queue("INSERT INTO gq.import (origin) VALUES ($1)", h.Origin[:])
+	tx.more.Queue("INSERT INTO gq.import (origin) VALUES ($1) ON CONFLICT (one) DO UPDATE SET origin = excluded.origin", h.Origin[:])
 	tx.more.Queue(headLock, lockHead)
 	tx.more.Queue("UPDATE gq.round SET event = $1, gone = $2, time = greatest(time, $3) WHERE number = (SELECT number FROM gq.head)",
 		int64(h.LastEvent), int64(h.Gone), nanoseconds(h.Time))

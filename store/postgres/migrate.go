@@ -5,12 +5,14 @@ import (
 	_ "embed" // schema.sql
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/store"
 )
 
 //go:embed schema.sql
@@ -28,6 +30,16 @@ type migration struct {
 
 // migrations lists all steps from an empty database to the layout of this program.
 var migrations = []migration{{to: 1, name: "schema.sql", sql: schema}}
+
+// migrationsFor returns migrations that also mark a new database which is to be filled.
+func migrationsFor(cfg store.Config) []migration {
+	if !cfg.Unfinished {
+		return migrations
+	}
+	marked := slices.Clone(migrations)
+	marked[0].sql += awaitImport
+	return marked
+}
 
 // Classes of advisory locks: "gq" in ASCII and a number, to stay clear of the
 // application's own locks.
