@@ -61,8 +61,13 @@ func (v *visit) estimate(job *gq.Job, x *gq.Explanation) (e estimate, err error)
 		return estimate{Unknown: "nobody can tell when the signal comes"}, nil
 	case gq.CausePaused:
 		return estimate{Unknown: "nobody can tell when the queue is resumed"}, nil
-	case gq.CauseNoWorker, gq.CauseConstraint, gq.CauseCost:
+	case gq.CauseNoWorker:
 		return estimate{Unknown: "nobody can tell when a worker comes that can run it"}, nil
+	case gq.CauseConstraint, gq.CauseCost:
+		if !x.Until.IsZero() { // a provider of matching can take it then
+			return estimate{At: x.Until, Basis: "the end of what keeps the nearest provider from it", Soonest: true}, nil
+		}
+		return estimate{Unknown: "nobody can tell when one comes that can run it"}, nil
 	case gq.CauseLifetime:
 		return estimate{Unknown: "it ends before it may start"}, nil
 	case gq.CauseNext, gq.CauseConcurrency, gq.CauseKeyLimit, gq.CauseRate, gq.CausePool:

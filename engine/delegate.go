@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"maps"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -25,7 +26,8 @@ type Explainer func(ctx context.Context, job *gq.Job) ([]gq.Reason, error)
 // Delegate decides about a queue that is not served by claims.
 type Delegate struct {
 	Explain Explainer
-	Fill    func(*gq.Spec) // completes a submission to the queue
+	Fill    func(*gq.Spec)                        // completes a submission to the queue
+	Workers func(context.Context) []gq.LiveWorker // those that serve the queue and call elsewhere
 }
 
 // delegates are the delegates by queue. The map is replaced, never changed.
@@ -51,4 +53,16 @@ func (d *delegates) of(queue string) Delegate {
 		return (*by)[queue]
 	}
 	return Delegate{}
+}
+
+// workers lists the workers that serve queues of delegates, if any does.
+func (d *delegates) workers(ctx context.Context) (list []gq.LiveWorker) {
+	if by := d.by.Load(); by != nil {
+		for _, queue := range slices.Sorted(maps.Keys(*by)) {
+			if serving := (*by)[queue].Workers; serving != nil {
+				list = append(list, serving(ctx)...)
+			}
+		}
+	}
+	return list
 }

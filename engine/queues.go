@@ -268,7 +268,7 @@ func (e *Engine) Stats(ctx context.Context) (gq.Stats, error) {
 	if err != nil {
 		return gq.Stats{}, fmt.Errorf("list nodes: %w", err)
 	}
-	stats := gq.Stats{Queues: counts, Workers: len(workers), Nodes: nodes}
+	stats := gq.Stats{Queues: counts, Workers: len(e.withDelegated(ctx, workers)), Nodes: nodes}
 	for _, c := range counts {
 		stats.Total.Add(c)
 	}

@@ -269,13 +269,25 @@ func (r *registry) list(node string, c *clock) []worker {
 }
 
 // Workers lists the workers that claimed jobs or sent heartbeats in the last minute, sorted by
-// name: those of this engine and, if several processes share the store, those of the others.
+// name: those of this engine, those of other processes on the store, and the providers of a
+// queue that is delegated.
 func (e *Engine) Workers(ctx context.Context) ([]gq.LiveWorker, error) {
 	_, workers, err := e.cluster(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("list workers: %w", err)
 	}
-	return workers, nil
+	return e.withDelegated(ctx, workers), nil
+}
+
+// withDelegated adds the workers of delegates to a list that is sorted by name.
+func (e *Engine) withDelegated(ctx context.Context, workers []gq.LiveWorker) []gq.LiveWorker {
+	more := e.delegates.workers(ctx)
+	if len(more) == 0 {
+		return workers
+	}
+	workers = append(slices.Clip(workers), more...)
+	slices.SortStableFunc(workers, func(a, b gq.LiveWorker) int { return strings.Compare(a.Name, b.Name) })
+	return workers
 }
 
 // WorkerStopped removes a worker that has stopped from the list of workers, on all servers. The

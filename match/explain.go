@@ -76,6 +76,11 @@ func (s Reasons) List() (list []Reason) {
 	return list
 }
 
+// Passing reports whether all reasons pass by themselves, without a change of the provider.
+func (s Reasons) Passing() bool {
+	return s&^(1<<Cooling|1<<Excluded|1<<NoLease|1<<NoUnits|1<<RequesterSpent) == 0
+}
+
 func (s Reasons) String() string { return fmt.Sprintf("%v", s.List()) }
 
 // Verdict has the reasons why a provider cannot get a job.

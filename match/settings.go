@@ -83,6 +83,11 @@ type Clock struct {
 // At returns the epoch and the height at a time.
 func (c Clock) At(now int64) (epoch, height int64) { return now / c.Epoch, now / c.Height }
 
+// Next returns when the next epoch and the next height begin.
+func (c Clock) Next(now int64) (epoch, height int64) {
+	return (now/c.Epoch + 1) * c.Epoch, (now/c.Height + 1) * c.Height
+}
+
 // Share is in parts per billion, encoded as a decimal: 0.6 is 600 000 000.
 type Share int64
 

@@ -196,9 +196,8 @@ func (q *Quotas) UnitsMax(k Kind) int64 { return q.unitsPerEpoch(k) }
 // Serves reports whether a provider could ever get a job under a policy. It ignores
 // temporary conditions, such as full quotas and pauses.
 func (p *Policy) Serves(q *Provider, j *Job) bool {
-	const passing = 1<<Cooling | 1<<Excluded | 1<<NoLease | 1<<NoUnits | 1<<RequesterSpent
 	in := Input{Policy: *p}
-	return fitRefusals(&in, q, j)&^passing == 0 && j.Units <= p.Quotas.unitsPerEpoch(j.Kind) && p.Quotas.LeasesMax > 0
+	return fitRefusals(&in, q, j).Passing() && j.Units <= p.Quotas.unitsPerEpoch(j.Kind) && p.Quotas.LeasesMax > 0
 }
 
 // Eligible reports whether a provider is in the snapshot of a round at a given time.

@@ -13,6 +13,7 @@ import (
 
 	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/internal/cli"
+	"github.com/gopherqueue/gq/internal/faces/matching"
 )
 
 func newDoctor(p process) *cobra.Command {
@@ -110,10 +111,13 @@ func (f *findings) examine(ctx context.Context, q queue) error {
 	f.nodes(stats.Nodes)
 	f.workers(workers)
 	f.versions(stats.Nodes, workers)
-	if err := f.queues(ctx, q, queues, stats.Queues, workers); err != nil {
+	if err := f.queues(ctx, q, queues, stats.Queues, claimers(workers)); err != nil {
 		return err
 	}
-	if err := f.stranded(ctx, q, queues, stats.Queues, workers); err != nil {
+	if err := f.stranded(ctx, q, queues, stats.Queues, claimers(workers)); err != nil {
+		return err
+	}
+	if err := f.beacon(ctx, q, stats.Queues); err != nil {
 		return err
 	}
 	f.disk(&stats)
@@ -245,12 +249,18 @@ func (f *findings) queues(ctx context.Context, q queue, queues []gq.Queue, count
 		case queue.Paused && count.Live() > 0:
 			f.add("note", "queue", "%s is paused with %s; gq queue resume %s", queue.Name, jobCount(count.Live(), "live"), queue.Name)
 		case ready > 0 && !served:
-			other, err := otherReason(ctx, q, queue.Name)
-			if err != nil {
+			why, other, err := otherReason(ctx, q, queue.Name)
+			switch {
+			case err != nil:
 				return err
-			}
-			if other != "" { // such as that of matching, whose jobs no worker claims
-				f.add("note", "queue", "%s has %s; the oldest: %s", queue.Name, jobCount(ready, "ready"), clean(other))
+			case other && why.Cause == gq.CauseNext: // a round or a worker is about to take it
+				continue
+			case other: // such as that of matching, whose jobs no worker claims
+				f.add("note", "queue", "%s has %s; the oldest: %s", queue.Name, jobCount(ready, "ready"), clean(why.Summary))
+				continue
+			case queue.Name == matching.Queue && why.Summary != "":
+				bad = true
+				f.add("fail", "queue", "%s has %s and %s", queue.Name, jobCount(ready, "ready"), clean(why.Summary))
 				continue
 			}
 			bad = true
@@ -268,23 +278,22 @@ func (f *findings) queues(ctx context.Context, q queue, queues []gq.Queue, count
 	return nil
 }
 
-// otherReason returns why the oldest ready job of a queue without workers does not run, if the reason
-// is another one.
-func otherReason(ctx context.Context, q queue, name string) (string, error) {
+// otherReason explains the oldest ready job of a queue without workers. other is true if something else
+// than a missing worker holds it up.
+func otherReason(ctx context.Context, q queue, name string) (why gq.Reason, other bool, err error) {
 	page, err := q.List(ctx, gq.Query{Queue: name, Statuses: []gq.Status{gq.StatusScheduled}, OldestFirst: true, Limit: 1})
 	if err != nil || len(page.Jobs) == 0 {
-		return "", err
+		return why, false, err
 	}
 	x, err := q.Explain(ctx, page.Jobs[0].State.ID)
-	if errors.Is(err, gq.ErrNotFound) || err == nil && x.Cause == gq.CauseNoWorker {
-		return "", nil
-	}
-	for _, also := range x.Also {
-		if also.Cause == gq.CauseNoWorker {
-			return "", nil
+	if err != nil {
+		if errors.Is(err, gq.ErrNotFound) {
+			err = nil
 		}
+		return why, false, err
 	}
-	return x.Summary, err
+	missing := x.Cause == gq.CauseNoWorker || slices.ContainsFunc(x.Also, func(r gq.Reason) bool { return r.Cause == gq.CauseNoWorker })
+	return x.Reason, !missing, nil
 }
 
 func (f *findings) schedules(all []gq.Schedule) {

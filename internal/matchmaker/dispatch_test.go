@@ -400,7 +400,7 @@ func TestSetAside(t *testing.T) {
 			f.Errorf("set aside: %+v", r.Unserved)
 		}
 		x := f.explain(rare[0])
-		for _, want := range []string{"constraint: set aside: none of 2 providers could ever serve it", "2 no_model", "provider p: no_model", "provider q: incapable, no_model"} {
+		for _, want := range []string{"constraint: set aside: none of 2 providers fits: ", "2 no_model", "provider p: no_model", "provider q: incapable, no_model"} {
 			if !strings.Contains(x, want) {
 				f.Errorf("explained as %s\nwant %s", x, want)
 			}

@@ -115,6 +115,7 @@ type Dispatcher struct {
 	known   atomic.Pointer[knownSettings]
 	clock   atomic.Pointer[reading]
 	last    atomic.Pointer[Levels]
+	serving atomic.Pointer[[]gq.LiveWorker]
 
 	claims, rulings, rounds *delivery // to the sinks
 
@@ -149,7 +150,7 @@ func New(e Engine, s store.Store, o Options) (*Dispatcher, error) {
 	d.claims = newDelivery("claims", outbox(d, kindClaim, o.Hooks.Claims))
 	d.rulings = newDelivery("sla", outbox(d, kindRuling, o.Hooks.Rulings))
 	d.rounds = newDelivery("rounds", newRounds(d, o.Hooks.Rounds))
-	e.Delegate(d.queue, engine.Delegate{Explain: d.explain, Fill: countOne})
+	e.Delegate(d.queue, engine.Delegate{Explain: d.explain, Fill: countOne, Workers: d.workers})
 	return d, nil
 }
 

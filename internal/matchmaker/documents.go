@@ -29,6 +29,12 @@ const (
 	nameBeacon     = "beacon"
 )
 
+// posted is the document of a posted beacon.
+type posted struct {
+	match.Beacon
+	At int64 `json:"at,omitzero"` // when it was posted; 0 in documents of earlier versions
+}
+
 // head is the document that every round changes.
 type head struct {
 	Round   uint64     `json:"round"`   // the last recorded round

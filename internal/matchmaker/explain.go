@@ -18,38 +18,39 @@ import (
 const shown = 20
 
 // refusals lists why each provider, by id, cannot get a waiting job; no reasons if it
-// can. The caller holds mu.
-func (d *Dispatcher) refusals(ctx context.Context, job *gq.Job) ([]match.Verdict, error) {
+// can. It also returns the input that it judged by. The caller holds mu.
+func (d *Dispatcher) refusals(ctx context.Context, job *gq.Job) (in *match.Input, verdicts []match.Verdict, err error) {
 	if err := d.catchUp(ctx); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	m, err := matchJob(job, nil)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	now := d.now().Unix()
 	if err := d.refreshHeartbeats(ctx, now); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	at := d.at(now)
-	in := match.Input{Now: now, Policy: d.policy(), Jobs: []match.Job{m}}
+	in = &match.Input{Now: now, Policy: d.policy(), Jobs: []match.Job{m}}
 	if w := d.backlog.Get(job.State.ID); w != nil {
 		in.Jobs[0].Excluded = excluded(w, at.Seed())
 		if in.Grants, err = d.granted(ctx, []*backlog.Job{w}, now); err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 	}
 	for _, p := range d.registry.ByID() {
 		in.Providers = append(in.Providers, p.View(&d.settings.Health, at.Epoch, now))
 	}
-	return match.Explain(&in, m.ID)
+	verdicts, err = match.Explain(in, m.ID)
+	return in, verdicts, err
 }
 
 // explain adds to the engine's explanation of a job which filter rejected which provider.
 func (d *Dispatcher) explain(ctx context.Context, job *gq.Job) ([]gq.Reason, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	verdicts, err := d.refusals(ctx, job)
+	in, verdicts, err := d.refusals(ctx, job)
 	if errs.KindOf(err) == gq.KindInvalid {
 		return []gq.Reason{{
 			Cause: gq.CauseConstraint, Summary: "asks for nothing that a provider could be matched with: " + err.Error(),
@@ -78,16 +79,22 @@ func (d *Dispatcher) explain(ctx context.Context, job *gq.Job) ([]gq.Reason, err
 	case fitting > 0:
 		return []gq.Reason{d.inLine(job, fitting, len(verdicts))}, nil
 	}
+	near := nearest(in, verdicts)
 	first := gq.Reason{
 		Cause:   gq.CauseConstraint,
 		Summary: fmt.Sprintf("none of %d providers fits: %s", len(verdicts), tallied(tally)),
-		Remedy:  "register a provider that fits, or wait until one has room",
 		More:    max(0, len(verdicts)-shown),
 	}
-	if w := d.backlog.Get(job.State.ID); w != nil && w.Unserved() {
-		first.Summary = fmt.Sprintf("set aside: none of %d providers could ever serve it now: %s", len(verdicts), tallied(tally))
-	}
+	first.Remedy, first.Until = d.remedy(in, near)
 	reasons := []gq.Reason{first}
+	if near.reasons.Has(match.Excluded) {
+		reasons[0].Summary += "; an excluded provider had this attempt and does not get it again under the same seed"
+		if d.beacon != nil && near.reasons == 1<<match.Excluded {
+			reasons = append(reasons, d.stalled(in.Now)...)
+		}
+	} else if w := d.backlog.Get(job.State.ID); w != nil && w.Unserved() {
+		reasons[0].Summary = "set aside: " + first.Summary
+	}
 	for _, v := range verdicts[:min(len(verdicts), shown)] {
 		reasons = append(reasons, gq.Reason{Cause: gq.CauseConstraint, Summary: fmt.Sprintf("provider %s: %s", v.Provider, named(v.Reasons.List()))})
 	}

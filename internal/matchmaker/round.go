@@ -31,7 +31,7 @@ type Unserved = backlog.Unserved
 // at returns the position of the chain: the beacon's, or that of the settings' clock.
 func (d *Dispatcher) at(now int64) match.Beacon {
 	if d.beacon != nil {
-		return *d.beacon
+		return d.beacon.Beacon
 	}
 	b := match.Beacon{Chain: d.settings.Clock.Chain}
 	b.Epoch, b.Height = d.settings.Clock.At(now)

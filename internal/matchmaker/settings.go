@@ -106,7 +106,7 @@ func (d *Dispatcher) ChangeSettings(ctx context.Context, change func(*match.Sett
 // PutBeacon sets the position of the chain. A chain never goes back, and has one beacon
 // per height.
 func (d *Dispatcher) PutBeacon(ctx context.Context, b match.Beacon) error {
-	err := d.underHead(ctx, func(time.Time) (*draft, func(), error) {
+	err := d.underHead(ctx, func(now time.Time) (*draft, func(), error) {
 		if old := d.beacon; old != nil && old.Chain == b.Chain {
 			switch {
 			case old.Epoch == b.Epoch && old.Height == b.Height && old.Seed() == b.Seed():
@@ -116,7 +116,8 @@ func (d *Dispatcher) PutBeacon(ctx context.Context, b match.Beacon) error {
 			}
 		}
 		var t draft
-		t.put(kindState, nameBeacon, d.beaconVersion, b, func(v uint64) { d.beacon, d.beaconVersion = &b, v })
+		next := posted{b, now.Unix()}
+		t.put(kindState, nameBeacon, d.beaconVersion, next, func(v uint64) { d.beacon, d.beaconVersion = &next, v })
 		return &t, nil, nil
 	})
 	if err != nil {

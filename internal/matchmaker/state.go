@@ -27,7 +27,7 @@ type state struct {
 
 	settings        match.Settings
 	settingsVersion uint64
-	beacon          *match.Beacon
+	beacon          *posted // nil before the first one
 	beaconVersion   uint64
 	head            head
 	headVersion     uint64
@@ -100,13 +100,15 @@ func (d *Dispatcher) readSettings(ctx context.Context) error {
 		}
 		d.putInForce(set, version, d.now())
 	}
-	var b match.Beacon
-	if d.beaconVersion, err = d.find(ctx, kindState, nameBeacon, &b); err != nil {
+	was := d.beaconVersion
+	var b posted
+	if d.beaconVersion, err = d.find(ctx, kindState, nameBeacon, &b); err != nil || d.beaconVersion == was {
 		return err
 	}
-	if d.beacon = nil; d.beaconVersion > 0 {
-		d.beacon = &b
+	if b.At == 0 {
+		b.At = d.now().Unix() // it has stood for at least as long as this server knows it
 	}
+	d.beacon = &b
 	return nil
 }
 

@@ -22,6 +22,13 @@ import (
 // Base is the path prefix of the face.
 const Base = "/api/matching"
 
+// What a client recognizes jobs of matching by, and why one may wait.
+const (
+	Queue         = matchmaker.DefaultQueue
+	Requirement   = matchmaker.Requirement
+	StalledBeacon = matchmaker.StalledBeacon
+)
+
 // Options configure the face. The zero value selects the defaults.
 type Options struct {
 	Log         *slog.Logger  // nil discards

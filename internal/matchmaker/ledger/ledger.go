@@ -6,6 +6,7 @@ package ledger
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"time"
 
@@ -98,6 +99,12 @@ func NewAccount(provider string, now int64) *Account {
 
 // Len returns the number of open leases.
 func (a *Account) Len() int { return len(a.open) }
+
+// Leases lists up to limit open leases, sorted.
+func (a *Account) Leases(limit int) []gq.LeaseID {
+	list := slices.Sorted(maps.Keys(a.open))
+	return slices.Clip(list[:min(len(list), limit)])
+}
 
 // Statement returns a copy of the account.
 func (a *Account) Statement() *Statement {

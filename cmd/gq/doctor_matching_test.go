@@ -1,0 +1,65 @@
+package main
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/internal/faces/matching"
+)
+
+// provided is an installation with a queue that providers serve.
+type provided struct {
+	installation
+	why gq.Explanation // of every job
+}
+
+func (p provided) Queues(context.Context) ([]gq.Queue, error) {
+	return []gq.Queue{{Name: matching.Queue}}, nil
+}
+func (p provided) Explain(context.Context, gq.JobID) (gq.Explanation, error) { return p.why, nil }
+
+// A queue that providers serve has its own reasons why a job waits.
+func TestDoctorOfMatching(t *testing.T) {
+	provider := gq.LiveWorker{Name: "p", Queues: []string{matching.Queue}, Types: []string{"AI"}, Offers: []string{matching.Requirement}}
+	reason := func(c gq.Cause, summary string) gq.Reason { return gq.Reason{Cause: c, Summary: summary} }
+	stands := gq.Reason{Cause: gq.CauseConstraint, Summary: matching.StalledBeacon + "that of height 7", Remedy: "post the next one"}
+	had := &gq.Lease{State: gq.LeaseCancelled}
+	for _, test := range []struct {
+		name    string
+		workers []gq.LiveWorker
+		why     gq.Explanation
+		lease   *gq.Lease
+		want    []string
+	}{
+		{"in line", []gq.LiveWorker{provider}, gq.Explanation{Reason: reason(gq.CauseNext, "it waits for its turn")}, nil, nil},
+		{"nobody fits", []gq.LiveWorker{provider}, gq.Explanation{Reason: reason(gq.CauseConstraint, "none of 1 providers fits: 1 no_model")}, nil, []string{"note queue: matching has 2 ready jobs; the oldest: none of 1 providers fits: 1 no_model"}},
+		{"no provider", nil, gq.Explanation{Reason: reason(gq.CauseNoWorker, "no provider is registered")}, nil, []string{"fail queue: matching has 2 ready jobs and no provider is registered"}},
+		{"beacon", []gq.LiveWorker{provider}, gq.Explanation{Reason: reason(gq.CauseNext, "x"), Also: []gq.Reason{stands}}, had, []string{"fail beacon: the beacon stands still: that of height 7, and jobs wait for another; post the next one; gq job explain"}},
+		{"beacon, but no job had a lease", []gq.LiveWorker{provider}, gq.Explanation{Reason: reason(gq.CauseNext, "x"), Also: []gq.Reason{stands}}, nil, nil},
+		{"young beacon", []gq.LiveWorker{provider}, gq.Explanation{Reason: reason(gq.CauseConstraint, "none of 1 providers fits: 1 excluded")}, had, []string{"note queue: matching has 2 ready jobs; the oldest: none of 1 providers fits: 1 excluded"}},
+	} {
+		count := gq.Count{Queue: matching.Queue}
+		count.By[gq.StatusScheduled] = 2
+		job := gq.Job{Spec: gq.Spec{Queue: matching.Queue, Type: "AI", Requires: []string{matching.Requirement}}, State: gq.State{CreatedAt: time.Now(), Lease: test.lease}}
+		p := provided{installation{
+			stats: gq.Stats{Queues: []gq.Count{count}, Total: count, DiskFree: 100 << 30}, workers: test.workers, jobs: []gq.Job{job, job},
+		}, test.why}
+		found := findings{snapshotAge: oldSnapshot}
+		if err := found.examine(t.Context(), p); err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, f := range found.all {
+			if f.Check == "queue" || f.Check == "jobs" || f.Check == "beacon" {
+				got = append(got, f.Level+" "+f.Check+": "+f.Text)
+			}
+		}
+		if len(got) != len(test.want) || slices.ContainsFunc(test.want, func(want string) bool { return !strings.HasPrefix(got[0], want) }) {
+			t.Errorf("%s: %q, want %q", test.name, got, test.want)
+		}
+	}
+}
