@@ -59,8 +59,10 @@ func (s *Store) Backup(ctx context.Context, dir string, keep int) (out gq.Backup
 	if err := s.db.Checkpoint(from, pebble.WithFlushedWAL()); err != nil {
 		return out, fmt.Errorf("back up %s: %w", s.dir, err)
 	}
-	if err := copyFormat(s.dir, from); err != nil {
-		return out, fmt.Errorf("back up %s: %w", s.dir, err)
+	for _, name := range []string{formatFile, tablesFile} {
+		if err := copyFile(s.dir, from, name); err != nil {
+			return out, fmt.Errorf("back up %s: %w", s.dir, err)
+		}
 	}
 	if err := b.add(ctx, from, &out); err != nil {
 		return out, fmt.Errorf("back up %s to %s: %w", s.dir, target, targetFault(target, err))
@@ -107,13 +109,13 @@ func backupFault(field, problem string) error {
 	return &gq.InvalidError{Faults: []gq.Fault{{Field: field, Problem: problem}}}
 }
 
-// copyFormat copies the file that marks a directory as a store.
-func copyFormat(from, to string) error {
-	text, err := os.ReadFile(filepath.Join(from, formatFile))
+// copyFile copies a file that the store keeps beside the database.
+func copyFile(from, to, name string) error {
+	text, err := os.ReadFile(filepath.Join(from, name))
 	if err != nil {
 		return err
 	}
-	return os.WriteFile(filepath.Join(to, formatFile), text, 0o600)
+	return os.WriteFile(filepath.Join(to, name), text, 0o600)
 }
 
 // aside reports whether a file belongs to a checkpoint. Its writes bypass the guard: a backup

@@ -69,6 +69,7 @@ func (s *Store) openFiles(cacheMiB int, acceptLoss bool) error {
 		},
 	}
 	if err = s.inspect(lock, acceptLoss); err == nil {
+		options.BlockPropertyCollectors = []func() pebble.BlockPropertyCollector{func() pebble.BlockPropertyCollector { return runCollector{s.run} }}
 		s.db, err = s.openDatabase(options)
 	}
 	if err == nil && s.failure() != nil {
@@ -308,6 +309,9 @@ func (s *Store) inspect(lock *pebble.Lock, acceptLoss bool) error {
 	} else if k.evidence, err = readSynced(s.disk.FS, s.dir); errors.Is(err, gq.ErrCorrupt) {
 		k.evidence, err = evidence{}, nil // the inventory has proved more than that
 	}
+	if err == nil && !s.ephemeral {
+		err = s.checkTables(closed, k.evidence)
+	}
 	if err == nil && s.disk.ledger != nil {
 		err = s.openLedger(k.evidence)
 	}
@@ -327,6 +331,7 @@ func (s *Store) openLedger(known evidence) error {
 			present[name] = bytes
 		}
 	}
+	present[syncedRun+s.run] = 0
 	return s.disk.ledger.open(s.disk.FS, s.dir, present)
 }
 

@@ -30,8 +30,8 @@ const (
 	inventoryHead = "gopherqueue inventory 1\n"
 )
 
-// ofDatabase matches the names of Pebble's data files.
-var ofDatabase = regexp.MustCompile(`^([0-9]+(-[0-9]+)?\.(log|sst|blob)|(MANIFEST|OPTIONS)-[0-9]+|marker\..+)$`)
+// ofDatabase matches the names of Pebble's data files, and of the record of which tables are the store's.
+var ofDatabase = regexp.MustCompile(`^([0-9]+(-[0-9]+)?\.(log|sst|blob)|(MANIFEST|OPTIONS)-[0-9]+|marker\..+|` + tablesFile + `)$`)
 
 // takeInventory describes the current files.
 func (s *Store) takeInventory() ([]byte, error) {

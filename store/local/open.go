@@ -64,6 +64,7 @@ type Store struct {
 	db        *pebble.DB
 	cache     *pebble.Cache
 	lock      *pebble.Lock
+	run       string // see [tableRun]
 	ephemeral bool
 
 	intake   intake

@@ -47,6 +47,10 @@ const (
 	syncedHeader = 4 + 4
 )
 
+// syncedRun begins the entry of the file that names the run of the store which wrote it, see
+// [tableRun].
+const syncedRun = "run:"
+
 // evidence is how many bytes of each file are known to have been synced.
 type evidence map[string]int64
 
