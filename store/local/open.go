@@ -204,7 +204,11 @@ func open(dir string, o Options) (_ *Store, err error) {
 		s.table.folds.most = o.keptIDs
 	}
 	if err := s.recover(); err != nil {
-		return nil, errors.Join(fmt.Errorf("open %s: %w", dir, err), s.closeFiles(false))
+		closed := s.closeFiles(false)
+		if damage := s.failure(); errors.Is(damage, gq.ErrCorrupt) { // the other errors repeat it
+			return nil, fmt.Errorf("open %s: %w; restore a backup with gq restore", dir, damage)
+		}
+		return nil, errors.Join(fmt.Errorf("open %s: %w", dir, err), closed)
 	}
 	s.lastEvent.Store(s.table.lastEvent)
 	s.foreign, s.keys = onDisk{prefix: prefixID}, onDisk{prefix: prefixKey}

@@ -156,3 +156,21 @@ func TestLostProofIsLogged(t *testing.T) {
 		}
 	}
 }
+
+// A damaged table is told in one sentence, with what to do.
+func TestDamagedTableIsToldOnce(t *testing.T) {
+	f := newFixture(t)
+	fs := f.disk(t)
+	for _, name := range tablesIn(t, fs) {
+		content := get(t, fs, name)
+		for i := 0; i < len(content)/2; i += 50 {
+			content[i] ^= 0x55
+		}
+		put(t, fs, name, content)
+	}
+	_, err := f.open(fs)
+	if text := fmt.Sprint(err); !errors.Is(err, gq.ErrCorrupt) || strings.Contains(text, "\n") || strings.Contains(text, "carrier") ||
+		!strings.Contains(text, ".sst: stored data is damaged") || !strings.Contains(text, "gq restore") || strings.Count(text, "checksum mismatch") != 1 {
+		t.Errorf("Open: %s", text)
+	}
+}
