@@ -34,6 +34,7 @@ type matchingAPI struct {
 }
 
 func (a *matchingAPI) flag(c *cobra.Command) {
+	explainTLS(c)
 	c.Flags().StringVar(&a.addr, "addr", "", "gRPC address of the server, or several separated by commas to try in order (default GQ_ADDR, or "+defaultAddr+")")
 	c.Flags().StringVar(&a.http, "http", "", "HTTP address of the server, or several (default GQ_HTTP, or port 8780 where --addr is)")
 }

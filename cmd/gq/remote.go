@@ -120,10 +120,13 @@ type remote struct {
 	patience time.Duration
 }
 
+// explainTLS adds the variables that calls of a server read to the help of a command.
+func explainTLS(c *cobra.Command) { c.Long = cmp.Or(c.Long, c.Short+".") + "\n\n" + cli.TLSHelp }
+
 // newRemote adds the flags that all commands for servers share, and to their help the variables.
 func newRemote(p process, c *cobra.Command) *remote {
 	r := &remote{process: p, patience: impatient}
-	c.Long = cmp.Or(c.Long, c.Short+".") + "\n\n" + cli.TLSHelp
+	explainTLS(c)
 	flags := c.Flags()
 	flags.StringVar(&r.addr, "addr", "", "gRPC address of the server, or several separated by commas to try in order (default GQ_ADDR, or "+defaultAddr+")")
 	flags.BoolVar(&r.json, "json", false, "print JSON for programs")
