@@ -72,6 +72,7 @@ type Client struct {
 	inbox     pb.InboxServiceClient
 	events    pb.EventsServiceClient
 	work      workLink
+	cancels   listeners // of cancel requests
 	gatherer  gatherer
 
 	life context.Context // of the stream and background work

@@ -367,6 +367,8 @@ func (s *workStream) receive() {
 			return
 		}
 		switch {
+		case r.other != nil && r.other.GetId() == 0: // answers no request
+			s.client.cancels.tell(r.other.GetAnswers())
 		case r.other != nil:
 			s.answer(r.other.GetId(), func(a *asked) { a.other = r.other })
 		case r.jobs.More:

@@ -216,3 +216,51 @@ func TestSettleWithoutStates(t *testing.T) {
 		t.Errorf("the job without a state is %s", s.Status)
 	}
 }
+
+// A cancel comes through the Work stream, long before the next heartbeat. A worker is not told of
+// the jobs of others.
+func TestCancelReachesARemoteHandlerAtOnce(t *testing.T) {
+	var cancels atomic.Pointer[func([]gq.JobID)]
+	f := serve(t, func(f *fixture) {
+		f.options.CancelRequests = func(tell func([]gq.JobID)) (stop func()) {
+			cancels.Store(&tell)
+			return func() {}
+		}
+	})
+	defer f.engine.CancelRequests(func(jobs []gq.JobID) { (*cancels.Load())(jobs) })()
+	var told atomic.Int64
+	defer f.CancelRequests(func(jobs []gq.JobID) { told.Add(int64(len(jobs))) })()
+	w := newWorker(f, worker.Config{Slots: 20, HeartbeatEvery: time.Minute})
+	w.HandleFunc("endless", func(ctx context.Context, _ *worker.Run) error {
+		<-ctx.Done()
+		return context.Cause(ctx)
+	})
+	defer run(t, w)()
+	claimed := f.job(func(s *gq.Spec) { s.Queue = "other" }) // by somebody who has no stream
+	jobs, err := f.engine.Claim(t.Context(), gq.ClaimRequest{Worker: "other", Queues: []string{"other"}, N: 1})
+	if err != nil || len(jobs) != 1 {
+		t.Fatal(jobs, err)
+	}
+	var took []time.Duration
+	for range 21 {
+		id := f.job(func(s *gq.Spec) { s.Type = "endless" })
+		for must(f.Get(t.Context(), id, 0))(t).State.Status != gq.StatusRunning {
+			time.Sleep(time.Millisecond)
+		}
+		asked := time.Now()
+		must(f.Cancel(t.Context(), claimed, ""))(t)
+		must(f.Cancel(t.Context(), id, "enough"))(t)
+		if s := must(f.Wait(t.Context(), id))(t).State; s.Status != gq.StatusCancelled || s.Cancellation.DeliveredAt.IsZero() {
+			t.Errorf("%s, %+v", s.Status, s.Cancellation)
+		}
+		took = append(took, time.Since(asked))
+	}
+	slices.Sort(took)
+	t.Logf("median %v, longest %v", took[10], took[20])
+	if took[10] > 5*time.Second { // on an idle machine it takes 2 ms, and a heartbeat would take a minute
+		t.Errorf("half of the handlers learned it after %v", took[10])
+	}
+	if told.Load() != 21 {
+		t.Errorf("the server named %d jobs, want the 21 of this client", told.Load())
+	}
+}

@@ -13,7 +13,7 @@ import (
 )
 
 // Cancel ends a job at once if it is not running. The worker of a running job learns of the
-// request with its next heartbeat. The job becomes CANCELLED when the worker stops, when its
+// request at once if it uses package worker, and otherwise with its next heartbeat. The job becomes CANCELLED when the worker stops, when its
 // lease ends or, if the policy says that a cancel wins, when it reports any outcome.
 // [gq.State.Cancellation] has the times of these steps. Cancelling twice changes nothing. For
 // a job that finished otherwise the error is [gq.ErrIllegalMove].
@@ -29,6 +29,21 @@ func (e *Engine) Cancel(ctx context.Context, id gq.JobID, reason string) (gq.Sta
 		return gq.State{}, jobError("cancel", id, err)
 	}
 	return state, nil
+}
+
+// CancelRequests calls f with running jobs that somebody has asked to stop, through whichever
+// process, until stop returns. f must return at once and must not call the engine. These are
+// hints: a heartbeat tells what is true. A store that reports no changes gives none.
+func (e *Engine) CancelRequests(f func(jobs []gq.JobID)) (stop func()) {
+	n, ok := e.store.(store.Notifier)
+	if !ok {
+		return func() {}
+	}
+	return n.Notify(false, func(n store.News) {
+		if len(n.Cancels) > 0 {
+			f(n.Cancels)
+		}
+	})
 }
 
 func cancelling(id gq.JobID, reason string) store.Update {

@@ -1,7 +1,10 @@
 package engine_test
 
 import (
+	"context"
 	"errors"
+	"log/slog"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -12,6 +15,7 @@ import (
 	"github.com/gopherqueue/gq/machine"
 	"github.com/gopherqueue/gq/store"
 	"github.com/gopherqueue/gq/store/postgres"
+	"github.com/gopherqueue/gq/worker"
 )
 
 // due is when time acts in these tests, after whatever makes it act.
@@ -280,4 +284,33 @@ func onPostgreSQL(t *testing.T, one bool) *punctual {
 	running.run()
 	time.Sleep(2500 * time.Millisecond) // it sweeps for the first time, and finds that no other engine listens
 	return &punctual{f, running.Engine}
+}
+
+// TestCancelThroughAnotherServer cancels jobs whose worker uses another server of the database.
+func TestCancelThroughAnotherServer(t *testing.T) {
+	t.Parallel()
+	p := onPostgreSQL(t, false)
+	w := worker.New(p.running, worker.Config{HeartbeatEvery: time.Minute, Logger: slog.New(slog.DiscardHandler)})
+	w.HandleFunc("endless", func(ctx context.Context, _ *worker.Run) error {
+		<-ctx.Done()
+		return context.Cause(ctx)
+	})
+	w.Start(t.Context())
+	var took []time.Duration
+	for range 21 {
+		id := p.submit(gq.Spec{Type: "endless"})
+		p.until("start", func() bool { return p.get(id).State.Status == gq.StatusRunning })
+		asked := time.Now()
+		must[gq.State](t)(p.Cancel(t.Context(), id, "enough"))
+		state := must[gq.Job](t)(p.Wait(t.Context(), id)).State
+		took = append(took, state.Cancellation.DeliveredAt.Sub(asked))
+	}
+	if err := w.Stop(); err != nil {
+		t.Error(err)
+	}
+	slices.Sort(took)
+	t.Logf("median %v, longest %v", took[10], took[20])
+	if took[10] > 5*time.Second { // on an idle machine it takes less than 100 ms, and a heartbeat would take a minute
+		t.Errorf("half of the handlers learned it after %v", took[10])
+	}
 }

@@ -134,7 +134,7 @@ func New(ctx context.Context, e *engine.Engine, cfg config.Config, o Options) (*
 	}))
 	s.grpc = native.NewGRPC(s.access.guard, s.access.grpc(native.GRPCOptions{
 		DefaultPreset: cfg.DefaultPreset,
-		Log:           o.Log, Limits: cfg.Limits.Limits, Streams: access.NewStreams(), Failed: s.fail, Register: registering(taskQueueService(s.access.guard), o.Register), Server: s.calls.grpc(),
+		Log:           o.Log, Limits: cfg.Limits.Limits, Streams: access.NewStreams(), CancelRequests: e.CancelRequests, Failed: s.fail, Register: registering(taskQueueService(s.access.guard), o.Register), Server: s.calls.grpc(),
 	}))
 	s.unready = []func(){s.grpc.Drain, matching.face.Drain, s.http.Drain} // HTTP last, since it reports readiness
 	apis := s.access.own.http(route(s.http, scheduling, matching.face))

@@ -319,6 +319,9 @@ type News struct {
 	// something to do.
 	Dependents bool
 
+	// Cancels are running jobs that somebody has asked to stop.
+	Cancels []gq.JobID
+
 	// Inbox says that submissions wait to be taken in: see [Inbox].
 	Inbox bool
 

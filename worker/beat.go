@@ -44,6 +44,37 @@ func (k *keeper) progress(r *Run, fraction float64, note string, now time.Time) 
 	}
 }
 
+// cancelRequested moves the next heartbeats of jobs forward, whose answers say why they are
+// to stop. Where heartbeats are limited, it ends the contexts without one.
+func (k *keeper) cancelRequested(jobs []gq.JobID) {
+	var notices []notice
+	defer func() { tell(notices) }()
+	asked := make(map[gq.JobID]bool, len(jobs))
+	for _, id := range jobs {
+		asked[id] = true
+	}
+	now := time.Now()
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for _, r := range k.runs {
+		switch {
+		case r.cause != nil || !asked[r.ID()]:
+		case r.policy.Extend != gq.ExtendReset || r.interval == 0:
+			notices = append(notices, k.cancelLocked(r, "", now))
+		default:
+			r.beatAt = now
+			k.atLocked(now)
+		}
+	}
+}
+
+func (k *keeper) cancelLocked(r *Run, reason string, now time.Time) notice {
+	k.stats.cancels++
+	n := k.stopLocked(r, cancelCause(reason), now)
+	n.level, n.message = slog.LevelInfo, "cancel requested"
+	return n
+}
+
 // live reports whether the execution may still report to the queue.
 func (k *keeper) live(r *Run) bool {
 	k.mu.Lock()
@@ -126,10 +157,7 @@ func (k *keeper) answered(r *Run, a gq.LeaseResult, sent time.Time) {
 	case a.Err == nil:
 		k.renewLocked(r, a.State.Lease, sent)
 		if c := a.State.Cancellation; c.Requested() && r.cause == nil {
-			k.stats.cancels++
-			n := k.stopLocked(r, cancelCause(c.Reason), now)
-			n.level, n.message = slog.LevelInfo, "cancel requested"
-			notices = append(notices, n)
+			notices = append(notices, k.cancelLocked(r, c.Reason, now))
 		}
 	case kind == gq.KindStaleLease || kind == gq.KindNotFound:
 		switch {

@@ -112,3 +112,63 @@ func TestOnAnEngine(t *testing.T) {
 		}
 	})
 }
+
+// A handler learns at once that somebody has asked its job to stop, and not with the next
+// heartbeat, and the queue knows that it has.
+func TestCancelReachesTheHandlerAtOnce(t *testing.T) {
+	for name, wrap := range map[string]func(*engine.Engine) worker.Queue{
+		"engine": func(e *engine.Engine) worker.Queue { return e },
+		"client": func(e *engine.Engine) worker.Queue {
+			return (&gq.Client{Driver: e}).With(gq.Middleware{})
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { cancelAtOnce(t, wrap) })
+		})
+	}
+}
+
+func cancelAtOnce(t *testing.T, wrap func(*engine.Engine) worker.Queue) {
+	s, err := local.OpenMemory(local.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	e, err := engine.New(s, engine.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan time.Time, 1)
+	w := worker.New(wrap(e), worker.Config{Logger: discard(), HeartbeatEvery: time.Minute})
+	w.HandleFunc("endless", func(ctx context.Context, _ *worker.Run) error {
+		<-ctx.Done()
+		ended <- time.Now()
+		if cause := context.Cause(ctx); !errors.Is(cause, worker.ErrCancelRequested) {
+			t.Errorf("the context ended with %v", cause)
+		}
+		return context.Cause(ctx)
+	})
+	w.Start(t.Context())
+	limited := gq.PresetAI.Policy() // a heartbeat would use up a renewal
+	for name, policy := range map[string]gq.Policy{"unlimited heartbeats": {}, "limited heartbeats": limited} {
+		a, err := e.Submit(t.Context(), gq.Spec{Type: "endless", Policy: policy})
+		if err := errors.Join(err, a.Err); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Second)
+		asked := time.Now()
+		if _, err := e.Cancel(t.Context(), a.ID(), "enough"); err != nil {
+			t.Fatal(err)
+		}
+		if late := (<-ended).Sub(asked); late > 10*time.Millisecond {
+			t.Errorf("%s: the handler learned it after %v", name, late)
+		}
+		j, err := e.Wait(t.Context(), a.ID())
+		if err != nil || j.State.Status != gq.StatusCancelled || j.State.Cancellation.HonouredAt.IsZero() {
+			t.Errorf("%s: %+v, %v", name, j.State, err)
+		}
+	}
+	if err := w.Stop(); err != nil {
+		t.Error(err)
+	}
+}

@@ -15,6 +15,12 @@ import (
 // The error of a single item is final, unless its kind is [gq.KindUnavailable],
 // [gq.KindTimeout] or [gq.KindInternal].
 //
+// A queue that knows at once which running jobs somebody has asked to stop can also have the method
+//
+//	CancelRequests(f func(jobs []gq.JobID)) (stop func())
+//
+// f returns at once. The worker then sends a heartbeat of those jobs without waiting for its time.
+//
 // A queue that lists its workers can also have the method WorkerStopped of [gq.Driver]. A worker
 // that has stopped and holds no jobs calls it last.
 type Queue interface {

@@ -134,6 +134,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	watching, unwatch := context.WithCancel(w.values)
 	defer unwatch()
 	loops.Go(func() { w.keeper.loop(watching) })
+	defer w.cancelRequests()()
 	w.log.Info("worker started", slog.String("worker", w.Name()), slog.Int("slots", w.config.Slots))
 	for _, f := range w.slots.fetchers {
 		fetchers.Go(func() { w.fetch(ctx, f) })
@@ -159,6 +160,21 @@ func (w *Worker) Run(ctx context.Context) error {
 	}
 	w.log.Info("worker stopped", slog.String("worker", w.Name()))
 	return err
+}
+
+// cancelRequests has the keeper told of cancel requests, if the queue knows of them.
+func (w *Worker) cancelRequests() (stop func()) {
+	queue := any(w.queue)
+	if c, ok := queue.(*gq.Client); ok {
+		queue = c.Driver
+	}
+	q, ok := queue.(interface {
+		CancelRequests(f func(jobs []gq.JobID)) (stop func())
+	})
+	if !ok {
+		return func() {}
+	}
+	return q.CancelRequests(w.keeper.cancelRequested)
 }
 
 // leaveTimeout limits the last call of a worker.

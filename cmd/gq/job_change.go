@@ -81,7 +81,8 @@ func newJobCancel(p process) *cobra.Command {
 		Use:   "cancel [ID...]",
 		Short: "Cancel jobs",
 		Long: `Cancel jobs by id, or all live jobs that a filter selects. A job that is not
-running ends at once. The worker of a running job is told with its next heartbeat.`,
+running ends at once. The worker of a running job is told at once if it uses the Go
+library or gq work, and over HTTP with its next heartbeat.`,
 		Example: `  gq job cancel 0198… --reason "no longer needed"
   gq job cancel --queue mail --state SCHEDULED
   gq job cancel --type email.send --tag customer=7

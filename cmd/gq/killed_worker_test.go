@@ -9,9 +9,11 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -336,5 +338,50 @@ func TestBrokenConnection(t *testing.T) {
 				t.Errorf("%d connections went through the cable", n)
 			}
 		})
+	}
+}
+
+// The program of gq work learns of a cancel at once, also through another server.
+func TestCancelReachesAProgramAtOnce(t *testing.T) {
+	t.Parallel()
+	servers := serversOn(t, pgtest.Database(t), 2)
+	work := exec.Command(cmdtest.Program(t), "work", "--queue", "q", "--type", "endless", "--exec", `trap 'exit 7' TERM; sleep 60 & wait`)
+	work.Env = append(os.Environ(), "GQ_ADDR="+servers[0].grpc)
+	if err := work.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		_ = work.Process.Signal(syscall.SIGTERM)
+		_ = work.Wait()
+	}()
+	c := servers[1].client()
+	var took []time.Duration
+	for range 5 {
+		submitted, err := c.Submit(t.Context(), gq.Spec{Type: "endless", Queue: "q"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for running := false; !running; time.Sleep(10 * time.Millisecond) {
+			j, err := c.Get(t.Context(), submitted.ID(), 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			running = j.State.Status == gq.StatusRunning
+		}
+		time.Sleep(300 * time.Millisecond) // the shell sets its trap
+		asked := time.Now()
+		if _, err := c.Cancel(t.Context(), submitted.ID(), "enough"); err != nil {
+			t.Fatal(err)
+		}
+		j, err := c.Wait(t.Context(), submitted.ID())
+		if err != nil || j.State.Status != gq.StatusCancelled {
+			t.Errorf("the job is %s, %v", j.State.Status, err)
+		}
+		took = append(took, time.Since(asked))
+	}
+	slices.Sort(took)
+	t.Log(took)
+	if took[0] > 2*time.Second { // a heartbeat tells it after more than three seconds
+		t.Errorf("the program learned it after %v", took)
 	}
 }

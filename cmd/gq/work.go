@@ -225,6 +225,16 @@ func (r refusable) Claim(ctx context.Context, c gq.ClaimRequest) ([]gq.Job, erro
 	return jobs, err
 }
 
+// CancelRequests passes on the one of the queue; see [worker.Queue].
+func (r refusable) CancelRequests(f func(jobs []gq.JobID)) (stop func()) {
+	if q, ok := r.queue.(interface {
+		CancelRequests(f func(jobs []gq.JobID)) (stop func())
+	}); ok {
+		return q.CancelRequests(f)
+	}
+	return func() {}
+}
+
 // exitTemporary is EX_TEMPFAIL of sysexits.h.
 const exitTemporary = 75
 

@@ -70,6 +70,7 @@ func (tx *txn) news() store.News {
 		tx.changed[i] = nil
 	}
 	tx.changed = tx.changed[:0]
+	n.Cancels, tx.cancels = tx.cancels, nil
 	n.Due, tx.retained = wake.Earlier(tx.retained, tx.nextDue()), time.Time{}
 	return n
 }

@@ -33,6 +33,7 @@ type txn struct {
 	touched  []*queue
 	paces    []*queue          // those whose pace changed
 	owers    []*limitKey       // those that owe more or less than before
+	cancels  []gq.JobID        // running jobs that are asked to stop
 	changed  []*queue          // those in the news
 	retained time.Time         // when the first own retention of a job that the commit ended is over; zero for none
 	gone     map[gq.JobID]bool // finished jobs that this commit removes: the disk still has them
@@ -220,6 +221,9 @@ func (tx *txn) record(events []gq.Event, q *queue, previous uint64) uint64 {
 	for i := range events {
 		tx.t.lastEvent++
 		tx.events.add(&events[i], q.number, previous)
+		if events[i].Type == gq.EventCancelRequested {
+			tx.cancels = append(tx.cancels, events[i].Job)
+		}
 	}
 	return tx.first
 }

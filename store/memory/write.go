@@ -95,6 +95,9 @@ func (s *Store) record(j *job, before gq.State, events []gq.Event, now time.Time
 	for _, e := range events {
 		s.eventSeq++
 		e.Seq, e.Time, e.Queue = s.eventSeq, now, j.spec.Queue
+		if e.Type == gq.EventCancelRequested {
+			s.news.Cancels = append(s.news.Cancels, e.Job)
+		}
 		s.events = append(s.events, e)
 		j.events = append(j.events, e)
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/internal/wake"
 	"github.com/gopherqueue/gq/store"
 )
@@ -36,18 +37,31 @@ const (
 
 // notice is the content of a notification, for which PostgreSQL allows 8,000 bytes.
 type notice struct {
-	Node   string   `json:"n"`
-	Queues []string `json:"q"` // queues with jobs that may be claimable; null means any queue
-	Freed  []string `json:"f,omitempty"`
-	Due    int64    `json:"d,omitempty"` // see effects
-	Event  int64    `json:"e,omitempty"`
-	Fresh  bool     `json:"u,omitempty"` // there may be events without numbers
-	Probe  bool     `json:"p,omitempty"` // a node has begun to listen
-	Here   bool     `json:"h,omitempty"` // a node listens, and nothing has changed
-	Inbox  bool     `json:"i,omitempty"` // there are submissions to take in; see gq.announce
+	Node    string     `json:"n"`
+	Queues  []string   `json:"q"` // queues with jobs that may be claimable; null means any queue
+	Freed   []string   `json:"f,omitempty"`
+	Due     int64      `json:"d,omitempty"` // see effects
+	Event   int64      `json:"e,omitempty"`
+	Fresh   bool       `json:"u,omitempty"` // there may be events without numbers
+	Probe   bool       `json:"p,omitempty"` // a node has begun to listen
+	Here    bool       `json:"h,omitempty"` // a node listens, and nothing has changed
+	Cancels []gq.JobID `json:"c,omitempty"` // running jobs that are asked to stop
+	Inbox   bool       `json:"i,omitempty"` // there are submissions to take in; see gq.announce
 }
 
-const maxNotice = 7500
+const (
+	maxNotice = 7500
+	// maxCancels is how many jobs a notification names as asked to stop.
+	maxCancels = 150
+)
+
+// cancelNotices returns notifications that name jobs which are asked to stop.
+func (h *notifier) cancelNotices(jobs []gq.JobID) (out []notice) {
+	for some := range slices.Chunk(jobs, maxCancels) {
+		out = append(out, notice{Node: h.node, Queues: []string{}, Cancels: some})
+	}
+	return out
+}
 
 // names lists queues. The result is never nil.
 func names(queues map[string]bool) []string {
@@ -66,7 +80,9 @@ func (h *notifier) notify(ctx context.Context, c *effects, last int64, fresh boo
 	if text, err := json.Marshal(n); err == nil && len(text) > maxNotice {
 		n.Queues, n.Freed = nil, nil
 	}
-	_ = h.send(ctx, n) // a hint
+	for _, n := range append([]notice{n}, h.cancelNotices(c.cancels)...) {
+		_ = h.send(ctx, n) // a hint
+	}
 }
 
 func (h *notifier) send(ctx context.Context, n notice) error {
@@ -209,7 +225,7 @@ func (h *notifier) heard(payload string) {
 		return
 	}
 	h.s.registry.hear(n.Queues)
-	news := store.News{Queues: n.Queues, Freed: n.Freed, Event: uint64(n.Event), DueKnown: true}
+	news := store.News{Queues: n.Queues, Freed: n.Freed, Event: uint64(n.Event), Cancels: n.Cancels, DueKnown: true}
 	if n.Due != 0 {
 		news.Due = instant(n.Due)
 	}

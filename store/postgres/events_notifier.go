@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/internal/wake"
 	"github.com/gopherqueue/gq/store"
 )
@@ -39,10 +40,11 @@ type notifier struct {
 
 // effects is what one or more commits may have changed for claims.
 type effects struct {
-	opened map[string]bool // queues where jobs may have become claimable, or a limit has changed
-	freed  map[string]bool // queues where a job has ended
-	parent bool            // a job has ended for which others wait
-	due    int64           // no later than the first instant at which time changes a written job; 0 for none
+	opened  map[string]bool // queues where jobs may have become claimable, or a limit has changed
+	freed   map[string]bool // queues where a job has ended
+	parent  bool            // a job has ended for which others wait
+	cancels []gq.JobID      // running jobs that are asked to stop
+	due     int64           // no later than the first instant at which time changes a written job; 0 for none
 }
 
 func (c *effects) open(queues ...string) { note(&c.opened, queues) }
@@ -69,10 +71,11 @@ func (c *effects) add(o *effects) {
 	c.free(names(o.freed)...)
 	c.at(o.due)
 	c.parent = c.parent || o.parent
+	c.cancels = append(c.cancels, o.cancels...)
 }
 
 func (c *effects) none() bool {
-	return len(c.opened) == 0 && len(c.freed) == 0 && c.due == 0 && !c.parent
+	return len(c.opened) == 0 && len(c.freed) == 0 && c.due == 0 && !c.parent && len(c.cancels) == 0
 }
 
 // soon reports whether something is due before other nodes look by themselves. They must know it
@@ -82,7 +85,7 @@ func (c *effects) soon() bool {
 }
 
 func (c *effects) news(last int64) store.News {
-	n := store.News{Queues: names(c.opened), Freed: names(c.freed), Event: uint64(last), Dependents: c.parent, DueKnown: true}
+	n := store.News{Queues: names(c.opened), Freed: names(c.freed), Event: uint64(last), Dependents: c.parent, Cancels: c.cancels, DueKnown: true}
 	if c.due != 0 {
 		n.Due = instant(c.due)
 	}
@@ -208,7 +211,7 @@ func (h *notifier) round(must bool) (numbered bool) {
 		}
 		h.spread(store.News{Event: uint64(last), DueKnown: true})
 	}
-	if !alone && (must || len(changed.opened) > 0 || len(changed.freed) > 0 || changed.soon()) {
+	if !alone && (must || len(changed.opened)+len(changed.freed)+len(changed.cancels) > 0 || changed.soon()) {
 		h.notify(ctx, &changed, last, !must)
 	}
 	_ = h.s.raise(ctx, h.s.floors.ripe(int(h.s.floors.every.Load()))) // if it fails, claims read more of the index until the next round

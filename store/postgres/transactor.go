@@ -143,15 +143,7 @@ func (s *Store) within(ctx context.Context, verb string, outer pgx.Tx, f func(tx
 		if err := f(tx); err != nil || !tx.written {
 			return err
 		}
-		// The notice names no node, so this node receives it like the others.
-		text, err := json.Marshal(notice{Queues: names(tx.changes.opened), Freed: names(tx.changes.freed), Due: tx.changes.due, Fresh: true})
-		if err == nil && len(text) > maxNotice {
-			text, err = json.Marshal(notice{Fresh: true})
-		}
-		var outdated bool
-		if err == nil {
-			err = inner.QueryRow(ctx, noticeWithin, s.pool.dialect.channel(), string(text)).Scan(&outdated)
-		}
+		outdated, err := s.announceWithin(ctx, inner, &tx.changes)
 		if outdated {
 			err = errOutdated
 		}
@@ -168,6 +160,27 @@ func (s *Store) within(ctx context.Context, verb string, outer pgx.Tx, f func(tx
 		return fmt.Errorf("%s: %w", verb, err)
 	}
 	return nil
+}
+
+// announceWithin notifies of what a transaction changes, when it commits. It reports whether the
+// transaction is outdated.
+func (s *Store) announceWithin(ctx context.Context, inner pgx.Tx, c *effects) (outdated bool, err error) {
+	// The notices name no node, so this node receives them like the others.
+	text, err := json.Marshal(notice{Queues: names(c.opened), Freed: names(c.freed), Due: c.due, Fresh: true})
+	if err == nil && len(text) > maxNotice {
+		text, err = json.Marshal(notice{Fresh: true})
+	}
+	texts := []string{string(text)}
+	for _, n := range new(notifier).cancelNotices(c.cancels) {
+		text, fault := json.Marshal(n)
+		texts, err = append(texts, string(text)), errors.Join(err, fault)
+	}
+	for _, text := range texts {
+		if err == nil {
+			err = inner.QueryRow(ctx, noticeWithin, s.pool.dialect.channel(), text).Scan(&outdated)
+		}
+	}
+	return outdated, err
 }
 
 // noticeWithin notifies of the commit, and selects whether the transaction's snapshot

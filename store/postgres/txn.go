@@ -496,6 +496,9 @@ func (tx *txn) addEvents(r *row, events []gq.Event) {
 			tx.report.event(0, tx.events.n, r.queue, r.parsed, &events[i])
 		}
 		tx.events.add(r.queue, &events[i])
+		if events[i].Type == gq.EventCancelRequested {
+			tx.changes.cancels = append(tx.changes.cancels, events[i].Job)
+		}
 	}
 }
 

@@ -31,16 +31,23 @@ var notifyCases = []Case{
 		Needs:  []string{"Insert", "Claim", "Update", "Close"},
 		run:    notifyDue,
 	},
+	{
+		Name:   "Notify/Cancels",
+		Clause: "there is news of every running job that is asked to stop, and of no other",
+		Needs:  []string{"Insert", "Claim", "Update", "Close"},
+		run:    notifyCancels,
+	},
 }
 
 // newsOf collects a store's notifications.
 type newsOf struct {
 	*env
-	more   chan struct{} // has room for one
-	mu     sync.Mutex
-	queues []string  // guarded by mu
-	due    time.Time // guarded by mu; the earliest that was told
-	asked  bool      // guarded by mu; some news leaves it to the listener to ask
+	more    chan struct{} // has room for one
+	mu      sync.Mutex
+	asked   bool       // guarded by mu; some news leaves it to the listener to ask
+	cancels []gq.JobID // guarded by mu
+	queues  []string   // guarded by mu
+	due     time.Time  // guarded by mu; the earliest that was told
 }
 
 // listen starts to collect; it returns nil if the store sends no notifications.
@@ -55,6 +62,7 @@ func (e *env) listen() *newsOf {
 		defer w.mu.Unlock()
 		w.queues = slices.Concat(w.queues, news.Queues, news.Freed)
 		w.asked = w.asked || !news.DueKnown
+		w.cancels = append(w.cancels, news.Cancels...)
 		if !news.Due.IsZero() && (w.due.IsZero() || news.Due.Before(w.due)) {
 			w.due = news.Due
 		}
@@ -160,4 +168,23 @@ func notifyDue(e *env) {
 	var again gq.State
 	w.hears("a", "a failure that is retried", func() { again = e.fail(j, temporary) })
 	dueBy("a failure that is retried", again.RunAt)
+}
+
+func notifyCancels(e *env) {
+	w := e.listen()
+	if w == nil {
+		return
+	}
+	states := e.insert(e.specs(5)...)
+	running := e.one()
+	e.cancel(states[4].ID) // it waits
+	e.cancel(running.State.ID)
+	e.complete(e.one())
+	last := e.one()
+	e.cancel(last.State.ID)
+	e.cancel(last.State.ID)                                      // a second request changes nothing
+	w.hears("b", "a submission", func() { e.add(inQueue("b")) }) // comes after all of them
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	e.equal("the jobs that are asked to stop", w.cancels, []gq.JobID{running.State.ID, last.State.ID})
 }

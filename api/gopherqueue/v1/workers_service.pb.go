@@ -972,7 +972,7 @@ func (x *Withdraw) GetCredit() uint64 {
 
 type WorkResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	Id    uint64                 `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"` // of the request answered
+	Id    uint64                 `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"` // of the request answered; 0 for answers that name jobs which somebody has asked to stop
 	// Types that are valid to be assigned to Message:
 	//
 	//	*WorkResponse_Welcome

@@ -48,6 +48,10 @@ type GRPCOptions struct {
 	Requests   int           // concurrent heartbeats and settles on one Work stream; 0 is 32
 	Hello      time.Duration // deadline for the hello of a Work stream; 0 is 10 s
 
+	// CancelRequests calls a function with running jobs that are asked to stop, for Work
+	// streams; nil turns that off. See [engine.Engine.CancelRequests].
+	CancelRequests func(func(jobs []gq.JobID)) (stop func())
+
 	Streams *access.Places // of Work streams on this server; nil is no limit
 
 	// Unary and Stream run after the face's own interceptors, so calls already have a
@@ -114,6 +118,7 @@ type GRPC struct {
 	options GRPCOptions
 	health  *grpchealth.Server
 
+	holders  holders         // of jobs, by Work stream
 	draining context.Context // ends when long waits should
 	drain    context.CancelFunc
 	reported sync.Once
@@ -124,6 +129,10 @@ func NewGRPC(e engine.API, o GRPCOptions) *GRPC {
 	o = o.withDefaults()
 	g := &GRPC{engine: e, options: o, health: grpchealth.NewServer()}
 	g.draining, g.drain = context.WithCancel(context.Background())
+	if o.CancelRequests != nil {
+		g.holders.streams = make(map[gq.JobID]*workStream)
+		context.AfterFunc(g.draining, o.CancelRequests(g.holders.tell))
+	}
 	g.Server = grpc.NewServer(append([]grpc.ServerOption{
 		grpc.ForceServerCodecV2(lenientCodec{}),
 		grpc.ChainUnaryInterceptor(append([]grpc.UnaryServerInterceptor{g.unary}, o.Unary...)...),

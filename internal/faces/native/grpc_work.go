@@ -40,6 +40,8 @@ type workStream struct {
 	places  chan struct{} // one for each heartbeat or settle in progress
 	running sync.WaitGroup
 
+	leases map[gq.LeaseID]gq.JobID // of jobs that the worker holds; nil once the stream has ended; guarded by GRPC.holders.mu
+
 	sending sync.Mutex // held while a message is sent
 	broken  bool       // sending has failed; guarded by sending
 
@@ -60,6 +62,7 @@ func (s *workersServer) Work(stream pb.WorkersService_WorkServer) error {
 	w := &workStream{
 		GRPC: s.GRPC, rpc: rpcOf(ctx), stream: stream, ended: make(chan error, 1),
 		places: make(chan struct{}, s.options.Requests), credits: make(map[uint64]context.CancelFunc), names: make(map[string]func(bool)),
+		leases: make(map[gq.LeaseID]gq.JobID),
 	}
 	w.claims, w.stop = context.WithCancel(ctx)
 	defer w.stop()
@@ -86,6 +89,7 @@ func (s *workersServer) Work(stream pb.WorkersService_WorkServer) error {
 	w.closing = true
 	w.mu.Unlock()
 	w.stop()
+	w.dropAll()
 	w.running.Wait()
 	for _, end := range w.names { // nobody adds to them any more
 		end(broke)
@@ -197,8 +201,15 @@ func (w *workStream) begin(r *pb.WorkRequest) error {
 	case *pb.WorkRequest_Credit:
 		w.open(id, m.Credit)
 	case *pb.WorkRequest_Heartbeat:
-		return w.serve(id, func(ctx context.Context) (*pb.Answers, error) { return w.heartbeat(ctx, m.Heartbeat) })
+		return w.serve(id, func(ctx context.Context) (*pb.Answers, error) {
+			answers, err := w.heartbeat(ctx, m.Heartbeat)
+			if err == nil {
+				w.beaten(m.Heartbeat.GetBeats(), answers)
+			}
+			return answers, err
+		})
 	case *pb.WorkRequest_Settle:
+		w.settled(m.Settle.GetOutcomes())
 		return w.serve(id, func(ctx context.Context) (*pb.Answers, error) { return w.settle(ctx, m.Settle) })
 	case *pb.WorkRequest_Hello:
 		w.refuse(id, invalid("hello", "was said before"))
@@ -306,6 +317,7 @@ func (w *workStream) close(id uint64, cancel context.CancelFunc) {
 // hand sends the jobs of a credit in messages of about partBytes and gives back those it
 // cannot send. It closes the credit.
 func (w *workStream) hand(id uint64, jobs []gq.Job, closeCredit func()) {
+	w.handed(jobs)
 	for more := true; more; {
 		n, size := 0, 0
 		for n < len(jobs) && size < partBytes {
