@@ -2,6 +2,7 @@ package storetest
 
 import (
 	"errors"
+	"slices"
 	"sync"
 	"time"
 
@@ -20,7 +21,7 @@ var rescheduleCases = []Case{
 	{
 		Name:   "Reschedule/Later",
 		Clause: "a delayed or retrying job that is to run later is due then; a claimable one does not go back, and nothing changes",
-		Needs:  []string{"Insert", "Claim", "Update", "Get", "History", "Due", "Close"},
+		Needs:  []string{"Insert", "Claim", "Update", "Get", "History", "Due", "Counts", "Close"},
 		run:    rescheduleLater,
 	},
 	{
@@ -50,7 +51,7 @@ var rescheduleCases = []Case{
 	{
 		Name:   "Reschedule/Reopen",
 		Clause: "a new run time holds after a restart, and so does what a job that was put off carries on with",
-		Needs:  []string{"Insert", "Claim", "Update", "Close", reopening},
+		Needs:  []string{"Insert", "Claim", "Update", "Get", "Close", reopening},
 		run:    rescheduleReopen,
 	},
 	{
@@ -155,10 +156,7 @@ func putOffLater(e *env) {
 	}
 	e.claimed("before its time", 10, []gq.JobID{second.ID})
 	e.cancel(second.ID)
-	if e.backend.Reopen != nil {
-		e.reopen()
-		check(e.state(next.ID))
-	}
+	check(e.state(next.ID))
 	e.clock.Advance(10 * time.Minute)
 	got := e.claim(10, func(c *store.Claim) { c.Parts = gq.WithCheckpoint })
 	if len(got) != 1 || got[0].State.ID != next.ID || got[0].State.Attempt != 2 || got[0].State.Version != old.Version+1 || string(got[0].Checkpoint) != "cp" {
@@ -232,10 +230,21 @@ func rescheduleReopen(e *env) {
 	later, sooner := e.add(forever(endless), delayed(time.Second)), e.add(forever(endless), delayed(time.Hour))
 	e.update(later.ID, rescheduling(e.now().Add(time.Minute)))
 	e.update(sooner.ID, rescheduling(time.Time{}))
+	start := e.now()
+	tried := e.add(forever(endless), at(gq.PriorityHigh))
+	held := e.one()
+	e.updated(store.Update{Ref: byID(tried.ID), Apply: beating(held.State.Lease.Ref(), machine.Report{CheckpointBytes: 2}), Checkpoint: []byte("cp")})
+	e.fail(held, temporary)
+	e.update(tried.ID, rescheduling(time.Time{}))
+	next := e.isPutOff(tried.ID, start.Add(time.Minute))
 	e.reopen()
+	e.equal("after a restart a job that was put off", e.state(next.ID), next)
 	e.claimed("after a restart", 10, []gq.JobID{sooner.ID})
 	e.clock.Advance(time.Minute)
-	e.claimed("at its time", 10, []gq.JobID{later.ID})
+	got := e.claim(10, func(c *store.Claim) { c.Parts = gq.WithCheckpoint })
+	if !slices.Equal(idsOf(got), []gq.JobID{next.ID, later.ID}) || got[0].State.Attempt != 2 || string(got[0].Checkpoint) != "cp" {
+		e.Errorf("at its time a claim got %s, want the job that was put off with its checkpoint, then the other one", briefs(idsOf(got)))
+	}
 }
 
 func rescheduleRace(e *env) {
