@@ -3,21 +3,26 @@ package classify
 
 import (
 	"context"
+	"database/sql"
 	"encoding/json"
 	"fmt"
+	"io/fs"
+	"net"
+	"os/exec"
 	"slices"
 	"strconv"
+	"syscall"
 
 	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/machine"
 )
 
-// Error converts the error of a handler to a failure. It is total: every error gets
-// exactly one category, even if its own methods panic or its tree has a cycle. Nil gives
-// no failure.
+// Error converts the error of a handler to a failure. It goes by what the error is, never by what its
+// text says. It is total: every error gets exactly one category, even if its own methods panic or
+// its tree has a cycle. Nil gives no failure.
 //
-// The first matching rule decides. Rules 1 to 5 and 9 check the error and everything it
-// wraps, outermost first.
+// The first matching rule decides. All rules check the error and everything it wraps, outermost
+// first.
 //
 //  1. A [gq.TemporaryError] or [gq.PermanentError]: the handler's own verdict.
 //  2. [context.DeadlineExceeded] itself: TIMEOUT. A network timeout only
@@ -28,27 +33,38 @@ import (
 //  5. SQLState() string: deadlock, serialization, locks, resources, connection
 //     and shutdown are TEMPORARY; data, constraints and privileges PERMANENT.
 //  6. Timeout() or Temporary() answering true: TEMPORARY.
-//  7. Words for what passes: rate limits, deadlocks, unreachable or busy
-//     services, network timeouts: TEMPORARY.
-//  8. An HTTP status, from StatusCode() or HTTPStatusCode(), or in the text
-//     behind a word such as "status" or "HTTP": 408, 409, 423, 425, 429 and
+//  7. An HTTP status, from StatusCode() or HTTPStatusCode(): 408, 409, 423, 425, 429 and
 //     5xx are TEMPORARY, other 4xx PERMANENT.
-//  9. A JSON document that cannot be decoded: PERMANENT.
-//  10. Words for an exhausted machine or a crash: SYSTEM.
-//  11. Words for what will not change: not found, denied, invalid, violated:
-//     PERMANENT.
-//  12. Anything else: TEMPORARY.
+//  8. A JSON document that cannot be decoded: PERMANENT.
+//  9. An error of the operating system: a full disk, no memory or a missing program is SYSTEM, a
+//     refused or broken connection or an unknown host TEMPORARY, and [fs.ErrNotExist],
+//     [fs.ErrPermission] and [sql.ErrNoRows] are PERMANENT.
+//  10. Anything else: TEMPORARY.
 //
 // In doubt the order favors another attempt: attempts are bounded, while a job that
 // failed permanently must be replayed by hand. For the same reason [context.Canceled] is
 // not special. It only says that some context ended, not that a user cancelled the job;
 // code that knows so records CategoryCancelled.
+func Error(err error) gq.Failure {
+	return failure(err, func(e evidence, _ string) gq.Failure { return e.judge("") })
+}
+
+// Words is Error, except that the text decides where no type does: "user 7 not found" and
+// "status 404" are PERMANENT, "out of memory" is SYSTEM. Nothing uses it unless a worker has it
+// as its Config.Classify, because texts mislead: "row not found in replica, retry later" is
+// PERMANENT too.
 //
-// The rules about words apply to the part of the message that is kept.
-func Error(err error) gq.Failure { return failure(err, evidence.judge) }
+// After rule 6 of [Error] come words for what passes, such as rate limits, deadlocks, unreachable or
+// busy services and network timeouts: TEMPORARY. A status also counts behind a word such as
+// "status" or "HTTP". After rule 9 come words for an exhausted machine or a crash, which are SYSTEM,
+// and for what will not change, such as not found, denied, invalid or violated, which are PERMANENT.
+// Only the part of the message that is kept counts.
+func Words(err error) gq.Failure {
+	return failure(err, func(e evidence, message string) gq.Failure { return e.judge(plain(message)) })
+}
 
 // Verdict converts the error of a handler to a failure as [Error] does, but only rules 1, 2, 3
-// and 12 apply: the handler's own verdict counts, and every other error is TEMPORARY (or
+// and 10 apply: the handler's own verdict counts, and every other error is TEMPORARY (or
 // TIMEOUT, or SYSTEM after a crash). It is for jobs that must outlive an outage, during which
 // errors say anything.
 func Verdict(err error) gq.Failure {
@@ -90,9 +106,10 @@ type evidence struct {
 	crash    bool        // a run-time error
 	own      *gq.Error   // an error of this module
 	sqlState string
-	passing  bool // claims to be a timeout or temporary
-	status   int  // HTTP, 400 to 599
-	json     bool // undecodable JSON
+	passing  bool       // claims to be a timeout or temporary
+	status   int        // HTTP, 400 to 599
+	json     bool       // undecodable JSON
+	machine  gq.Failure // of an error of the operating system; its category is zero for none
 }
 
 // maxErrors limits how much of an error's tree is checked. A real one has about a dozen
@@ -128,6 +145,9 @@ func (e *evidence) examine(err error) (wrapped []error) {
 		slices.Reverse(wrapped)
 	}
 	e.typed(err)
+	if e.machine.Category == 0 {
+		e.machine = ofSystem(err)
+	}
 	e.claims(err)
 	return wrapped
 }
@@ -200,12 +220,11 @@ func (e evidence) certain() (gq.Failure, bool) {
 	return gq.Failure{}, false
 }
 
-// judge applies the rules in the order that [Error] documents.
-func (e evidence) judge(message string) gq.Failure {
+// judge applies the rules in the order that [Error] and, if there is a text, [Words] document.
+func (e evidence) judge(text string) gq.Failure {
 	if f, ok := e.certain(); ok {
 		return f
 	}
-	text := plain(message)
 	if e.own != nil {
 		return gq.Failure{Category: categoryOf(e.own.Kind), Code: e.own.Code}
 	}
@@ -227,6 +246,9 @@ func (e evidence) judge(message string) gq.Failure {
 	if e.json {
 		return gq.Failure{Category: gq.CategoryPermanent, Code: "invalid_json"}
 	}
+	if e.machine.Category != 0 {
+		return e.machine
+	}
 	if code, ok := systemWords.find(text); ok {
 		return gq.Failure{Category: gq.CategorySystem, Code: code}
 	}
@@ -234,6 +256,23 @@ func (e evidence) judge(message string) gq.Failure {
 		return gq.Failure{Category: gq.CategoryPermanent, Code: code}
 	}
 	return gq.Failure{Category: gq.CategoryTemporary}
+}
+
+// ofSystem classifies a single error of the operating system; the category is zero for any other.
+func ofSystem(err error) gq.Failure {
+	number, _ := err.(syscall.Errno) //nolint:errorlint // the caller unwraps
+	_, lookup := err.(*net.DNSError) //nolint:errorlint // the caller unwraps
+	switch {
+	case number == syscall.ENOSPC, number == syscall.ENOMEM, err == exec.ErrNotFound: //nolint:errorlint // the caller unwraps
+		return gq.Failure{Category: gq.CategorySystem, Code: "resources"}
+	case number == syscall.ECONNREFUSED, number == syscall.ECONNRESET, number == syscall.EPIPE, lookup:
+		return gq.Failure{Category: gq.CategoryTemporary, Code: "connection"}
+	case err == fs.ErrNotExist, err == sql.ErrNoRows, number.Is(fs.ErrNotExist): //nolint:errorlint // the caller unwraps
+		return gq.Failure{Category: gq.CategoryPermanent, Code: "not_found"}
+	case err == fs.ErrPermission, number.Is(fs.ErrPermission): //nolint:errorlint // the caller unwraps
+		return gq.Failure{Category: gq.CategoryPermanent, Code: "denied"}
+	}
+	return gq.Failure{}
 }
 
 // categoryOf returns the category of an error of this module that a handler returns.

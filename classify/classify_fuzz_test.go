@@ -30,12 +30,12 @@ func FuzzClassify(f *testing.F) {
 	f.Add("status\x00 429 \xff", -1, "23", false, "not found")
 	f.Fuzz(func(t *testing.T, text string, status int, sqlState string, timeout bool, inner string) {
 		err := &fuzzedError{text, status, sqlState, timeout, errors.New(inner)}
-		v := classify.Error(err)
+		v := classify.Words(err)
 		if !v.Category.Valid() || len(v.Message) > gq.MaxMessageBytes || len(v.Code) > gq.MaxNameBytes ||
 			!utf8.ValidString(v.Message) || !utf8.ValidString(v.Code) || strings.ContainsRune(v.Message, 0) {
 			t.Errorf("classified as %+v", v)
 		}
-		if again := classify.Error(err); again != v {
+		if again := classify.Words(err); again != v {
 			t.Errorf("classified as %+v, and then as %+v", v, again)
 		}
 	})

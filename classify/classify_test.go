@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/url"
 	"os"
+	"reflect"
 	"syscall"
 	"testing"
 	"time"
@@ -172,6 +173,15 @@ func TestClassify(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			for _, err := range []error{test.err, fmt.Errorf("step 3: %w", test.err)} {
 				want := gq.Failure{Category: test.category, Code: test.code, Message: err.Error()}
+				if got := classify.Words(err); got != want {
+					t.Errorf("by words too it is %+v, want %+v", got, want)
+				}
+				if reflect.TypeOf(test.err) == reflect.TypeOf(text("")) { // only its text says anything
+					want.Category, want.Code = gq.CategoryTemporary, ""
+				}
+				if throttled := (awsError{}); errors.As(err, &throttled) {
+					want.Category, want.Code = gq.CategoryPermanent, "http_400"
+				}
 				if got := classify.Error(err); got != want {
 					t.Errorf("classified as %+v, want %+v", got, want)
 				}
@@ -180,7 +190,22 @@ func TestClassify(t *testing.T) {
 	}
 }
 
-// Words and numbers that only look like evidence must not fail a job permanently.
+// What a text says decides nothing by default.
+func TestClassifyIgnoresWords(t *testing.T) {
+	for _, text := range []string{
+		"row not found in replica, retry later", "401 unauthorized: token expired",
+		"malformed response from upstream", "smtp: 550 no such user", "out of memory", "status 404",
+	} {
+		want := gq.Failure{Category: gq.CategoryTemporary, Message: text}
+		for name, of := range map[string]func(error) gq.Failure{"Error": classify.Error, "Verdict": classify.Verdict} {
+			if got := of(errors.New(text)); got != want {
+				t.Errorf("%s(%q) is %+v", name, text, got)
+			}
+		}
+	}
+}
+
+// Words and numbers that only look like evidence must not fail a job permanently, even if words count.
 func TestClassifyIsNotFooled(t *testing.T) {
 	for _, text := range []string{
 		"processed 404 rows, then stopped",
@@ -204,7 +229,7 @@ func TestClassifyIsNotFooled(t *testing.T) {
 		": 404",
 		"404",
 	} {
-		if got, want := classify.Error(errors.New(text)), (gq.Failure{Category: gq.CategoryTemporary, Message: text}); got != want {
+		if got, want := classify.Words(errors.New(text)), (gq.Failure{Category: gq.CategoryTemporary, Message: text}); got != want {
 			t.Errorf("%q is classified as %+v", text, got)
 		}
 	}

@@ -3,21 +3,20 @@ package classify_test
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"time"
 
 	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/classify"
 )
 
-// A handler states a verdict if it knows one; other errors are classified by what they
-// say.
+// A handler states a verdict if it knows one; other errors are classified by their types.
 func ExampleError() {
 	for _, err := range []error{
 		gq.RetryAfter(errors.New("printer is warming up"), time.Minute),
 		fmt.Errorf("ship order: %w", gq.Permanent(errors.New("no such street"), "bad_address")),
-		errors.New("call billing: unexpected status 503"),
+		fmt.Errorf("read the template: %w", fs.ErrNotExist),
 		errors.New("user 7 not found"),
-		errors.New("something odd"),
 	} {
 		f := classify.Error(err)
 		fmt.Printf("%v %q %v\n", f.Category, f.Code, f.Message)
@@ -25,7 +24,14 @@ func ExampleError() {
 	// Output:
 	// TEMPORARY "" printer is warming up
 	// PERMANENT "bad_address" ship order: no such street
-	// TEMPORARY "http_503" call billing: unexpected status 503
-	// PERMANENT "not_found" user 7 not found
-	// TEMPORARY "" something odd
+	// PERMANENT "not_found" read the template: file does not exist
+	// TEMPORARY "" user 7 not found
+}
+
+// A worker can go by words too, with Config.Classify.
+func ExampleWords() {
+	f := classify.Words(errors.New("user 7 not found"))
+	fmt.Printf("%v %q\n", f.Category, f.Code)
+	// Output:
+	// PERMANENT "not_found"
 }

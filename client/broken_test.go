@@ -184,7 +184,8 @@ func TestUnknownOutcomesAreTold(t *testing.T) {
 		e.calls.Store(0)
 		e.lose.Store(1)
 		err := call()
-		if !errors.Is(err, client.ErrUnreachable) || errs.KindOf(err) != gq.KindUnavailable {
+		if !errors.Is(err, client.ErrOutcomeUnknown) || !errors.Is(err, client.ErrUnreachable) || errs.KindOf(err) != gq.KindUnavailable ||
+			strings.Contains(err.Error(), client.ErrUnreachable.Error()) {
 			t.Errorf("%s: %v", what, err)
 		}
 		if n := e.calls.Load(); n != 1 {

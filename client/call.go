@@ -83,11 +83,26 @@ func (c *Client) attempts(ctx context.Context, f func(ctx context.Context) (safe
 			return c.ended(ctx)
 		}
 		if !bool(again) || !passing(err) || !time.Now().Before(until) {
-			return err
+			return withOutcome(again, err)
 		}
 		failures++
 		retry.Pause(ctx, retry.Delay(failures, retryFirst, retryMost))
 	}
+}
+
+// withOutcome returns the error of a call that is not repeated: if it may have reached a server
+// whose answer was lost, its outcome is unknown.
+func withOutcome(again safety, err error) error {
+	if bool(again) || !passing(err) || !errors.Is(pbconv.ErrorFromStatus(err), ErrUnreachable) {
+		return err
+	}
+	why := err.Error()
+	if s, ok := status.FromError(err); ok {
+		why = s.Message()
+	}
+	unreachable := ErrUnreachable.Error()
+	why = strings.TrimPrefix(strings.ReplaceAll(why, ": "+unreachable, ""), unreachable+": ")
+	return fmt.Errorf("%w: %s", ErrOutcomeUnknown, why)
 }
 
 // ended returns the error of a call whose context ended while no server was reachable, with the

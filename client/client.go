@@ -29,6 +29,17 @@ const DefaultAddress = "127.0.0.1:8790"
 // may have taken effect. Its kind is [gq.KindUnavailable].
 var ErrUnreachable = wire.ErrUnreachable
 
+// ErrOutcomeUnknown means that the connection broke after the request was sent, and that the call
+// cannot be repeated safely. It may have taken effect. It wraps [ErrUnreachable].
+var ErrOutcomeUnknown error = unknownError{}
+
+type unknownError struct{}
+
+func (unknownError) Error() string {
+	return "the outcome is unknown, because the connection to the server broke before its answer"
+}
+func (unknownError) Unwrap() error { return ErrUnreachable }
+
 // errClosed is the error of calls on a closed client.
 var errClosed error = closedError{}
 

@@ -33,7 +33,7 @@
 //   - It retries heartbeats and outcomes, which are idempotent under their lease. It retries a
 //     heartbeat that spawns children only if all of them have keys.
 //   - It sends every other call once. If the connection breaks before the answer, the error is
-//     [ErrUnreachable], and the call may have taken effect. Jobs of a claim lost in this way
+//     [ErrOutcomeUnknown]: the call may have taken effect. Jobs of a claim lost in this way
 //     become claimable again when their leases expire.
 //
 // # Deadlines

@@ -78,7 +78,7 @@ func New(t testing.TB, options ...gq.OpenOption) *Queue {
 	if err != nil {
 		t.Fatalf("gqtest: %v", err)
 	}
-	q.Client = &gq.Client{Driver: q.engine}
+	q.Client = (&gq.Client{Driver: q.engine}).With(o.Middleware...)
 	return q
 }
 

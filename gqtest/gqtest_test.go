@@ -534,3 +534,43 @@ func TestSchedules(t *testing.T) {
 		t.Errorf("after its end: %v", days)
 	}
 }
+
+// A test goes through the middleware of the program, with the other options of gq.Open.
+func TestMiddleware(t *testing.T) {
+	reverse := func(to string) func(context.Context, gq.Data) (gq.Data, error) {
+		return func(_ context.Context, d gq.Data) (gq.Data, error) {
+			d.Bytes, d.ContentType = slices.Clone(d.Bytes), to
+			slices.Reverse(d.Bytes)
+			return d, nil
+		}
+	}
+	var submitted int
+	q := gqtest.New(t, gq.Use(gq.Middleware{
+		Submit: func(next gq.SubmitFunc) gq.SubmitFunc {
+			return func(ctx context.Context, specs []gq.Spec) ([]gq.SubmitResult, error) {
+				submitted += len(specs)
+				return next(ctx, specs)
+			}
+		},
+		Seal: reverse("application/octet-stream"), Unseal: reverse("application/json"),
+	}), func(o *gq.OpenOptions) { o.DefaultPreset, o.Limits = gq.PresetResilient, gq.Limits{PayloadBytes: 100} })
+	w := newWorker(q)
+	var got string
+	q.AddWorker(w)
+	worker.Handle(w, sendEmail, func(_ context.Context, j *worker.Job[Email]) error {
+		got = j.Args.To
+		return nil
+	})
+	id := submit(t, q, sendEmail, Email{To: "a@example.org"})
+	stored, err := q.Driver.Get(t.Context(), id, gq.WithPayload)
+	if err != nil || !strings.HasPrefix(string(stored.Spec.Payload.Data), "}") || stored.Spec.Policy.Preset != gq.PresetResilient {
+		t.Errorf("stored is %s, %v, %v", stored.Spec.Payload.Data, stored.Spec.Policy.Preset, err)
+	}
+	q.RunUntilIdle()
+	if got != "a@example.org" || submitted != 1 {
+		t.Errorf("the handler got %q after %d submissions", got, submitted)
+	}
+	if _, err := sendEmail.Submit(t.Context(), q, Email{To: strings.Repeat("x", 100)}); !errors.Is(err, gq.ErrInvalid) {
+		t.Errorf("a payload above the limit: %v", err)
+	}
+}

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -78,9 +79,10 @@ func (r Retention) Shortest() time.Duration {
 // WithDefaults fills in what was left open, and reports every value that cannot
 // be.
 func (c Config) WithDefaults() (Config, error) {
-	if c.Limits == (gq.Limits{}) {
-		c.Limits = machine.DefaultLimits()
-	}
+	standard := machine.DefaultLimits()
+	c.Limits.PayloadBytes = cmp.Or(c.Limits.PayloadBytes, standard.PayloadBytes)
+	c.Limits.ResultBytes = cmp.Or(c.Limits.ResultBytes, standard.ResultBytes)
+	c.Limits.CheckpointBytes = cmp.Or(c.Limits.CheckpointBytes, standard.CheckpointBytes)
 	if c.Retention == (Retention{}) {
 		c.Retention = DefaultRetention()
 	}

@@ -35,8 +35,9 @@ type Config struct {
 	DrainTimeout time.Duration // how long handlers may continue after Run's context ended; default: 30 s
 	Grace        time.Duration // how long a handler may continue after its own context ended; default: 5 s
 
-	// Classify classifies errors of handlers that state no verdict. Default: [classify.Error], or
-	// [classify.Verdict] for jobs of [gq.PresetResilient].
+	// Classify classifies errors of handlers that state no verdict. Default: [classify.Error], which
+	// goes by the type of an error, or [classify.Verdict] for jobs of [gq.PresetResilient].
+	// [classify.Words] goes by the text too.
 	Classify func(error) gq.Failure
 	Logger   *slog.Logger // default: slog.Default()
 

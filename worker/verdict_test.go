@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net"
 	"os"
 	"runtime"
@@ -13,9 +14,16 @@ import (
 	"time"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/classify"
 	"github.com/gopherqueue/gq/internal/testing/spec"
 	"github.com/gopherqueue/gq/worker"
 )
+
+// statusError is an HTTP status.
+type statusError int
+
+func (e statusError) Error() string   { return "unexpected answer" }
+func (e statusError) StatusCode() int { return int(e) }
 
 func TestVerdicts(t *testing.T) {
 	spec.Covers(t, "Q-45", "Q-49")
@@ -32,7 +40,7 @@ func TestVerdicts(t *testing.T) {
 			status: gq.StatusRetrying, want: gq.Failure{Category: gq.CategoryTemporary}, says: "odd",
 		},
 		{
-			name: "classified error", answer: func() error { return errors.New("unexpected status 404") },
+			name: "classified error", answer: func() error { return fmt.Errorf("fetch: %w", statusError(404)) },
 			status: gq.StatusFailed, want: gq.Failure{Category: gq.CategoryPermanent, Code: "http_404"},
 		},
 		{
@@ -115,6 +123,31 @@ func TestResilientVerdicts(t *testing.T) {
 					*p = gq.PresetResilient.Policy()
 					p.Backoff.Jitter = gq.JitterNone
 				})
+				synctest.Wait()
+				f.wantStatus(id, c.status)
+			})
+		})
+	}
+}
+
+// By default the type of an error counts and its text does not. A worker can go by the text too.
+func TestVerdictsByType(t *testing.T) {
+	misleading := errors.New("row not found in replica, retry later")
+	for name, c := range map[string]struct {
+		err      error
+		classify func(error) gq.Failure
+		status   gq.Status
+	}{
+		"a text":            {misleading, nil, gq.StatusRetrying},
+		"a type":            {fmt.Errorf("read: %w", fs.ErrNotExist), nil, gq.StatusFailed},
+		"a text, on demand": {misleading, classify.Words, gq.StatusFailed},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(f *fixture) {
+				f.config.Classify = c.classify
+				f.handle(func(context.Context, *worker.Run) error { return c.err })
+				f.run()
+				id := f.work(nil)
 				synctest.Wait()
 				f.wantStatus(id, c.status)
 			})

@@ -118,7 +118,7 @@ func TestGreetingIsForTerminals(t *testing.T) {
 	var stdout bytes.Buffer
 	cfg := config.Default()
 	greet(process{stdout: &stdout, getenv: func(string) string { return "" }}, cfg, listener.Addr(), listener.Addr())
-	if got := stdout.String(); got != "store file:gq-data\n" {
+	if got := stdout.String(); got != "store file:gq-data\npreset jobmodel, for queues without a policy of their own: 3 attempts (--default-preset resilient retries through an outage of hours)\n" {
 		t.Errorf("a file gets\n%s", got)
 	}
 }

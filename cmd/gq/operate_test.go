@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/client"
 	"github.com/gopherqueue/gq/machine"
 )
 
@@ -286,6 +287,23 @@ func TestStatsWorkersAndDoctor(t *testing.T) {
 	}
 	if got := d.want(0, "worker", "list"); !strings.Contains(got, "WORKER") {
 		t.Errorf("%s", got)
+	}
+}
+
+// lost is a queue behind a connection that broke before the answer.
+type lost struct{ queue }
+
+func (lost) Submit(context.Context, gq.Spec) (gq.SubmitResult, error) {
+	return gq.SubmitResult{}, fmt.Errorf("%w: error reading from server: EOF", client.ErrOutcomeUnknown)
+}
+
+// A submission whose answer was lost is not told as one that reached no server.
+func TestAnUnknownOutcome(t *testing.T) {
+	d := &shell{t: t, queue: lost{}, env: map[string]string{}}
+	got := d.gq("submit", "mail", "--addr", "somewhere:1")
+	if got.status != 4 || !strings.Contains(got.stderr, "the outcome is unknown") || !strings.Contains(got.stderr, "somewhere:1") ||
+		strings.Contains(got.stderr, "no server can be reached") || strings.Contains(got.stderr, "is gq serve running") {
+		t.Errorf("%+v", got)
 	}
 }
 

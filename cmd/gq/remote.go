@@ -173,6 +173,8 @@ func (r *remote) long(ctx context.Context, f func(ctx context.Context, q queue) 
 		err = fmt.Errorf("%w; set GQ_TOKEN to a token of the server %s (gq token create makes one)", err, addr)
 	case errs.KindOf(err) == gq.KindUnauthenticated:
 		err = fmt.Errorf("%w; the server %s does not know the token in GQ_TOKEN, or it was revoked or has expired", err, addr)
+	case errors.Is(err, client.ErrOutcomeUnknown):
+		err = fmt.Errorf("%w (server %s; look whether it took effect before you repeat it)", err, addr)
 	case errors.Is(err, client.ErrUnreachable):
 		err = fmt.Errorf("%w (server %s; is gq serve running there?)", err, addr)
 	case errs.KindOf(err) == gq.KindUnavailable: // the server itself reported it

@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/internal/cli"
 	"github.com/gopherqueue/gq/internal/logline"
 	"github.com/gopherqueue/gq/internal/observe"
@@ -74,7 +75,7 @@ func serve(ctx context.Context, p process, cfg config.Config) error {
 	}
 	fmt.Fprintf(p.stdout, "listening http=%s grpc=%s\n", s.HTTPAddr(), s.GRPCAddr())
 	greet(p, cfg, s.HTTPAddr(), s.GRPCAddr())
-	log.Info("ready", "store", config.Redact(cfg.Store), "http", s.HTTPAddr().String(), "grpc", s.GRPCAddr().String())
+	log.Info("ready", "store", config.Redact(cfg.Store), "default_preset", cfg.DefaultPreset.String(), "http", s.HTTPAddr().String(), "grpc", s.GRPCAddr().String())
 	notify(p.getenv, "READY=1")
 	told := make(chan struct{})
 	stopping := context.AfterFunc(ctx, func() {
@@ -103,6 +104,7 @@ func greet(p process, cfg config.Config, http, grpc net.Addr) {
 	}
 	s := newScreen(p.stdout, p.getenv)
 	s.line("store %s", config.Redact(cfg.Store))
+	s.line("preset %s, for queues without a policy of their own%s", cfg.DefaultPreset, advice(cfg.DefaultPreset))
 	if !isTerminal(p.stdout) { // hints are for people; files and journals get only what programs parse
 		return
 	}
@@ -120,6 +122,14 @@ func greet(p process, cfg config.Config, http, grpc net.Addr) {
 		s.line("Dashboard: %s://%s/", scheme, http)
 	}
 	s.line("API: %s://%s/docs   stop: Ctrl-C", scheme, http)
+}
+
+// advice names the preset that survives outages.
+func advice(p gq.Preset) string {
+	if p == gq.PresetResilient {
+		return ""
+	}
+	return fmt.Sprintf(": %d attempts (--default-preset resilient retries through an outage of hours)", p.Policy().MaxAttempts)
 }
 
 // newLog returns the server's logger.
