@@ -2,6 +2,7 @@ package gq
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -247,12 +248,15 @@ const (
 )
 
 // Encode returns the stored form of a result or of a signal's value: a []byte or
-// [json.RawMessage] unchanged, any other value as JSON.
+// [json.RawMessage] unchanged, any other value as JSON. A RawMessage that is not JSON is an error.
 func Encode(v any) ([]byte, error) {
 	switch v := v.(type) {
 	case []byte:
 		return v, nil
 	case json.RawMessage:
+		if len(v) > 0 && !json.Valid(v) {
+			return nil, errors.New("is not JSON; text needs quotes, such as \"yes\"")
+		}
 		return v, nil
 	}
 	return json.Marshal(v)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"maps"
 	"net/http"
 	"slices"
@@ -30,6 +31,7 @@ type change struct {
 	Jobs   []string `json:"jobs,omitempty"`
 	Queues []string `json:"queues,omitempty"`
 	Many   bool     `json:"many,omitempty"` // more than the message names
+	Seq    uint64   `json:"seq,omitempty"`  // the newest event of which pages need not be told again
 }
 
 // collector gathers changes between two messages.
@@ -72,7 +74,7 @@ func (c *collector) full() bool {
 func (c *collector) take() (m change, seen uint64, last time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	m = change{Jobs: slices.Collect(maps.Keys(c.jobs)), Queues: slices.Collect(maps.Keys(c.queues)), Many: c.many}
+	m = change{Jobs: slices.Collect(maps.Keys(c.jobs)), Queues: slices.Collect(maps.Keys(c.queues)), Many: c.many, Seq: c.seen}
 	c.jobs, c.queues, c.many = nil, nil, false
 	return m, c.seen, c.last
 }
@@ -93,6 +95,7 @@ func (m change) and(other change) change {
 		return slices.Compact(all)
 	}
 	m.Jobs, m.Queues, m.Many = union(m.Jobs, other.Jobs), union(m.Queues, other.Queues), m.Many || other.Many
+	m.Seq = max(m.Seq, other.Seq)
 	return m
 }
 
@@ -126,11 +129,12 @@ func (d *Dashboard) live(v *visit) error {
 		return control.Flush()
 	}
 	v.w.WriteHeader(http.StatusOK)
-	hello := "retry: 2000\nevent: hello\ndata: {}\n\n"
 	var missed change
+	hello := fmt.Sprintf("retry: 2000\nevent: hello\ndata: {\"seq\":%d}\n\n", after)
 	if known, err := strconv.ParseUint(v.r.URL.Query().Get("after"), 10, 64); err == nil && known < after {
 		missed.Many = true
-		hello += missed.message()
+		hello = "retry: 2000\nevent: hello\ndata: {}\n\n" + missed.message()
+		missed.Seq = after // once it is told again
 	}
 	if v.r.Method == http.MethodHead || send(hello) != nil {
 		return nil
@@ -201,7 +205,8 @@ func (l *stream) collected(ctx context.Context) (m change, recent bool, err erro
 	}
 	m, seen, last := l.c.take()
 	if m.Many {
-		l.resume <- max(seen, upTo)
+		m.Seq = max(seen, upTo)
+		l.resume <- m.Seq
 	}
 	return m, full || !m.empty() && time.Since(last) < l.d.sharedFor(), nil
 }
@@ -243,6 +248,9 @@ func (l *stream) pump(ctx context.Context, followed <-chan error, told change) e
 				return err
 			}
 			if all := m.and(repeat); !all.empty() {
+				if recent {
+					all.Seq = 0
+				}
 				if err := l.tell(ctx, all.message()); err != nil {
 					return err
 				}

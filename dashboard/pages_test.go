@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"net/url"
 	"regexp"
 	"strconv"
 	"strings"
@@ -340,6 +341,10 @@ func TestWorkflows(t *testing.T) {
 	s.has(page, "<svg width=", "charge", "order.ship", "Signal approve")
 	if n := strings.Count(page, `class="edge"`); n != 2 {
 		t.Errorf("%d edges, want 2", n)
+	}
+	form := url.Values{"csrf": {s.token(page)}, "name": {"approve"}, "value": {"{bad"}}
+	if a := s.do(http.MethodPost, "workflows/"+id.String()+"/signal", form); a.StatusCode != http.StatusBadRequest || !strings.Contains(a.body, "is not JSON") {
+		t.Errorf("a signal with broken JSON: %d\n%s", a.StatusCode, a.body)
 	}
 	page = s.get(s.post(page, "workflows/"+id.String()+"/signal", "name", "approve", "value", `"yes"`), http.StatusOK)
 	s.has(page, "The signal was sent.", "1 of 3")

@@ -72,7 +72,7 @@ func TestHeadersOfEveryResponse(t *testing.T) {
 	s := newSite(t, dashboard.Options{})
 	page := s.get("", http.StatusOK)
 	assets := regexp.MustCompile(`assets/[a-z]+\.[0-9a-f]+\.[a-z]+`).FindAllString(page, -1)
-	if len(assets) != 3 {
+	if len(assets) != 4 {
 		t.Fatalf("the page has the assets %v", assets)
 	}
 	for _, path := range append(assets, "", "jobs", "nothing", "signin", "jobs?state=nothing") {

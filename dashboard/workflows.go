@@ -1,6 +1,7 @@
 package dashboard
 
 import (
+	"encoding/json"
 	"net/url"
 	"slices"
 	"strconv"
@@ -156,7 +157,7 @@ func (d *Dashboard) actOnWorkflow(v *visit) error {
 		if value == "" {
 			value = "null"
 		}
-		_, err = d.queue.Signal(v.ctx, id, v.r.PostForm.Get("name"), []byte(value))
+		_, err = d.queue.Signal(v.ctx, id, v.r.PostForm.Get("name"), json.RawMessage(value))
 		done = "signalled"
 	default:
 		return v.notHere()

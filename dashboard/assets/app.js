@@ -5,6 +5,7 @@ const html = document.documentElement;
 const root = html.dataset.root || "./";
 const watch = html.dataset.watch || "";
 const after = html.dataset.after || ""; // the newest event that the page may know
+let script = document.currentScript?.dataset.stream; // stream.js; "" if the browser does not run it
 
 // ---- live updates --------------------------------------------------------
 
@@ -13,15 +14,14 @@ const shortest = 1000; // milliseconds between two reloads of the page's parts
 const longest = 30000; // milliseconds that a reload may take
 const silence = 35000; // milliseconds without a word after which the server has gone; it sends a beat every 15 seconds
 let due = false, loading = false, last = 0, took = 0, timer = 0;
+const waits = "live, waits for you"; // what the top bar says while a part is not replaced
 let skipped = false; // a part was not replaced because somebody works in it
 
 function say(state, text) {
   if (!link) return;
   link.hidden = false;
-  if (link.dataset.state !== state) {
-    link.dataset.state = state;
-    link.textContent = text;
-  }
+  link.dataset.state = state;
+  if (link.textContent !== text) link.textContent = text;
   if (state === "lost") warn();
   else if (state === "live") calm();
 }
@@ -80,7 +80,7 @@ async function load() {
     }
     if (response.ok) {
       replace(new DOMParser().parseFromString(text, "text/html"));
-      say("live", "live");
+      say("live", skipped ? waits : "live");
     } else {
       say("lost", "server error");
       due = true;
@@ -126,16 +126,23 @@ function replace(page) {
   if (now && old) old.replaceWith(document.importNode(now, true));
 }
 
-// busy reports whether somebody works in a part: fills in a form, has opened one, has ticked a box, or points at
-// a button, which must not become another one under the pointer.
+// busy reports whether somebody works in a part: fills in a form, has opened one, has ticked a box, has selected
+// text, or points at a link or a button, which must not become another one under the pointer.
 function busy(part) {
   const e = document.activeElement;
+  const text = getSelection();
   return e && part.contains(e) && /^(INPUT|SELECT|TEXTAREA)$/.test(e.tagName) && e.type !== "hidden" ||
     part.querySelector("details[open] input, details[open] select, button:hover") ||
+    pointed && part.querySelector("a:hover, summary:hover") ||
+    !text.isCollapsed && text.containsNode(part, true) ||
     [...part.querySelectorAll("[type=checkbox]")].some((box) => box.checked !== box.defaultChecked);
 }
 
-for (const kind of ["focusout", "toggle", "change", "pointerout"]) {
+// A finger points at nothing, nor does a mouse that has not moved since the page was opened.
+let pointed = false;
+document.addEventListener("pointermove", (e) => { pointed = e.pointerType === "mouse"; }, { passive: true });
+
+for (const kind of ["focusout", "toggle", "change", "pointerout", "selectionchange"]) {
   document.addEventListener(kind, () => { if (skipped) refresh(); }, true);
 }
 
@@ -149,45 +156,78 @@ function identity(e) {
   return names.join("\n");
 }
 
-let source = null, heard = 0, again = 0;
+let heard = 0, again = 0, worker = null;
+let leave = () => {}; // ends following the server
+
+// follow calls hear with what the server says and returns what ends that. A browser has few connections to a server,
+// so its pages share one where it can: see stream.js. Elsewhere each page that is shown has its own.
+function follow(hear) {
+  const address = new URL(root + "live", location.href).href;
+  const known = Number(after);
+  if (script && window.SharedWorker && !worker) {
+    worker = new SharedWorker(script);
+    worker.onerror = () => { // the browser does not run it
+      script = "";
+      if (!document.hidden) listen();
+    };
+  }
+  if (script && worker) {
+    worker.port.onmessage = ({ data }) => hear(data);
+    worker.port.postMessage({ join: address, after: known });
+    return () => {
+      worker.port.onmessage = null;
+      worker.port.postMessage({});
+    };
+  }
+  const source = new EventSource(address + "?after=" + known);
+  for (const kind of ["hello", "beat", "change"]) {
+    source.addEventListener(kind, (e) => hear({ kind, data: JSON.parse(e.data) }));
+  }
+  source.onerror = () => hear({ kind: "error", closed: source.readyState === EventSource.CLOSED });
+  return () => source.close();
+}
 
 function listen() {
   clearTimeout(again);
-  source?.close();
-  const mine = source = new EventSource(root + "live" + (after && "?after=" + after));
+  leave();
   heard = Date.now();
-  const hear = (kind, f) => mine.addEventListener(kind, (e) => { heard = Date.now(); f(e); });
-  hear("hello", () => {
-    if (link && link.dataset.state === "lost") refresh(); // something may have been missed
-    say("live", "live");
-  });
-  hear("beat", () => {});
-  hear("change", (e) => {
-    if (concerns(JSON.parse(e.data))) refresh();
-  });
-  mine.onerror = () => {
-    say("lost", "disconnected");
-    if (mine.readyState === EventSource.CLOSED) { // refused: the session is over, or the server is
-      again = setTimeout(listen, document.hidden ? 60000 : 3000);
+  leave = follow(({ kind, data, closed }) => {
+    if (kind !== "error") heard = Date.now();
+    if (kind === "hello") {
+      if (link && link.dataset.state === "lost") refresh(); // something may have been missed
+      say("live", skipped ? waits : "live");
+    } else if (kind === "change") {
+      if (concerns(data)) refresh();
+    } else if (kind === "error") {
+      say("lost", "disconnected");
+      if (!closed) return; // the browser connects again
+      again = setTimeout(listen, 3000); // refused: the session is over, or the server is
       refresh();
     }
-  };
+  });
 }
 
 // A connection can be cut without notice, by a network that goes away or a server that hangs.
 function checkConnection() {
-  if (Date.now() - heard < silence) return;
+  if (document.hidden || Date.now() - heard < silence) return;
   say("lost", "disconnected");
   listen();
 }
 
 if (watch) {
-  listen();
+  if (!document.hidden) listen();
   setInterval(checkConnection, 5000);
-  addEventListener("pagehide", () => source.close());
+  addEventListener("pagehide", () => leave());
   // Rates fall and workers go while no job changes, so such a page also reloads by the clock.
   if (document.querySelector("[data-clock]")) setInterval(() => { if (Date.now() - last > 14000) refresh(); }, 15000);
-  document.addEventListener("visibilitychange", () => { if (!document.hidden && due) refresh(); });
+  // A page that nobody sees follows nothing.
+  document.addEventListener("visibilitychange", () => {
+    clearTimeout(again);
+    leave();
+    if (document.hidden) return;
+    listen();
+    refresh();
+  });
 }
 
 // ---- what does not fit ----------------------------------------------------

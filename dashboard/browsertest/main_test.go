@@ -257,7 +257,18 @@ type tab struct {
 // open opens a tab with cookies of its own.
 func (s *server) open() *tab {
 	s.Helper()
-	ctx, end := chromedp.NewContext(browser, chromedp.WithNewBrowserContext())
+	return s.openIn(browser, chromedp.WithNewBrowserContext())
+}
+
+// another opens a further window with the same cookies.
+func (b *tab) another() *tab {
+	b.Helper()
+	return b.server.openIn(b.ctx)
+}
+
+func (s *server) openIn(parent context.Context, options ...chromedp.ContextOption) *tab {
+	s.Helper()
+	ctx, end := chromedp.NewContext(parent, options...)
 	ctx, cancel := context.WithTimeout(ctx, 5*patience)
 	b := &tab{T: s.T, server: s, ctx: ctx}
 	b.do(chromedp.EmulateViewport(1280, 900))
