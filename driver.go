@@ -203,6 +203,10 @@ type Driver interface {
 	// Follow calls f with all events after a sequence number, oldest first and without
 	// gaps, and then with new events as they occur. It returns nil when ctx ends, or the
 	// error that f returned.
+	//
+	// A follower that has caught up also gets the progress of running jobs ([EventProgress]),
+	// the newest report of each job. These events are not kept: their sequence number is that of
+	// the event before them, and who follows later does not get them.
 	Follow(ctx context.Context, after uint64, f func([]Event) error) error
 }
 

@@ -6,7 +6,7 @@ import (
 )
 
 // EventType says what happened to a job. Every transition of the state machine has a type;
-// heartbeats have none.
+// heartbeats have none, except that progress is told to followers and not kept.
 type EventType uint8
 
 const (
@@ -25,13 +25,14 @@ const (
 	EventCancelDelivered                      // its worker learned of the cancellation
 	EventRenewed                              // a limited renewal was used up
 	EventUpdated                              // metadata changed
+	EventProgress                             // its worker reported progress; only followers at the head get it, see [Driver.Follow]
 	eventEnd
 )
 
 var eventNames = [...]string{
 	"", "job.submitted", "job.scheduled", "job.delayed", "job.claimed", "job.preparing",
 	"job.started", "job.completed", "job.failed", "job.retrying", "job.dead_lettered",
-	"job.cancelled", "job.cancel_requested", "job.cancel_delivered", "lease.renewed", "job.updated",
+	"job.cancelled", "job.cancel_requested", "job.cancel_delivered", "lease.renewed", "job.updated", "job.progress",
 }
 
 func (t EventType) String() string { return nameOf(eventNames[:], int(t)) }
@@ -55,12 +56,15 @@ func (t *EventType) UnmarshalText(text []byte) error {
 // Event is one entry of the history. The store writes it in the same commit as the change
 // that it describes.
 type Event struct {
-	Seq    uint64    // consecutive number within the store; Follow can resume after any of them
-	Time   time.Time // when the store applied the change
-	Queue  string
-	Job    JobID
-	Type   EventType
-	Status Status // after the change
+	Seq   uint64    // consecutive number within the store; Follow can resume after any of them
+	Time  time.Time // when the store applied the change
+	Queue string
+	Job   JobID
+	// JobType is the type of the job, such as "mail.send". It is empty in events of stores that did
+	// not record it yet.
+	JobType string
+	Type    EventType
+	Status  Status // after the change
 
 	Attempt    int
 	Lease      LeaseID // the lease that the change happened under
@@ -73,6 +77,8 @@ type Event struct {
 	Detail     Detail
 	Failure    *Failure
 	Reason     string
+	Progress   float64 // 0 to 1; only of EventProgress
+	Note       string  // only of EventProgress
 
 	// Elapsed is how long the job had been claimable when it started, or how long the
 	// execution took that the change ended, in whole microseconds. Other changes have none.

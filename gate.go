@@ -8,7 +8,7 @@ type Gate uint8
 
 const (
 	GateSignal    Gate = iota + 1 // a signal from outside completes the job; no worker runs it
-	GateFailure                   // runs only if one of its dependencies ended without success; otherwise it is cancelled
+	GateFailure                   // runs only if one of its FAN_IN dependencies ended without success; otherwise it is cancelled
 	GateSignalled                 // only in a state: the signal came before the dependencies had ended
 	gateEnd
 )

@@ -106,7 +106,8 @@ func (f *Flow) Add(ref string, d Draft, options ...Option) Ref {
 }
 
 // Finally adds a job that ends the workflow: it runs when all jobs except other final ones have
-// ended. Without when it runs in any case ([OnEither]).
+// ended. Without when it runs in any case ([OnEither]). Final jobs can follow each other: an option of
+// the draft, such as AfterEnd(refund), names the one before.
 func (f *Flow) Finally(ref string, d Draft, when ...Final) Ref {
 	j := GraphJob{Spec: d.Spec, Ref: ref, Final: OnEither}
 	if len(when) > 0 {
@@ -196,7 +197,8 @@ type Workflow struct {
 	Name    string
 	Created time.Time
 	Status  WorkflowStatus
-	Jobs    []WorkflowJob // in the order of submission
+	Outcome WorkflowStatus // of the jobs that are not final, by which a final job can decide
+	Jobs    []WorkflowJob  // in the order of submission
 }
 
 // WorkflowJob is a job of a workflow. A job that was retried ([Driver.RetryWorkflow]) is the

@@ -41,7 +41,7 @@ func (e *Engine) Admit(ctx context.Context, lease gq.LeaseRef, ttl, again time.D
 
 // Report is [Engine.Prepare] with a progress report.
 func (e *Engine) Report(ctx context.Context, lease gq.LeaseRef, d gq.Detail, r machine.Report) (gq.State, error) {
-	return e.held(ctx, "prepare", lease, func(s gq.State, now time.Time) (gq.State, []gq.Event, error) {
+	state, err := e.held(ctx, "prepare", lease, func(s gq.State, now time.Time) (gq.State, []gq.Event, error) {
 		prepared, events, err := machine.Prepare(s, lease, d, now)
 		if err != nil {
 			return s, nil, err
@@ -52,6 +52,10 @@ func (e *Engine) Report(ctx context.Context, lease gq.LeaseRef, d gq.Detail, r m
 		}
 		return next, append(events, more...), nil
 	})
+	if err == nil && (r.Progress >= 0 || r.Note != "") {
+		e.reported(ctx, []*gq.State{&state})
+	}
+	return state, err
 }
 
 // ByLease returns the job whose current or last lease has this id, or [gq.ErrNotFound].

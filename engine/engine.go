@@ -132,6 +132,7 @@ type Engine struct {
 	claims   waitQueue
 	rates    sync.Map // queue to the time at which its rate limit allows the next claim
 	watch    watch
+	progress progress
 	workers  registry
 	node     *node
 	calendar calendar
@@ -207,6 +208,10 @@ func (e *Engine) Run(ctx context.Context) error {
 	defer stopInbox()
 	if n, ok := e.store.(store.Notifier); ok {
 		stop := n.Notify(false, func(n store.News) {
+			if n.Relayed != nil {
+				e.progress.hear(n.Relayed)
+				return
+			}
 			e.history.news.Store(true)
 			if n.Inbox {
 				takeIn()

@@ -69,11 +69,16 @@ func (e *Engine) Heartbeat(ctx context.Context, beats []gq.Heartbeat) ([]gq.Leas
 	if err != nil {
 		return nil, err
 	}
+	var told []*gq.State
 	for i := range answers {
 		if answers[i].Err == nil {
 			e.workers.alive(&answers[i].State, throughStream(ctx))
+			if beats[i].Progress >= 0 || beats[i].Note != "" {
+				told = append(told, &answers[i].State)
+			}
 		}
 	}
+	e.reported(ctx, told)
 	return answers, nil
 }
 

@@ -124,10 +124,10 @@ func checkFlow(id gq.WorkflowID, f *gq.Flow) (faults []gq.Fault) {
 	if f.Name != "" {
 		faults = append(faults, errs.FaultsOf(machine.CheckName("name", f.Name))...)
 	}
-	finals := make(map[string]bool)
+	finals := make(map[string]gq.Final)
 	for i := range f.Jobs {
 		if f.Jobs[i].Final != 0 {
-			finals[f.Jobs[i].Ref] = true
+			finals[f.Jobs[i].Ref] = f.Jobs[i].Final
 		}
 	}
 	for i := range f.Jobs {
@@ -137,8 +137,10 @@ func checkFlow(id gq.WorkflowID, f *gq.Flow) (faults []gq.Fault) {
 		case !j.Final.Valid():
 			faults = append(faults, gq.Fault{Field: at + "final", Problem: "must be EITHER, SUCCESS, FAILURE or nothing"})
 		case j.Final == 0:
-		case len(j.Needs) > 0 || len(j.Spec.DependsOn) > 0:
-			faults = append(faults, gq.Fault{Field: at + "needs", Problem: "a final job waits for all others; remove its dependencies"})
+		case len(j.Spec.DependsOn) > 0:
+			faults = append(faults, gq.Fault{Field: at + "depends_on", Problem: "a final job waits for all others and can follow other final jobs; remove the rest of its dependencies"})
+		case len(j.Needs) > 0:
+			faults = append(faults, needsOfFinal(at, j, finals)...)
 		case j.Spec.Gate != 0:
 			faults = append(faults, gq.Fault{Field: at + "gate", Problem: "a final job cannot wait for a signal; add the signal as a job of its own"})
 		}
@@ -156,12 +158,35 @@ func checkFlow(id gq.WorkflowID, f *gq.Flow) (faults []gq.Fault) {
 }
 
 // needsFinal lists the dependencies of a job on final jobs, which wait for it themselves.
-func needsFinal(at string, j *gq.GraphJob, finals map[string]bool) (faults []gq.Fault) {
+func needsFinal(at string, j *gq.GraphJob, finals map[string]gq.Final) (faults []gq.Fault) {
 	for k, n := range j.Needs {
-		if n.Ref != "" && finals[n.Ref] {
+		if n.Ref != "" && finals[n.Ref] != 0 {
 			faults = append(faults, gq.Fault{Field: fmt.Sprintf("%sneeds[%d].ref", at, k), Problem: fmt.Sprintf(
 				"%.80q is a final job, which waits for all others; no other job can wait for it. Remove the dependency, or make this job final too", n.Ref)})
 		}
+	}
+	return faults
+}
+
+// needsOfFinal lists what is wrong with the dependencies of a final job on other final jobs, which
+// put them in an order.
+func needsOfFinal(at string, j *gq.GraphJob, finals map[string]gq.Final) (faults []gq.Fault) {
+	for k, n := range j.Needs {
+		field := fmt.Sprintf("%sneeds[%d]", at, k)
+		before := finals[n.Ref]
+		switch {
+		case before == 0:
+			faults = append(faults, gq.Fault{Field: field + ".ref", Problem: fmt.Sprintf(
+				"a final job waits for all others; remove its dependency on %.80q, which is not final", n.Ref)})
+		case n.Kind == gq.DependencyAfter && before == gq.OnFailure && j.Final != gq.OnFailure:
+			faults = append(faults, gq.Fault{Field: field + ".kind", Problem: fmt.Sprintf(
+				"%.80q completes only after a failure; use FAN_IN (gq.AfterEnd) to wait for its end in any case", n.Ref)})
+		case n.Kind != gq.DependencyAfter && n.Kind != gq.DependencyFanIn:
+			faults = append(faults, gq.Fault{Field: field + ".kind", Problem: "a final job can follow another one with AFTER or FAN_IN"})
+		}
+	}
+	if j.Final == gq.OnFailure && len(j.Needs) > 1 {
+		faults = append(faults, gq.Fault{Field: at + "needs", Problem: "a job that runs on FAILURE can follow one other final job; put them in a row"})
 	}
 	return faults
 }
@@ -177,6 +202,9 @@ func (e *Engine) resolveFlow(ctx context.Context, id gq.WorkflowID, f *gq.Flow, 
 		if d.Final != 0 {
 			kind, gate := machine.FinalDependency(d.Final)
 			d.Spec.Gate = gate
+			for k := range d.Needs {
+				d.Needs[k].Kind = machine.FollowsFinal(d.Final, d.Needs[k].Kind)
+			}
 			for k := range f.Jobs {
 				if f.Jobs[k].Final == 0 {
 					d.Needs = append(d.Needs, gq.Dependency{Kind: kind, Ref: f.Jobs[k].Ref})
@@ -307,16 +335,19 @@ func (e *Engine) load(ctx context.Context, id gq.WorkflowID, r *flowRecord) (gq.
 		}
 		read = replaced
 	}
-	var states []*gq.State
+	var states, before []*gq.State // of all, and of those that are not final
 	for i := range w.Jobs {
 		if s := &w.Jobs[i].Job.State; !s.ID.IsZero() {
 			states = append(states, s)
+			if w.Jobs[i].Final == 0 {
+				before = append(before, s)
+			}
 		}
 	}
 	if len(states) == 0 {
 		return w, gq.ErrNotFound.Errorf("workflow %s not found: retention has removed its jobs", id)
 	}
-	w.Status = machine.WorkflowStatus(states)
+	w.Status, w.Outcome = machine.WorkflowStatus(states), machine.WorkflowStatus(before)
 	return w, nil
 }
 

@@ -251,10 +251,10 @@ func (e *Engine) adding(ctx context.Context, r *flowRecord, w *gq.Workflow, f *g
 		return c, gq.ErrIllegalMove.Errorf("workflow %s has ended (%s); jobs can be added only while it runs; submit them as a workflow of their own", w.ID, w.Status)
 	}
 	faults := append(errs.FaultsOf(f.Check()), checkFlow(w.ID, f)...)
-	known, finals := r.ids(), make(map[string]bool)
+	known, finals := r.ids(), make(map[string]gq.Final)
 	for _, j := range r.Jobs {
 		if j.Final != 0 {
-			finals[j.Ref] = true
+			finals[j.Ref] = j.Final
 		}
 	}
 	for i := range f.Jobs {
@@ -301,6 +301,10 @@ func (e *Engine) adding(ctx context.Context, r *flowRecord, w *gq.Workflow, f *g
 
 // replaceFinals lets the final jobs of a workflow wait for more jobs.
 func (e *Engine) replaceFinals(ctx context.Context, r *flowRecord, w *gq.Workflow, added []gq.Spec, c *store.Change) error {
+	finals := make(map[gq.JobID]bool)
+	for i := range w.Jobs {
+		finals[w.Jobs[i].ID] = w.Jobs[i].Final != 0
+	}
 	for i := range w.Jobs {
 		j := &w.Jobs[i]
 		if j.Final == 0 {
@@ -320,6 +324,9 @@ func (e *Engine) replaceFinals(ctx context.Context, r *flowRecord, w *gq.Workflo
 			return err
 		}
 		next := found[0].Spec
+		if slices.ContainsFunc(next.DependsOn, func(d gq.Dependency) bool { return finals[d.Job] }) {
+			return gq.ErrIllegalMove.Errorf("the final job %q of workflow %s follows another final job; jobs can be added only where the final jobs have no order", j.Ref, w.ID)
+		}
 		next.ID, next.Replaces, next.Metadata = e.random.jobID(), j.ID, found[0].Metadata
 		next.DependsOn = slices.Clone(next.DependsOn)
 		kind, _ := machine.FinalDependency(j.Final)

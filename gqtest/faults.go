@@ -21,8 +21,12 @@ type faults struct {
 	running map[gq.JobID]context.CancelCauseFunc // guarded by mu
 }
 
-// fault is what happens to one execution: it fails with err or, without one, loses its lease.
-type fault struct{ err error }
+// fault is what happens to one execution: it fails with err, is cancelled or, without either, loses
+// its lease.
+type fault struct {
+	err    error
+	cancel bool
+}
 
 // FailNext makes the next n executions of a kind fail with err. Their handlers do not run; the
 // error counts as if the handler had returned it.
@@ -31,12 +35,28 @@ func (q *Queue) FailNext(k Kind, n int, err error) {
 	if err == nil {
 		q.t.Fatal("gqtest: FailNext needs an error")
 	}
-	q.faults.add(k.Name(), n, fault{err})
+	q.faults.add(k.Name(), n, fault{err: err})
 }
 
 // LoseNext makes the next n executions of a kind lose their lease as soon as the handler
 // starts: see [Queue.LoseLease].
 func (q *Queue) LoseNext(k Kind, n int) { q.faults.add(k.Name(), n, fault{}) }
+
+// CancelNext cancels the next execution of a kind as soon as its handler starts, as a user would with
+// [gq.Driver.Cancel]: the context of the handler ends with [worker.ErrCancelRequested].
+func (q *Queue) CancelNext(k Kind) { q.faults.add(k.Name(), 1, fault{cancel: true}) }
+
+// cancel cancels a running job and lets its worker know.
+func (q *Queue) cancel(ctx context.Context, run *worker.Run) {
+	q.t.Helper()
+	_, err := q.engine.Cancel(ctx, run.ID(), "CancelNext")
+	if err == nil {
+		_, err = run.Spawn(ctx, nil) // a heartbeat, whose answer has the request
+	}
+	if err != nil {
+		q.t.Fatalf("gqtest: cancel %s: %v", run.ID(), err)
+	}
+}
 
 // LoseLease expires the lease of a running job at once, as if its worker had been unreachable
 // for too long. The context of its handler ends with [worker.ErrLeaseLost], the outcome of the
@@ -114,10 +134,14 @@ func (f *faults) inject(q *Queue) worker.Middleware {
 			defer end(nil)
 			defer f.begin(run.ID(), end)()
 			if one, ok := f.take(run.Type()); ok {
-				if one.err != nil {
+				switch {
+				case one.err != nil:
 					return one.err
+				case one.cancel:
+					q.cancel(ctx, run)
+				default:
+					q.LoseLease(run.ID())
 				}
-				q.LoseLease(run.ID())
 			}
 			return next(ctx, run)
 		}

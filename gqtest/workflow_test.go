@@ -218,6 +218,104 @@ func TestWorkflowAdd(t *testing.T) {
 	}
 }
 
+// Final jobs follow each other, see what has become of the workflow, and stay in order when it is
+// retried.
+func TestFinalJobsInOrder(t *testing.T) {
+	clean := gq.NewKind[string, gq.None]("clean")
+	for _, c := range []struct {
+		fails       bool
+		told        string
+		status, saw gq.WorkflowStatus
+	}{
+		{true, "refund mail close", gq.WorkflowFailed, gq.WorkflowFailed},
+		{false, "close", gq.WorkflowSucceeded, gq.WorkflowSucceeded},
+	} {
+		s := newShop(t)
+		if c.fails {
+			s.packing = gq.Permanent(errors.New("no boxes"), "no_boxes")
+		}
+		w := newWorker(s.Queue)
+		worker.Handle(w, clean, func(_ context.Context, job *worker.Job[string]) error {
+			s.told = append(s.told, job.Args)
+			if saw, err := worker.WorkflowStatus(job); err != nil || saw != c.saw {
+				t.Errorf("%s sees %s, %v, want %s", job.Args, saw, err, c.saw)
+			}
+			return nil
+		})
+		s.AddWorker(w)
+		flow := gq.NewWorkflow("order 7")
+		flow.Finally("close", clean.With("close", gq.AfterEnd(gq.Ref("mail"))))
+		flow.Finally("mail", clean.With("mail", gq.AfterEnd(gq.Ref("refund"))), gq.OnFailure)
+		flow.Finally("refund", clean.With("refund"), gq.OnFailure)
+		flow.Add("pack", pack.With(order{"7"}, gq.After(flow.Add("charge", charge.With(order{"7"})))))
+		id, err := s.SubmitWorkflow(t.Context(), flow)
+		if err != nil {
+			t.Fatal(err)
+		}
+		more := gq.NewWorkflow("")
+		more.Add("more", charge.With(order{"8"}))
+		if _, err := s.AddToWorkflow(t.Context(), id, more); !errors.Is(err, gq.ErrIllegalMove) || !strings.Contains(err.Error(), "have no order") {
+			t.Errorf("jobs are added before final jobs in an order: %v", err)
+		}
+		if state := s.workflow(t, id); state.Outcome != gq.WorkflowRunning {
+			t.Errorf("at first the outcome is %s", state.Outcome)
+		}
+		s.RunUntilIdle()
+		s.want(t, id, c.status, c.told)
+		if c.fails {
+			s.told = nil
+			if _, err := s.RetryWorkflow(t.Context(), id); err != nil {
+				t.Fatal(err)
+			}
+			s.RunUntilIdle()
+			s.want(t, id, c.status, c.told)
+		}
+	}
+}
+
+// A final job on failure can wait for the success of another one, and both have nothing to do together.
+func TestFinalJobsOnFailureInOrder(t *testing.T) {
+	s := newShop(t)
+	flow := gq.NewWorkflow("order 7")
+	flow.Add("charge", charge.With(order{"7"}))
+	refund := flow.Finally("refund", tell.With("refund"), gq.OnFailure)
+	flow.Finally("mail", tell.With("mail", gq.After(refund)), gq.OnFailure)
+	id, err := s.SubmitWorkflow(t.Context(), flow)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.RunUntilIdle()
+	w := s.want(t, id, gq.WorkflowSucceeded, "")
+	for _, ref := range []string{"refund", "mail"} {
+		if j, _ := w.Job(ref); j.Job.State.Status != gq.StatusCancelled || j.Job.State.Reason != "no_failure" {
+			t.Errorf("%s is %s for %q", ref, j.Job.State.Status, j.Job.State.Reason)
+		}
+	}
+}
+
+// CancelNext cancels a job while its handler runs, without waiting.
+func TestCancelNext(t *testing.T) {
+	q := gqtest.New(t)
+	w := newWorker(q)
+	var causes []error
+	worker.Handle(w, sendEmail, func(ctx context.Context, _ *worker.Job[Email]) error {
+		causes = append(causes, context.Cause(ctx))
+		return context.Cause(ctx)
+	})
+	q.AddWorker(w)
+	q.CancelNext(sendEmail)
+	one, two := submit(t, q, sendEmail, Email{"ada"}), submit(t, q, sendEmail, Email{"bob"})
+	q.RunUntilIdle()
+	if len(causes) != 2 || !errors.Is(causes[0], worker.ErrCancelRequested) || causes[1] != nil {
+		t.Errorf("the contexts ended with %v", causes)
+	}
+	for id, want := range map[gq.JobID]gq.Status{one: gq.StatusCancelled, two: gq.StatusCompleted} {
+		if got := get(t, q, id).State.Status; got != want {
+			t.Errorf("the job is %s, want %s", got, want)
+		}
+	}
+}
+
 func TestWorkflowSignal(t *testing.T) {
 	s := newShop(t)
 	flow := gq.NewWorkflow("order 8")
@@ -312,12 +410,31 @@ func TestWorkflowSubmitAgain(t *testing.T) {
 func TestWorkflowRefused(t *testing.T) {
 	s := newShop(t)
 	for name, build := range map[string]func(*gq.Flow){
-		"no jobs":        func(*gq.Flow) {},
-		"only final":     func(f *gq.Flow) { f.Finally("x", tell.With("x")) },
-		"no name":        func(f *gq.Flow) { f.Add("", tell.With("x")) },
-		"name twice":     func(f *gq.Flow) { f.Add("x", tell.With("x")); f.Add("x", tell.With("x")) },
-		"unknown need":   func(f *gq.Flow) { f.Add("x", tell.With("x"), gq.After(gq.Ref("y"))) },
-		"cycle":          func(f *gq.Flow) { f.Add("x", tell.With("x"), gq.After(gq.Ref("x"))) },
+		"no jobs":      func(*gq.Flow) {},
+		"only final":   func(f *gq.Flow) { f.Finally("x", tell.With("x")) },
+		"no name":      func(f *gq.Flow) { f.Add("", tell.With("x")) },
+		"name twice":   func(f *gq.Flow) { f.Add("x", tell.With("x")); f.Add("x", tell.With("x")) },
+		"unknown need": func(f *gq.Flow) { f.Add("x", tell.With("x"), gq.After(gq.Ref("y"))) },
+		"cycle":        func(f *gq.Flow) { f.Add("x", tell.With("x"), gq.After(gq.Ref("x"))) },
+		"final after one that is not": func(f *gq.Flow) {
+			f.Finally("x", tell.With("x", gq.After(f.Add("a", tell.With("a")))))
+		},
+		"final after a job outside": func(f *gq.Flow) {
+			f.Add("a", tell.With("a"))
+			f.Finally("x", tell.With("x", gq.After(gq.JobID{6: 0x40, 8: 0x80})))
+		},
+		"final after any": func(f *gq.Flow) {
+			f.Add("a", tell.With("a"))
+			f.Finally("x", tell.With("x", gq.AfterAny(f.Finally("y", tell.With("y")))))
+		},
+		"final after the success of one for a failure": func(f *gq.Flow) {
+			f.Add("a", tell.With("a"))
+			f.Finally("x", tell.With("x", gq.After(f.Finally("y", tell.With("y"), gq.OnFailure))))
+		},
+		"final in a circle": func(f *gq.Flow) {
+			f.Add("a", tell.With("a"))
+			f.Finally("x", tell.With("x", gq.After(f.Finally("y", tell.With("y", gq.After(gq.Ref("x")))))))
+		},
 		"key":            func(f *gq.Flow) { f.Add("x", tell.With("x", gq.Key("k"))) },
 		"delayed signal": func(f *gq.Flow) { f.Signal("x", time.Hour, gq.Delay(time.Second)) },
 		"no wait":        func(f *gq.Flow) { f.Signal("x", 0) },

@@ -528,12 +528,15 @@ func DependencyEnded(s gq.State, dep EndedDependency, now time.Time) (gq.State, 
 	t := begin(s)
 	if dep.Kind != DependencyOrder {
 		t.Inherited = dep.Priority.Inherit(t.Inherited)
-		if t.Gate == gq.GateFailure && dep.Status != gq.StatusCompleted {
+		if t.Gate == gq.GateFailure && dep.Kind == gq.DependencyFanIn && dep.Status != gq.StatusCompleted {
 			t.Gate = 0
 		}
 	}
 	end := func(to gq.Status) {
 		t.Reason = ReasonDependency
+		if t.Gate == gq.GateFailure && to == gq.StatusCancelled { // it follows a final job that also had no failure
+			t.Reason = ReasonNoFailure
+		}
 		t.move(to, now).Reason = t.Reason
 	}
 	switch Propagate(dep.Kind, dep.Status) {

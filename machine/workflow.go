@@ -43,6 +43,15 @@ func FinalDependency(f gq.Final) (gq.DependencyKind, gq.Gate) {
 	}
 }
 
+// FollowsFinal returns the kind of dependency by which a final job follows another one. Only FAN_IN
+// opens the gate of a job for a failure, and another final job that had nothing to do is none.
+func FollowsFinal(f gq.Final, kind gq.DependencyKind) gq.DependencyKind {
+	if f == gq.OnFailure && kind == gq.DependencyFanIn {
+		return gq.DependencyAfterAny
+	}
+	return kind
+}
+
 // NewWorkflowID returns an id with the time it was made and ten random bytes.
 func NewWorkflowID(now time.Time, random [16]byte) (id gq.WorkflowID) {
 	copy(id[:], random[:])

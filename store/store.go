@@ -325,6 +325,9 @@ type News struct {
 	// Inbox says that submissions wait to be taken in: see [Inbox].
 	Inbox bool
 
+	// Relayed is a message of another process: see [Relay]. There is no other news then.
+	Relayed []byte
+
 	// Due is an instant at which time alone changes something, zero if none is known. If
 	// DueKnown is set, time changes no job that the commit wrote before that.
 	Due      time.Time
@@ -343,6 +346,13 @@ type Announcer interface {
 type Shared interface {
 	// Shared has no effect; it marks the store.
 	Shared()
+}
+
+// Relay is an optional capability of a [Notifier] that is [Shared]: it carries messages, in JSON of
+// up to 6000 bytes, to the other processes that have the store open. Their listeners get each as
+// News.Relayed. Messages can get lost.
+type Relay interface {
+	Relay(ctx context.Context, messages [][]byte) error
 }
 
 // Clock tells the time of a store.

@@ -75,6 +75,19 @@ func (k *keeper) cancelLocked(r *Run, reason string, now time.Time) notice {
 	return n
 }
 
+// unsent returns heartbeats with the last progress of executions whose handlers have returned.
+func (k *keeper) unsent(batch []*Run) (beats []gq.Heartbeat) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for _, r := range batch {
+		if r.unsent && !r.lost && r.policy.Extend == gq.ExtendReset {
+			r.unsent = false
+			beats = append(beats, gq.Heartbeat{Lease: r.ref, Progress: r.fraction, Note: r.note})
+		}
+	}
+	return beats
+}
+
 // live reports whether the execution may still report to the queue.
 func (k *keeper) live(r *Run) bool {
 	k.mu.Lock()

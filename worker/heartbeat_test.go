@@ -202,6 +202,32 @@ func TestProgressSurvivesAFailedHeartbeat(t *testing.T) {
 	})
 }
 
+// The last report is not lost if the handler returns at once.
+func TestLastProgressBeforeTheOutcome(t *testing.T) {
+	bubble(t, func(f *fixture) {
+		fails := true
+		f.handle(func(ctx context.Context, run *worker.Run) error {
+			if err := run.Progress(ctx, 0.9, "row 80"); err != nil || !fails {
+				return err
+			}
+			return gq.Permanent(errors.New("no"), "no")
+		})
+		f.run()
+		failed := f.work(nil)
+		after(time.Second)
+		fails = false
+		done := f.work(nil)
+		after(time.Second)
+		f.wantStatus(failed, gq.StatusFailed)
+		f.wantStatus(done, gq.StatusCompleted)
+		for _, id := range []gq.JobID{failed, done} {
+			if s := f.job(id).State; s.Note != "row 80" || s.Progress < 0.9 {
+				t.Errorf("the %s job has progress %v %q", s.Status, s.Progress, s.Note)
+			}
+		}
+	})
+}
+
 func TestLimitedRenewalsAreNotWasted(t *testing.T) {
 	bubble(t, func(f *fixture) {
 		f.handle(func(ctx context.Context, run *worker.Run) error {

@@ -32,6 +32,24 @@ func ResultOf[A, R any](job AnyJob, k gq.Kind[A, R], ref string) (R, error) {
 	return k.Result(other)
 }
 
+// WorkflowStatus returns what has become of the workflow of a final job: the status of its jobs that
+// are not final. A job that is not final sees [gq.WorkflowRunning]. It reads the workflow from the
+// queue.
+//
+//	if status, err := worker.WorkflowStatus(job); err == nil && status != gq.WorkflowSucceeded { … }
+func WorkflowStatus(job AnyJob) (gq.WorkflowStatus, error) {
+	r := job.run()
+	if r.Workflow().IsZero() {
+		return 0, gq.Permanent(gq.ErrNotFound.Errorf("job %s is not a part of a workflow", r.ID()), "no_workflow")
+	}
+	q, ok := r.worker.queue.(reader)
+	if !ok {
+		return 0, fmt.Errorf("worker: %T cannot read workflows", r.worker.queue)
+	}
+	w, err := q.Workflow(r.Context(), r.Workflow())
+	return w.Outcome, err
+}
+
 // Workflow returns the workflow that the job is a part of; zero if it is not.
 func (r *Run) Workflow() gq.WorkflowID { return r.job.Spec.Workflow }
 

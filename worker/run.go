@@ -177,7 +177,8 @@ func (r *Run) SpawnOnSuccess(children ...gq.Spec) {
 }
 
 // Progress reports progress from 0 to 1 with a note for people. It does not block: a heartbeat
-// sends the report within about a second, and a newer report replaces an unsent one.
+// sends the report within about a second, and a newer report replaces an unsent one. The last report
+// is sent before the outcome of the handler. Followers get the reports ([gq.EventProgress]).
 func (r *Run) Progress(ctx context.Context, fraction float64, note string) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)

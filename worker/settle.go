@@ -118,6 +118,7 @@ func (s *settler) step(ctx context.Context, batch []*Run, now time.Time) (again 
 	if len(sent) == 0 {
 		return nil, nil
 	}
+	s.report(ctx, sent, max(patience/4, 250*time.Millisecond))
 	// Half of the remaining time leaves room to repeat a call that hangs.
 	answers, err := s.call(ctx, outcomes, max(patience/2, 500*time.Millisecond))
 	if err != nil && errs.KindOf(err) == gq.KindInvalid {
@@ -136,6 +137,21 @@ func (s *settler) step(ctx context.Context, batch []*Run, now time.Time) (again 
 		}
 	}
 	return again, err
+}
+
+// report sends the progress that handlers have reported and no heartbeat has sent. It is tried once,
+// because outcomes matter more.
+func (s *settler) report(ctx context.Context, batch []*Run, patience time.Duration) {
+	beats := s.worker.keeper.unsent(batch)
+	if len(beats) == 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	s.worker.calls.heartbeats.Add(1)
+	if _, err := s.worker.queue.Heartbeat(ctx, beats); err != nil {
+		s.worker.failures.heartbeats.Add(1)
+	}
 }
 
 // alone sends the outcomes of a batch one by one after the queue rejected the batch as

@@ -188,8 +188,8 @@ func (r *remote) printEvents(pick *eventFilter, events []gq.Event) error {
 			}
 			continue
 		}
-		if _, err := fmt.Fprintf(r.stdout, "%s  %s  %-20s %s  %-16s %s\n", s.paint(faint, e.Time.UTC().Format("15:04:05.000")),
-			e.Job, e.Type, s.status(e.Status, 11), oneLine(e.Queue, 40), oneLine(eventNote(e), 200)); err != nil {
+		if _, err := fmt.Fprintf(r.stdout, "%s  %s  %-20s %s  %-16s %-16s %s\n", s.paint(faint, e.Time.UTC().Format("15:04:05.000")),
+			e.Job, e.Type, s.status(e.Status, 11), oneLine(e.Queue, 40), oneLine(e.JobType, 40), oneLine(eventNote(e), 200)); err != nil {
 			return err
 		}
 	}

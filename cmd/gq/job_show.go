@@ -198,6 +198,9 @@ func eventNote(e *gq.Event) string {
 	if e.Worker != "" {
 		notes = append(notes, fmt.Sprintf("%s, lease version %d", e.Worker, e.Version))
 	}
+	if e.Type == gq.EventProgress {
+		notes = append(notes, strings.TrimSpace(fmt.Sprintf("%.0f%% %s", 100*e.Progress, e.Note)))
+	}
 	if e.Failure != nil && *e.Failure != (gq.Failure{}) {
 		notes = append(notes, failureText(e.Failure))
 	}

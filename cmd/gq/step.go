@@ -9,6 +9,8 @@ import (
 	"io"
 	"net"
 	"os/exec"
+	"strconv"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -97,6 +99,56 @@ completed.`,
 	}
 }
 
+func newProgressCommand(p process) *cobra.Command {
+	return &cobra.Command{
+		Use:   "progress PART [NOTE]",
+		Short: "Report the progress of a job, in a program of gq work",
+		Long: `Report how much of a job is done, in a program that gq work --exec runs. PART is a
+number from 0 to 1, or a percentage such as 40%. NOTE is a text for people.
+
+Reports are shown by gq job get and the dashboard, and gq events --follow prints
+them as job.progress. They are not kept in the history. The worker sends the
+newest report about once a second, and the last one before the job ends.`,
+		Example: `  gq work --type import --exec ./import.sh
+
+  # import.sh
+  gq progress 0.5 "row 500 of 1000"
+  gq progress 80%`,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) < 1 || len(args) > 2 {
+				return cli.Invalid("progress", "give the part that is done and, if you like, a note: gq progress 0.5 'row 500'")
+			}
+			_, err := progressPart(args[0])
+			return err
+		},
+		RunE: func(c *cobra.Command, args []string) error {
+			part, err := progressPart(args[0])
+			if err != nil {
+				return err
+			}
+			call := workCall{Progress: &part}
+			if len(args) > 1 {
+				call.Note = args[1]
+			}
+			_, err = p.callWorker(c.Context(), call, nil)
+			return err
+		},
+	}
+}
+
+// progressPart parses a number from 0 to 1 or a percentage.
+func progressPart(text string) (float64, error) {
+	number, percent := strings.CutSuffix(text, "%")
+	part, err := strconv.ParseFloat(number, 64)
+	if percent {
+		part /= 100
+	}
+	if err != nil || !(part >= 0 && part <= 1) {
+		return 0, cli.Invalid("progress", fmt.Sprintf("%.40q is not a number from 0 to 1 or a percentage", text))
+	}
+	return part, nil
+}
+
 // runStep runs the command of a step and returns its output.
 func (p process) runStep(ctx context.Context, args []string) ([]byte, error) {
 	command := exec.CommandContext(ctx, args[0], args[1:]...) //nolint:gosec // that is what the user asked for
@@ -125,7 +177,7 @@ func (p process) runStep(ctx context.Context, args []string) ([]byte, error) {
 func (p process) callWorker(ctx context.Context, call workCall, work func() ([]byte, error)) ([]byte, error) {
 	path := p.getenv(socketVariable)
 	if path == "" {
-		return nil, cli.Invalid(socketVariable, "is not set; gq step and gq input work in programs that gq work --exec runs")
+		return nil, cli.Invalid(socketVariable, "is not set; gq step, gq input and gq progress work in programs that gq work --exec runs")
 	}
 	var dialer net.Dialer
 	conn, err := dialer.DialContext(ctx, "unix", path)

@@ -28,6 +28,8 @@ order)
 	again=$("$GQ" step 'first one' -- false)
 	printf '"%s %s"' "$said" "$again";;
 charge)
+	"$GQ" progress 40% 'row 4'
+	"$GQ" progress 2 2> "$DIR/progress" || test $? = 2
 	printf '{"receipt":7}';;
 pack)
 	"$GQ" input absent 2> "$DIR/absent" || test $? = 3
@@ -106,7 +108,12 @@ esac`
 	for _, j := range w.Jobs {
 		if job, err := c.Wait(ctx, j.ID); err != nil || job.State.Status != gq.StatusCompleted {
 			t.Errorf("%s is %s: %v", j.Ref, job.State.Status, err)
+		} else if j.Ref == "charge" && job.State.Note != "row 4" {
+			t.Errorf("the last report of progress is %q", job.State.Note)
 		}
+	}
+	if got := content("progress"); !strings.Contains(got, "not a number from 0 to 1") {
+		t.Errorf("a part above 1: %s", got)
 	}
 	if got := content("input"); got != `{"receipt":7}` {
 		t.Errorf("the input is %s", got)

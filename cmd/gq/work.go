@@ -50,7 +50,7 @@ of the slot, if a schedule submitted the job. The lease version grows
 with every attempt, so that other systems can refuse writes with a smaller one.
 gq step runs a command once for all attempts of the job, and gq input prints the
 result of a job that this one depends on; $GQ_INPUTS is a JSON file with all of
-them (gq step --help, gq input --help).
+them. gq progress 40% "row 400" reports progress (gq step, input, progress --help).
 TRACEPARENT and TRACESTATE are the W3C trace context of the submission, if it
 has one, and of nothing else: those of this process are removed.
 
@@ -65,7 +65,7 @@ each job, in any order:
 The exit status of the program decides about the jobs without a line: 0 completes
 them without a result. Other output is a permanent failure of these jobs. GQ_BATCH
 is the number of jobs, and GQ_JOB_TYPE their type; there are no other variables of
-single jobs, and gq step and gq input do not work. At most --slots programs run at
+single jobs, and gq step, input and progress do not work. At most --slots programs run at
 once; one more batch is claimed meanwhile.
 
 When the job is cancelled, times out or loses its lease, the program and its

@@ -19,13 +19,15 @@ import (
 	"github.com/gopherqueue/gq/worker"
 )
 
-// A program of gq work calls its worker back through a Unix socket, which gq step and gq input
-// use: it has no lease of its own. Messages are JSON values.
+// A program of gq work calls its worker back through a Unix socket, which gq step, gq input
+// and gq progress use: it has no lease of its own. Messages are JSON values.
 //
 //	program                worker
 //	{"step":"charge"}      {"data":…} if the step is recorded, or {"run":true}
 //	{"data":…}             {"data":…} once the output is recorded
 //	{"input":"charge"}     {"data":…}
+//	{"progress":0.5,"note":"half"}
+//	                       {}
 
 // socketVariable names the socket, and inputsVariable the file with the results of the job's
 // dependencies.
@@ -37,6 +39,9 @@ const (
 type workCall struct {
 	Step  string `json:"step,omitempty"`
 	Input string `json:"input,omitempty"`
+
+	Progress *float64 `json:"progress,omitempty"`
+	Note     string   `json:"note,omitempty"`
 }
 
 type workReply struct {
@@ -130,9 +135,12 @@ func answer(ctx context.Context, conn io.ReadWriter, run *worker.Run) {
 	}
 	var data []byte
 	var err error
-	if call.Step == "" {
+	switch {
+	case call.Progress != nil:
+		err = run.Progress(ctx, *call.Progress, call.Note)
+	case call.Step == "":
 		data, err = worker.ResultOf(run, anyResult, call.Input)
-	} else {
+	default:
 		data, err = worker.Step(ctx, run, call.Step, func(context.Context) ([]byte, error) {
 			if err := out.Encode(workReply{Run: true}); err != nil {
 				return nil, err

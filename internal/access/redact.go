@@ -63,6 +63,7 @@ func redactEvent(e gq.Event) gq.Event {
 		f.Message = redacted
 		e.Failure = &f
 	}
+	e.Note = ""
 	return e
 }
 

@@ -49,6 +49,7 @@ type Hub struct {
 	pages []*page       // newest events, ascending; guarded by mu
 	kept  int           // events in pages; guarded by mu
 	last  uint64        // the newest event read; guarded by mu
+	count uint64        // pages so far; guarded by mu
 	grown chan struct{} // closed when last grows; guarded by mu
 	ended bool          // Run has returned; guarded by mu
 	old   []*reading    // reads of subscribers that are behind, newest last; guarded by mu
@@ -57,7 +58,7 @@ type Hub struct {
 // New creates a hub. It does nothing until [Hub.Run].
 func New(s Source) *Hub { return &Hub{source: s, grown: make(chan struct{})} }
 
-// Seen registers f to be called with all new events, in order. f must not block. Call
+// Seen registers f to be called with all new events but progress, in order. f must not block. Call
 // Seen before Run.
 func (h *Hub) Seen(f func([]gq.Event)) { h.seen = append(h.seen, f) }
 
@@ -95,8 +96,10 @@ func (h *Hub) follow(ctx context.Context, began *bool) error {
 	last := h.last
 	h.mu.Unlock()
 	return h.source.Follow(ctx, last, func(events []gq.Event) error {
-		for _, f := range h.seen {
-			f(events)
+		if kept := slices.DeleteFunc(slices.Clone(events), isProgress); len(kept) > 0 {
+			for _, f := range h.seen {
+				f(kept)
+			}
 		}
 		if h.subscribers.Load() == 0 {
 			h.skipTo(events[len(events)-1].Seq) // new subscribers read the log
@@ -112,12 +115,15 @@ func (h *Hub) skipTo(last uint64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.pages, h.kept, h.old, h.last = nil, 0, nil, last
+	h.count++ // nobody has read everything of what is skipped
 	h.wakeLocked()
 }
 
 func (h *Hub) add(p *page) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	h.count++
+	p.number, p.begins = h.count, h.last
 	h.pages = append(h.pages, p)
 	h.kept += len(p.events)
 	drop := 0
@@ -126,7 +132,7 @@ func (h *Hub) add(p *page) {
 		drop++
 	}
 	h.pages = slices.Delete(h.pages, 0, drop)
-	h.last = p.last()
+	h.last = max(h.last, p.last())
 	h.wakeLocked()
 }
 
@@ -143,19 +149,29 @@ func (h *Hub) end() {
 	h.wakeLocked()
 }
 
-// page returns what follows a sequence number: a page from memory, behind if the log must
-// be read, or a channel to wait on.
-func (h *Hub) page(after uint64) (p *page, behind bool, grown <-chan struct{}, ended bool) {
+// position is how far a subscriber has read.
+type position struct {
+	after uint64 // all events up to this one
+	page  uint64 // all pages up to this one, which may end with progress; 0 is unknown
+}
+
+// page returns what follows a position: a page from memory, behind if the log must be read, or a
+// channel to wait on. whole says that the subscriber has seen nothing of the page, not even
+// progress that has the number of an event before it.
+func (h *Hub) page(at *position) (p *page, whole, behind bool, grown <-chan struct{}, ended bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if after >= h.last {
-		return nil, false, h.grown, h.ended
+	switch {
+	case at.page > 0 && len(h.pages) > 0 && at.page+1 >= h.pages[0].number && at.page < h.count:
+		return h.pages[at.page+1-h.pages[0].number], true, false, h.grown, h.ended
+	case at.after >= h.last:
+		at.page = h.count
+		return nil, false, false, h.grown, h.ended
+	case len(h.pages) == 0 || h.pages[0].begins > at.after:
+		return nil, false, true, h.grown, h.ended
 	}
-	if len(h.pages) == 0 || h.pages[0].events[0].Seq > after+1 {
-		return nil, true, h.grown, h.ended
-	}
-	i := sort.Search(len(h.pages), func(i int) bool { return h.pages[i].last() > after })
-	return h.pages[i], false, h.grown, h.ended
+	i := sort.Search(len(h.pages), func(i int) bool { return h.pages[i].last() > at.after })
+	return h.pages[i], false, false, h.grown, h.ended
 }
 
 // reading is a page of the log, read for subscribers that are behind. Those that fell
@@ -214,39 +230,41 @@ func (h *Hub) Subscribe(ctx context.Context, after uint64, f Filter, beat time.D
 		defer ticker.Stop()
 		beats = ticker.C
 	}
+	at := position{after: after}
 	for ctx.Err() == nil {
-		p, grown, ended, err := h.next(ctx, after)
+		p, whole, grown, ended, err := h.next(ctx, &at)
 		if err != nil {
 			if ctx.Err() != nil {
 				err = nil // a clean end
 			}
-			return after, err
+			return at.after, err
 		}
 		if p == nil {
 			if ended {
-				return after, nil
+				return at.after, nil
 			}
 			select {
 			case <-grown:
 			case <-beats:
-				if err := send(Batch{}, after); err != nil {
-					return after, err
+				if err := send(Batch{}, at.after); err != nil {
+					return at.after, err
 				}
 			case <-ctx.Done():
 			}
 			continue
 		}
-		batch := f.redacted(p.pass(&f, after, &room))
+		upTo := max(at.after, p.last())
+		batch := f.redacted(p.pass(&f, at.after, whole, &room))
 		if batch.Len() > 0 {
-			if err := send(batch, p.last()); errors.Is(err, ErrEnough) {
-				return p.last(), err
+			if err := send(batch, upTo); errors.Is(err, ErrEnough) {
+				return upTo, err
 			} else if err != nil {
-				return after, err
+				return at.after, err
 			}
 		}
-		after = p.last()
+		at = position{upTo, p.number}
 	}
-	return after, nil
+	return at.after, nil
 }
 
 // Follow works like the source's Follow, but a caller that is not behind causes no extra
@@ -262,11 +280,13 @@ func (h *Hub) Follow(ctx context.Context, after uint64, f func([]gq.Event) error
 // LastEvent returns the source's last event.
 func (h *Hub) LastEvent(ctx context.Context) (uint64, error) { return h.source.LastEvent(ctx) }
 
-// next returns the page after a sequence number, from memory or from the log.
-func (h *Hub) next(ctx context.Context, after uint64) (p *page, grown <-chan struct{}, ended bool, err error) {
-	p, behind, grown, ended := h.page(after)
+// next returns the page after a position, from memory or from the log.
+func (h *Hub) next(ctx context.Context, at *position) (p *page, whole bool, grown <-chan struct{}, ended bool, err error) {
+	p, whole, behind, grown, ended := h.page(at)
 	if behind {
-		p, err = h.read(ctx, after)
+		p, err = h.read(ctx, at.after)
 	}
-	return p, grown, ended, err
+	return p, whole, grown, ended, err
 }
+
+func isProgress(e gq.Event) bool { return e.Type == gq.EventProgress }

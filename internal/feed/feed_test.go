@@ -268,6 +268,74 @@ func TestReadTogether(t *testing.T) {
 	})
 }
 
+// talking is a source whose pages come from the test.
+type talking struct {
+	*log
+	pages chan []gq.Event
+}
+
+func (l *talking) Follow(ctx context.Context, _ uint64, f func([]gq.Event) error) error {
+	for {
+		select {
+		case events := <-l.pages:
+			if err := f(events); err != nil {
+				return err
+			}
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// Progress reaches every subscriber at the head once, in its place, and has no number of its own.
+func TestProgress(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := &talking{newLog(), make(chan []gq.Event)}
+		l.write(3)
+		h := New(l)
+		var counted int
+		h.Seen(func(events []gq.Event) { counted += len(events) })
+		ctx, stop := context.WithCancel(t.Context())
+		var wg sync.WaitGroup
+		wg.Go(func() { _ = h.Run(ctx) })
+		synctest.Wait()
+		said := func(seq uint64, note string) gq.Event {
+			return gq.Event{Seq: seq, Queue: "q1", Type: gq.EventProgress, Note: note}
+		}
+		var got [3]string
+		for i, after := range []uint64{0, 3, 3} {
+			f := Filter{}
+			if i == 2 {
+				f.Types = []gq.EventType{gq.EventProgress}
+			}
+			wg.Go(func() {
+				_, _ = h.Subscribe(ctx, after, f, 0, func(b Batch, upTo uint64) error {
+					for _, e := range b.Events() {
+						got[i] += fmt.Sprint(e.Seq, e.Note, " ")
+						if upTo < e.Seq {
+							t.Errorf("up to %d there is event %d", upTo, e.Seq)
+						}
+					}
+					return nil
+				})
+			})
+		}
+		synctest.Wait()
+		for _, page := range [][]gq.Event{
+			{said(3, "a")}, {said(3, "b")}, {{Seq: 4, Queue: "q1"}, said(4, "c"), {Seq: 5, Queue: "q1"}}, {said(5, "d"), {Seq: 6, Queue: "q1"}},
+		} {
+			l.pages <- page
+			synctest.Wait()
+		}
+		stop()
+		wg.Wait()
+		want := [3]string{"1 2 3 3a 3b 4 4c 5 5d 6 ", "3a 3b 4 4c 5 5d 6 ", "3a 3b 4c 5d "}
+		if got != want || counted != 3 {
+			t.Errorf("the subscribers got %q, want %q; %d events were counted, want 3", got, want, counted)
+		}
+	})
+}
+
 // A filter gives the same result per page as per event.
 func TestPass(t *testing.T) {
 	job := machine.NewJobID([16]byte{7})
@@ -301,7 +369,7 @@ func TestPass(t *testing.T) {
 					}
 				}
 				var room []int32
-				b := p.pass(&filters[k], after, &room)
+				b := p.pass(&filters[k], after, false, &room)
 				if k == 0 && b.Picked() {
 					t.Errorf("%d queues after %d: without a filter events were picked", queues, after)
 				}

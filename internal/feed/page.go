@@ -58,6 +58,9 @@ type page struct {
 	events []gq.Event
 	queues []string // the queues in it, or nil if more than fewQueues
 
+	number uint64 // among the pages of the hub; 0 for a page of the log
+	begins uint64 // all events up to this one are before the page
+
 	// Encoded on first use.
 	frames   func() wire.Frames
 	messages func() []*pb.Event
@@ -111,15 +114,21 @@ func (p *page) allowed(f *Filter) (some, every bool) {
 }
 
 // pass returns the events after a sequence number that pass the filter. room is the
-// subscriber's buffer for the indexes of selected events.
-func (p *page) pass(f *Filter, after uint64, room *[]int32) Batch {
+// subscriber's buffer for the indexes of selected events. Of a whole page, progress that has the
+// sequence number passes too.
+func (p *page) pass(f *Filter, after uint64, whole bool, room *[]int32) Batch {
 	b := Batch{page: p}
 	if p.events[0].Seq <= after {
 		b.from = sort.Search(len(p.events), func(i int) bool { return p.events[i].Seq > after })
 	}
+	for whole && b.from > 0 && isProgress(p.events[b.from-1]) && p.events[b.from-1].Seq == after {
+		b.from--
+	}
 	some, every := p.allowed(f)
 	switch {
 	case !some:
+		return Batch{}
+	case b.from == len(p.events):
 		return Batch{}
 	case every && len(f.Types) == 0 && f.Job.IsZero():
 		return b

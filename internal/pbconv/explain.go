@@ -82,6 +82,7 @@ func ProtoEvents(events []gq.Event) []*pb.Event {
 			LeaseId: string(e.Lease), Version: uint64(e.Version), LeaseState: pb.LeaseState(e.LeaseState), Worker: e.Worker,
 			CostUnits: e.CostUnits, Until: protoTime(e.Until), Detail: pb.Detail(e.Detail), Reason: Prose(e.Reason),
 			Traceparent: e.TraceParent, Elapsed: protoDuration(e.Elapsed),
+			JobType: e.JobType, Progress: e.Progress, Note: Prose(e.Note),
 		}
 		if e.Failure != nil {
 			out[i].Failure = protoFailure(e.Failure)
@@ -108,13 +109,14 @@ func EventsFromProto(all []*pb.Event) ([]gq.Event, error) {
 func (r *protoReader) event(m *pb.Event) gq.Event {
 	e := gq.Event{
 		Seq: m.GetSeq(), Time: r.time("", "time", m.GetTime()), Queue: m.GetQueue(), Job: r.id("", "job_id", m.GetJobId()),
-		Type:   readEnum(r, "", "type", m.GetType(), gq.EventUpdated),
+		Type:   readEnum(r, "", "type", m.GetType(), gq.EventProgress),
 		Status: readEnum(r, "", "status", m.GetStatus(), gq.StatusCancelled), Attempt: r.int("", "attempt", m.GetAttempt()),
 		Lease: gq.LeaseID(m.GetLeaseId()), Version: gq.LeaseVersion(m.GetVersion()),
 		LeaseState: readEnum(r, "", "lease_state", m.GetLeaseState(), gq.LeaseCancelled), Worker: m.GetWorker(),
 		CostUnits: m.GetCostUnits(), Until: r.time("", "until", m.GetUntil()),
 		Detail: readEnum(r, "", "detail", m.GetDetail(), gq.DetailAssigned), Reason: m.GetReason(),
 		TraceParent: m.GetTraceparent(), Elapsed: r.duration("", "elapsed", m.GetElapsed()),
+		JobType: m.GetJobType(), Progress: m.GetProgress(), Note: m.GetNote(),
 	}
 	if m.GetFailure() != nil {
 		f := r.failure("failure.", m.GetFailure())

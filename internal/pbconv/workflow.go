@@ -73,7 +73,7 @@ func (b Bases) Flow(id, name string, drafts []*pb.Draft) (*gq.Flow, error) {
 
 // ProtoWorkflow encodes a workflow.
 func ProtoWorkflow(w *gq.Workflow) *pb.Workflow {
-	out := &pb.Workflow{Id: protoWorkflow(w.ID), Name: w.Name, CreatedAt: protoTime(w.Created), Status: pb.WorkflowStatus(w.Status), Jobs: make([]*pb.WorkflowJob, len(w.Jobs))}
+	out := &pb.Workflow{Id: protoWorkflow(w.ID), Name: w.Name, CreatedAt: protoTime(w.Created), Status: pb.WorkflowStatus(w.Status), Outcome: pb.WorkflowStatus(w.Outcome), Jobs: make([]*pb.WorkflowJob, len(w.Jobs))}
 	for i := range w.Jobs {
 		j := &w.Jobs[i]
 		out.Jobs[i] = &pb.WorkflowJob{Ref: j.Ref, Final: pb.Final(j.Final), Id: protoID(j.ID)}
@@ -89,7 +89,7 @@ func WorkflowFromProto(m *pb.Workflow) (gq.Workflow, error) {
 	var r protoReader
 	w := gq.Workflow{
 		ID: r.workflow("", "id", m.GetId()), Name: m.GetName(), Created: r.time("", "created_at", m.GetCreatedAt()),
-		Status: readEnum(&r, "", "status", m.GetStatus(), gq.WorkflowCancelled), Jobs: make([]gq.WorkflowJob, len(m.GetJobs())),
+		Status: readEnum(&r, "", "status", m.GetStatus(), gq.WorkflowCancelled), Outcome: readEnum(&r, "", "outcome", m.GetOutcome(), gq.WorkflowCancelled), Jobs: make([]gq.WorkflowJob, len(m.GetJobs())),
 	}
 	for i, j := range m.GetJobs() {
 		at := fmt.Sprintf("jobs[%d].", i)

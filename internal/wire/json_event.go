@@ -18,6 +18,7 @@ type Event struct {
 // EventData is the event-specific data about the job.
 type EventData struct {
 	Queue      string     `json:"queue,omitzero"`
+	JobType    string     `json:"job_type,omitzero" doc:"The type of the job."`
 	State      gq.Status  `json:"state,omitzero" doc:"From here on."`
 	Attempt    int        `json:"attempt,omitzero"`
 	Detail     string     `json:"detail,omitzero"`
@@ -29,6 +30,8 @@ type EventData struct {
 	Until      time.Time  `json:"until,omitzero" doc:"When the lease ends or the next run is due."`
 	Failure    *Failure   `json:"failure,omitempty"`
 	Reason     string     `json:"reason,omitzero"`
+	Progress   *float64   `json:"progress,omitempty" doc:"0 to 1; only of job.progress, which is not kept: it has the sequence number of the event before it."`
+	Note       string     `json:"note,omitzero" doc:"Only of job.progress."`
 	Elapsed    Duration   `json:"elapsed,omitzero" doc:"How long the job had waited when it started, or how long the execution took that ended."`
 
 	TraceParent string `json:"traceparent,omitzero" doc:"W3C trace context that the job was submitted in."`
@@ -39,13 +42,16 @@ func EventOf(e *gq.Event) Event {
 	out := Event{
 		Seq: e.Seq, Time: utc(e.Time), Entity: e.Job.String(), Type: e.Type,
 		Data: EventData{
-			Queue: e.Queue, State: e.Status, Attempt: e.Attempt, Detail: e.Detail.String(),
+			Queue: e.Queue, JobType: e.JobType, State: e.Status, Attempt: e.Attempt, Detail: e.Detail.String(),
 			LeaseID: e.Lease, Version: uint64(e.Version), Worker: e.Worker, CostUnits: e.CostUnits,
-			Until: utc(e.Until), Reason: e.Reason, Elapsed: Duration(e.Elapsed), TraceParent: e.TraceParent,
+			Until: utc(e.Until), Reason: e.Reason, Note: e.Note, Elapsed: Duration(e.Elapsed), TraceParent: e.TraceParent,
 		},
 	}
 	if e.LeaseState != 0 {
 		out.Data.LeaseState = e.LeaseState.String()
+	}
+	if e.Type == gq.EventProgress {
+		out.Data.Progress = new(e.Progress)
 	}
 	if e.Failure != nil && *e.Failure != (gq.Failure{}) {
 		out.Data.Failure = failureOf(e.Failure)

@@ -91,6 +91,7 @@ func (w *eventWriter) append(b, seq []byte, e *gq.Event) []byte {
 	b = append(b, `","data":{`...)
 	open := len(b)
 	b = appendWord(b, open, `"queue":`, e.Queue)
+	b = appendWord(b, open, `"job_type":`, e.JobType)
 	if e.Status != 0 {
 		b = appendWord(b, open, `"state":`, e.Status.String())
 	}
@@ -117,6 +118,12 @@ func (w *eventWriter) append(b, seq []byte, e *gq.Event) []byte {
 		}
 	}
 	b = appendWord(b, open, `"reason":`, e.Reason)
+	if e.Type == gq.EventProgress {
+		if text, err := marshal(e.Progress); err == nil {
+			b = append(appendMember(b, open, `"progress":`), text...)
+		}
+	}
+	b = appendWord(b, open, `"note":`, e.Note)
 	if e.Elapsed != 0 {
 		b = appendWord(b, open, `"elapsed":`, e.Elapsed.String())
 	}

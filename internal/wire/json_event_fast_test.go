@@ -32,6 +32,7 @@ func TestFrames(t *testing.T) {
 			Version: gq.LeaseVersion(rapid.Uint64Range(0, 3).Draw(t, "version")), LeaseState: gq.LeaseState(rapid.IntRange(0, 4).Draw(t, "lease state")),
 			Worker: text.Draw(t, "worker"), CostUnits: rapid.Int64Range(0, 3).Draw(t, "cost"), Until: at("until"),
 			Detail: gq.Detail(rapid.IntRange(0, 2).Draw(t, "detail")), Reason: text.Draw(t, "reason"), Elapsed: time.Duration(rapid.Int64Range(0, 2e9).Draw(t, "elapsed")), TraceParent: text.Draw(t, "trace"),
+			JobType: text.Draw(t, "job type"), Note: text.Draw(t, "note"), Progress: rapid.Float64Range(0, 1).Draw(t, "progress"),
 		}
 		if rapid.Bool().Draw(t, "failed") {
 			e.Failure = &gq.Failure{Category: gq.CategoryTemporary, Code: text.Draw(t, "code"), Message: text.Draw(t, "message"), RetryAfter: time.Duration(rapid.Int64Range(0, 2e9).Draw(t, "after"))}

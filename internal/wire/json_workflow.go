@@ -74,6 +74,7 @@ type Workflow struct {
 	Name      string            `json:"name,omitzero"`
 	CreatedAt time.Time         `json:"created_at"`
 	Status    gq.WorkflowStatus `json:"status" doc:"RUNNING, SUCCEEDED, FAILED or CANCELLED; computed from the jobs."`
+	Outcome   gq.WorkflowStatus `json:"outcome,omitzero" doc:"The status of the jobs that are not final, by which a final job can decide."`
 	Jobs      []WorkflowJob     `json:"jobs"`
 	Text      string            `json:"text,omitzero" doc:"A picture: one line for each job."`
 }
@@ -141,7 +142,7 @@ func WorkflowOf(w *gq.Workflow) Workflow {
 
 // WorkflowBrief converts a workflow without its picture.
 func WorkflowBrief(w *gq.Workflow) Workflow {
-	out := Workflow{ID: w.ID, Name: w.Name, CreatedAt: utc(w.Created), Status: w.Status, Jobs: make([]WorkflowJob, len(w.Jobs))}
+	out := Workflow{ID: w.ID, Name: w.Name, CreatedAt: utc(w.Created), Status: w.Status, Outcome: w.Outcome, Jobs: make([]WorkflowJob, len(w.Jobs))}
 	for i := range w.Jobs {
 		j := &w.Jobs[i]
 		out.Jobs[i] = WorkflowJob{Ref: j.Ref, Final: j.Final, ID: j.ID}

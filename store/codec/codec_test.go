@@ -131,7 +131,8 @@ func TestMetadataRoundTrip(t *testing.T) {
 }
 
 func TestEventRoundTrip(t *testing.T) {
-	seen := fields{"Event.Seq": true, "Event.Time": true, "Event.Queue": true, "Event.Job": true} // stored elsewhere
+	seen := fields{"Event.Seq": true, "Event.Time": true, "Event.Queue": true, "Event.Job": true, // stored elsewhere
+		"Event.Progress": true, "Event.Note": true} // not stored
 	rapid.Check(t, func(r *rapid.T) {
 		e := events.Draw(r, "event")
 		seen.note(e)

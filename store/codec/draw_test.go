@@ -189,6 +189,7 @@ var events = rapid.Custom(func(r *rapid.T) gq.Event {
 		Beat: maybe(times).Draw(r, "beat"), TraceParent: maybe(texts).Draw(r, "trace"),
 		Detail: rapid.SampledFrom([]gq.Detail{gq.DetailNone, gq.DetailClaimed, gq.DetailPreparing, gq.DetailLeasePending, gq.DetailAssigned}).Draw(r, "detail"),
 		Reason: maybe(texts).Draw(r, "reason"), Elapsed: time.Duration(maybe(numbers).Draw(r, "elapsed")) * time.Microsecond,
+		JobType: rapid.SampledFrom([]string{"", "t", "mail.send"}).Draw(r, "job type"),
 	}
 	if rapid.Bool().Draw(r, "leased") {
 		e.Lease, e.Version = leaseIDs.Draw(r, "lease"), gq.LeaseVersion(rapid.Uint64().Draw(r, "version"))

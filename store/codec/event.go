@@ -19,16 +19,23 @@ const (
 	eventHasTrace // the last bit of the byte
 )
 
-// typeHasElapsed is set in the byte of the type if Elapsed follows.
-const typeHasElapsed = 1 << 7
+// The highest bits of the byte of the type are set if Elapsed and JobType follow.
+const (
+	typeHasElapsed = 1 << 7
+	typeHasJobType = 1 << 6
+	typeBits       = typeHasElapsed | typeHasJobType
+)
 
 // AppendEvent appends the event without Seq, Time, Queue and Job, which a store writes
-// once for many events. Elapsed is in whole microseconds.
+// once for many events, and with JobType only if it is set. Elapsed is in whole microseconds.
 func AppendEvent(e *gq.Event, b []byte) ([]byte, error) {
 	w := encoder{b}
 	typ := byte(e.Type)
 	if e.Elapsed != 0 {
 		typ |= typeHasElapsed
+	}
+	if e.JobType != "" {
+		typ |= typeHasJobType
 	}
 	w.byte(typ)
 	w.byte(byte(e.Status))
@@ -37,6 +44,9 @@ func AppendEvent(e *gq.Event, b []byte) ([]byte, error) {
 	w.uvarint(uint64(e.Attempt))
 	if e.Elapsed != 0 {
 		w.uvarint(uint64(e.Elapsed / time.Microsecond))
+	}
+	if e.JobType != "" {
+		w.string(e.JobType)
 	}
 	if has&eventHasLease != 0 {
 		w.lease(e.Lease)
@@ -89,12 +99,16 @@ func eventHas(e *gq.Event) (bits byte) {
 func DecodeEvent(b []byte) (gq.Event, []byte, error) {
 	d := decoder{b: b}
 	typ := d.byte()
-	v := gq.Event{Type: gq.EventType(typ &^ typeHasElapsed), Status: gq.Status(d.byte())}
+	v := gq.Event{Type: gq.EventType(typ &^ typeBits), Status: gq.Status(d.byte())}
 	has := d.byte()
 	v.Attempt = d.int()
 	d.require(v.Type.Valid() && v.Status.Valid(), "event out of range")
 	if typ&typeHasElapsed != 0 {
 		v.Elapsed = d.elapsed()
+	}
+	if typ&typeHasJobType != 0 {
+		v.JobType = d.string()
+		d.require(v.JobType != "", "empty job type")
 	}
 	if has&eventHasLease != 0 {
 		v.Lease = d.lease()
@@ -151,11 +165,14 @@ func SkimEvent(v *gq.Event, b []byte) (rest []byte, err error) {
 	d := decoder{b: b}
 	*v = gq.Event{}
 	typ := d.byte()
-	v.Type, v.Status = gq.EventType(typ&^typeHasElapsed), gq.Status(d.byte())
+	v.Type, v.Status = gq.EventType(typ&^typeBits), gq.Status(d.byte())
 	has := d.byte()
 	d.uvarint()
 	if typ&typeHasElapsed != 0 {
 		v.Elapsed = d.elapsed()
+	}
+	if typ&typeHasJobType != 0 {
+		d.bytes()
 	}
 	if has&eventHasLease != 0 {
 		if d.flag() {

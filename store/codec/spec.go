@@ -145,6 +145,17 @@ func SkimSpec(b []byte) (id gq.JobID, queue string, err error) {
 	return id, queue, d.err
 }
 
+// SkimSpecType reads the type of an encoded spec. It returns known, without allocating, if it is equal.
+func SkimSpecType(b []byte, known string) (string, error) {
+	d := decoder{b: b}
+	d.version()
+	d.uvarint()
+	d.id()
+	d.bytes()
+	typ := d.stringLike(known)
+	return typ, d.err
+}
+
 // SetSpecID replaces the id in an encoded spec.
 func SetSpecID(b []byte, id gq.JobID) {
 	d := decoder{b: b[1:]} // after the version

@@ -132,14 +132,14 @@ func FuzzDecodeRecord(f *testing.F) {
 func FuzzDecodeEvents(f *testing.F) {
 	var w eventWriter
 	a, b := machine.NewJobID([16]byte{1}), machine.NewJobID([16]byte{2})
-	w.add(&gq.Event{Job: a, Type: gq.EventSubmitted, Status: gq.StatusPending}, 1, 0)
-	w.add(&gq.Event{Job: a, Type: gq.EventScheduled, Status: gq.StatusScheduled}, 1, 0)
-	w.add(&gq.Event{Job: b, Type: gq.EventStarted, Status: gq.StatusRunning, Attempt: 1, Lease: "l", Version: 1, LeaseState: gq.LeaseActive, Worker: "w"}, 2, 4)
+	w.add(&gq.Event{Job: a, Type: gq.EventSubmitted, Status: gq.StatusPending}, "mail", 1, 0)
+	w.add(&gq.Event{Job: a, Type: gq.EventScheduled, Status: gq.StatusScheduled}, "mail", 1, 0)
+	w.add(&gq.Event{Job: b, Type: gq.EventStarted, Status: gq.StatusRunning, Attempt: 1, Lease: "l", Version: 1, LeaseState: gq.LeaseActive, Worker: "w"}, "pack", 2, 4)
 	seed(f, w.encode(nil, fuzzTime))
 	var twice eventWriter // names the same job twice, with different previous records
-	twice.add(&gq.Event{Job: a, Type: gq.EventSubmitted, Status: gq.StatusPending}, 1, 0)
+	twice.add(&gq.Event{Job: a, Type: gq.EventSubmitted, Status: gq.StatusPending}, "mail", 1, 0)
 	twice.last = gq.JobID{}
-	twice.add(&gq.Event{Job: a, Type: gq.EventScheduled, Status: gq.StatusScheduled}, 1, 9)
+	twice.add(&gq.Event{Job: a, Type: gq.EventScheduled, Status: gq.StatusScheduled}, "mail", 1, 9)
 	f.Add(twice.encode(nil, fuzzTime))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		exactLaw(t, b, func(b []byte) (all []storedEvent, err error) {
@@ -158,7 +158,7 @@ func FuzzDecodeEvents(f *testing.F) {
 			var w eventWriter
 			at := time.Unix(0, recordTime(b))
 			for i := range all {
-				w.add(&all[i].Event, all[i].queue, all[i].previous)
+				w.add(&all[i].Event, all[i].JobType, all[i].queue, all[i].previous)
 			}
 			return w.encode(nil, at)
 		})

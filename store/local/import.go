@@ -226,7 +226,7 @@ func (tx *txn) importEvents(events []gq.Event) error {
 					return err
 				}
 			}
-			w.add(e, tx.queue(e.Queue).number, previous)
+			w.add(e, e.JobType, tx.queue(e.Queue).number, previous)
 			newest[e.Job] = previous
 		}
 		for k := range events[:run] {

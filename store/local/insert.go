@@ -571,7 +571,7 @@ func (tx *txn) addAlone(state *gq.State, h header, bucket *bucket, deps []gq.Dep
 func (tx *txn) addPacked(state *gq.State, h header, bucket *bucket) {
 	t := tx.t
 	tx.change(bucket.queue)
-	h.lastEvent = tx.record(tx.noted, bucket.queue, 0)
+	h.lastEvent = tx.record(tx.noted, bucket, 0)
 	r := tx.join(h, state)
 	if last := r.last; last != nil && last.record == r.record && last.foldable() && last.seq+uint64(last.rest)+1 == state.Sequence {
 		t.fold(r.pack, last)

@@ -1,6 +1,7 @@
 package local
 
 import (
+	"cmp"
 	"encoding/binary"
 	"fmt"
 	"time"
@@ -206,16 +207,17 @@ func decodeKeyRecord(b []byte) (k keyRecord, err error) {
 //	16       job id
 //	uvarint  queue
 //	uvarint  the job's previous event record, 0 for none
-//	         gq.Event
+//	         gq.Event, without the type of the job if the one before it has the same
 const eventsVersion = 1
 
 type eventWriter struct {
 	b     []byte
 	count int
 	last  gq.JobID
+	typ   string // of the last job
 }
 
-func (w *eventWriter) add(e *gq.Event, queue uint32, previous uint64) {
+func (w *eventWriter) add(e *gq.Event, typ string, queue uint32, previous uint64) {
 	if w.count > 0 && w.last == e.Job {
 		w.b = append(w.b, 1)
 	} else {
@@ -225,7 +227,11 @@ func (w *eventWriter) add(e *gq.Event, queue uint32, previous uint64) {
 		w.b = binary.AppendUvarint(w.b, previous)
 		w.last = e.Job
 	}
-	w.b, _ = codec.AppendEvent(e, w.b) // never fails
+	one := *e
+	if one.JobType = ""; typ != w.typ {
+		one.JobType, w.typ = typ, typ
+	}
+	w.b, _ = codec.AppendEvent(&one, w.b) // never fails
 	w.count++
 }
 
@@ -288,10 +294,14 @@ func decodeEvents(b []byte, first uint64, visit func(*storedEvent) bool) error {
 			e.queue, e.previous = uint32(q), previous
 		}
 		var err error
+		typ := e.JobType
 		if e.Event, b, err = codec.DecodeEvent(b); err != nil {
 			return fmt.Errorf("event record %d: %w", first, err)
 		}
-		e.Job, e.Seq, e.Time = id, first+i, at
+		if typ != "" && e.JobType == typ {
+			return bad() // the same type must be left out
+		}
+		e.Job, e.Seq, e.Time, e.JobType = id, first+i, at, cmp.Or(e.JobType, typ)
 		if !visit(&e) {
 			return nil
 		}

@@ -183,7 +183,7 @@ func TestLongNumbers(t *testing.T) {
 	s := fuzzState()
 	record := encodeRecord(nil, header{lastEvent: 9, bucket: 2, cost: 5}, &s)
 	var w eventWriter
-	w.add(&gq.Event{Job: s.ID, Type: gq.EventSubmitted, Status: gq.StatusPending}, 1, 4)
+	w.add(&gq.Event{Job: s.ID, Type: gq.EventSubmitted, Status: gq.StatusPending}, "mail", 1, 4)
 	events := w.encode(nil, fuzzTime)
 	const head = 1 + 8 // version and time
 	decodeJob := func(b []byte) error { _, _, err := decodeRecord(b, 7, alone); return err }

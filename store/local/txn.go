@@ -214,13 +214,13 @@ func (tx *txn) put(prefix byte, seq uint64, value []byte) {
 
 // record appends a job's events to the commit and returns the job's newest event
 // record.
-func (tx *txn) record(events []gq.Event, q *queue, previous uint64) uint64 {
+func (tx *txn) record(events []gq.Event, in *bucket, previous uint64) uint64 {
 	if len(events) == 0 {
 		return previous
 	}
 	for i := range events {
 		tx.t.lastEvent++
-		tx.events.add(&events[i], q.number, previous)
+		tx.events.add(&events[i], in.typ, in.queue.number, previous)
 		if events[i].Type == gq.EventCancelRequested {
 			tx.cancels = append(tx.cancels, events[i].Job)
 		}
@@ -245,7 +245,7 @@ func (tx *txn) store(j *job, h header, old, next *gq.State, events []gq.Event) {
 	if !next.Status.Held() { // a held job makes nothing claimable and frees no capacity
 		tx.change(j.bucket.queue)
 	}
-	h.lastEvent = tx.record(events, j.bucket.queue, h.lastEvent)
+	h.lastEvent = tx.record(events, j.bucket, h.lastEvent)
 	tx.scratch = encodeRecord(tx.scratch[:0], h, next)
 	t.place(j, next)
 	if l := next.Lease; l != nil && (old == nil || old.Lease == nil || old.Lease.ID != l.ID) && t.isForeign(j, next) {

@@ -94,7 +94,7 @@ func (s *Store) record(j *job, before gq.State, events []gq.Event, now time.Time
 	s.dueAt(machine.Due(&j.state))
 	for _, e := range events {
 		s.eventSeq++
-		e.Seq, e.Time, e.Queue = s.eventSeq, now, j.spec.Queue
+		e.Seq, e.Time, e.Queue, e.JobType = s.eventSeq, now, j.spec.Queue, j.spec.Type
 		if e.Type == gq.EventCancelRequested {
 			s.news.Cancels = append(s.news.Cancels, e.Job)
 		}

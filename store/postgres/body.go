@@ -53,6 +53,20 @@ func (r *row) specOf() (*gq.Spec, error) {
 	return r.specInto(new(gq.Spec))
 }
 
+// typ returns the type of a job without decoding the rest of its spec. It returns known, without
+// allocating, if it is equal.
+func (r *row) typ(known string) string {
+	if r.parsed != nil {
+		return r.parsed.Type
+	}
+	_, data, _, err := splitBody(r.body)
+	if err != nil {
+		return "" // whoever needs the spec reports it
+	}
+	typ, _ := codec.SkimSpecType(data, known)
+	return typ
+}
+
 // specInto is specOf with the memory for the spec. It keeps the queue and type there if they are
 // equal, which saves allocations.
 func (r *row) specInto(spec *gq.Spec) (*gq.Spec, error) {

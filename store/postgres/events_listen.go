@@ -47,6 +47,8 @@ type notice struct {
 	Here    bool       `json:"h,omitempty"` // a node listens, and nothing has changed
 	Cancels []gq.JobID `json:"c,omitempty"` // running jobs that are asked to stop
 	Inbox   bool       `json:"i,omitempty"` // there are submissions to take in; see gq.announce
+
+	Relayed json.RawMessage `json:"r,omitempty"` // see store.Relay
 }
 
 const (
@@ -92,6 +94,27 @@ func (h *notifier) send(ctx context.Context, n notice) error {
 	}
 	_, err = h.s.pool.Exec(ctx, "SELECT pg_notify($1, $2)", h.s.pool.dialect.channel(), string(text))
 	return err
+}
+
+// Relay implements [store.Relay].
+func (s *Store) Relay(ctx context.Context, messages [][]byte) error {
+	h := &s.notifier
+	h.mu.Lock()
+	alone := h.aloneLocked()
+	h.mu.Unlock()
+	if alone {
+		return nil
+	}
+	if err := s.enter(); err != nil {
+		return err
+	}
+	defer s.leave()
+	for _, m := range messages {
+		if err := h.send(ctx, notice{Node: h.node, Relayed: m}); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // aloneLocked reports whether no other node listens.
@@ -213,6 +236,10 @@ func (h *notifier) heard(payload string) {
 		return
 	}
 	if h.meet(n.Probe); n.Probe || n.Here {
+		return
+	}
+	if n.Relayed != nil {
+		h.spread(store.News{Relayed: n.Relayed, DueKnown: true})
 		return
 	}
 	h.mu.Lock()

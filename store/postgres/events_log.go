@@ -1,7 +1,9 @@
 package postgres
 
 import (
+	"cmp"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"time"
 
@@ -10,16 +12,17 @@ import (
 )
 
 // eventLog encodes the events of a segment, each with the id of its job and its queue. The
-// queue is empty if it is the same as that of the previous event.
+// queue is empty if it is the same as that of the previous event, and so is the type of the job.
 type eventLog struct {
 	n     int
 	data  []byte
 	queue string // of the last event
+	typ   string // of the job of the last event
 	err   error  // the first one
 }
 
-// add appends an event of a queue.
-func (l *eventLog) add(queue string, e *gq.Event) {
+// add appends an event of a job of a queue and type.
+func (l *eventLog) add(queue, typ string, e *gq.Event) {
 	if l.err != nil {
 		return
 	}
@@ -30,7 +33,11 @@ func (l *eventLog) add(queue string, e *gq.Event) {
 		l.queue = queue
 		l.data = append(binary.AppendUvarint(l.data, uint64(len(queue))), queue...)
 	}
-	l.data, l.err = codec.AppendEvent(e, l.data)
+	one := *e
+	if one.JobType = ""; typ != l.typ {
+		one.JobType, l.typ = typ, typ
+	}
+	l.data, l.err = codec.AppendEvent(&one, l.data)
 	l.n++
 }
 
@@ -44,8 +51,8 @@ const maxOmitted = 1 << 20
 // job id and a count stand for events that trimLog left out. If jobs is given, the log
 // contains the ids from before the jobs had these numbers; walkLog computes the final ids
 // (see insertFast).
-func (k *idKey) walkLog(b []byte, jobs []int64, f func(place int, e gq.Event, encoded []byte)) error {
-	queue := ""
+func (k *idKey) walkLog(b []byte, jobs []int64, f func(place int, e gq.Event)) error {
+	queue, typ := "", ""
 	var before, now gq.JobID // the last id translated, and its final id
 	for place := 0; len(b) > 0; place++ {
 		var id gq.JobID
@@ -84,8 +91,9 @@ func (k *idKey) walkLog(b []byte, jobs []int64, f func(place int, e gq.Event, en
 			}
 			id = now
 		}
-		e.Job, e.Queue = id, queue
-		f(place, e, b[:len(b)-len(rest)])
+		typ = cmp.Or(e.JobType, typ)
+		e.Job, e.Queue, e.JobType = id, queue, typ
+		f(place, e)
 		b = rest
 	}
 	return nil
@@ -93,7 +101,7 @@ func (k *idKey) walkLog(b []byte, jobs []int64, f func(place int, e gq.Event, en
 
 // decodeLog decodes the events of a segment whose first event has the number seq.
 func (k *idKey) decodeLog(b []byte, jobs []int64, seq int64, at time.Time) (events []gq.Event, err error) {
-	err = k.walkLog(b, jobs, func(place int, e gq.Event, _ []byte) {
+	err = k.walkLog(b, jobs, func(place int, e gq.Event) {
 		e.Seq, e.Time = uint64(seq)+uint64(place), at
 		events = append(events, e)
 	})
@@ -105,24 +113,18 @@ func (k *idKey) decodeLog(b []byte, jobs []int64, seq int64, at time.Time) (even
 
 // trimLog removes the events of jobs that keep rejects. The others keep their positions.
 func (k *idKey) trimLog(b []byte, jobs []int64, keep func(gq.JobID) bool) (lean []byte, err error) {
-	queue, next := "", 0
-	err = k.walkLog(b, jobs, func(place int, e gq.Event, encoded []byte) {
+	var out eventLog
+	next := 0
+	err = k.walkLog(b, jobs, func(place int, e gq.Event) {
 		if !keep(e.Job) {
 			return
 		}
 		if place > next {
-			lean = append(lean, make([]byte, len(e.Job))...)
-			lean = binary.AppendUvarint(lean, uint64(place-next))
+			out.data = append(out.data, make([]byte, len(e.Job))...)
+			out.data = binary.AppendUvarint(out.data, uint64(place-next))
 		}
 		next = place + 1
-		lean = append(lean, e.Job[:]...)
-		if e.Queue == queue {
-			lean = binary.AppendUvarint(lean, 0)
-		} else {
-			queue = e.Queue
-			lean = append(binary.AppendUvarint(lean, uint64(len(queue))), queue...)
-		}
-		lean = append(lean, encoded...)
+		out.add(e.Queue, e.JobType, &e)
 	})
-	return lean, err
+	return out.data, errors.Join(err, out.err)
 }

@@ -12,7 +12,10 @@ import (
 	"github.com/gopherqueue/gq/store"
 )
 
-var _ store.Notifier = (*Store)(nil)
+var (
+	_ store.Notifier = (*Store)(nil)
+	_ store.Relay    = (*Store)(nil)
+)
 
 // notifier follows the commits of its store: it numbers their events, tells the listeners
 // in this process, and notifies the other nodes. It works in rounds, so that all commits

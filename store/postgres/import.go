@@ -249,7 +249,7 @@ func (tx *txn) importEvents(ctx context.Context, events []gq.Event, isReported m
 			if isReported[run[i].Queue] {
 				report.event(int64(len(seqs)), i, run[i].Queue, nil, &run[i])
 			}
-			log.add(run[i].Queue, &run[i])
+			log.add(run[i].Queue, run[i].JobType, &run[i])
 		}
 		if log.err != nil {
 			return log.err

@@ -261,7 +261,7 @@ func (tx *txn) submitUndated(jobs []*gq.Spec) (rows *rowArrays, places []int16, 
 		}
 		tx.countJob(b.row.queue, &b.row.state, 1)
 		for k := range b.events {
-			tx.events.add(b.row.queue, &b.events[k])
+			tx.events.add(b.row.queue, b.row.typ(tx.events.typ), &b.events[k])
 		}
 	}
 	tx.work.states = space

@@ -326,7 +326,7 @@ func (tx *txn) reportRows(ctx context.Context, queue string, rows []*row) error 
 		return err
 	}
 	_, err = pgx.ForEachRow(found, []any{&number, &data, &jobs}, func() error {
-		return tx.s.ids.walkLog(data, jobs, func(place int, e gq.Event, _ []byte) {
+		return tx.s.ids.walkLog(data, jobs, func(place int, e gq.Event) {
 			if ids[e.Job] {
 				p.event(number, place, queue, byID[e.Job], &e)
 			}

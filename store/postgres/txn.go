@@ -495,7 +495,7 @@ func (tx *txn) addEvents(r *row, events []gq.Event) {
 		if r.reported {
 			tx.report.event(0, tx.events.n, r.queue, r.parsed, &events[i])
 		}
-		tx.events.add(r.queue, &events[i])
+		tx.events.add(r.queue, r.typ(tx.events.typ), &events[i])
 		if events[i].Type == gq.EventCancelRequested {
 			tx.changes.cancels = append(tx.changes.cancels, events[i].Job)
 		}

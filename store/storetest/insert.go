@@ -116,8 +116,8 @@ func insertFirstState(e *env) {
 		e.Fatalf("the history has %d entries, want 2: %v", len(h), trace(h))
 	}
 	e.equal("the history", h, []gq.Event{
-		{Seq: h[0].Seq, Time: e.now(), Queue: "q", Job: spec.ID, Type: gq.EventSubmitted, Status: gq.StatusPending},
-		{Seq: h[1].Seq, Time: e.now(), Queue: "q", Job: spec.ID, Type: gq.EventScheduled, Status: gq.StatusScheduled},
+		{Seq: h[0].Seq, Time: e.now(), Queue: "q", JobType: spec.Type, Job: spec.ID, Type: gq.EventSubmitted, Status: gq.StatusPending},
+		{Seq: h[1].Seq, Time: e.now(), Queue: "q", JobType: spec.Type, Job: spec.ID, Type: gq.EventScheduled, Status: gq.StatusScheduled},
 	})
 }
 

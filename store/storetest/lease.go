@@ -137,7 +137,7 @@ func leaseGrant(e *env) {
 	h := e.history(spec.ID)
 	last := h[len(h)-1]
 	e.equal("the event", last, gq.Event{
-		Seq: last.Seq, Time: e.now(), Queue: "q", Job: spec.ID, Type: gq.EventStarted, Status: gq.StatusRunning, Attempt: 1,
+		Seq: last.Seq, Time: e.now(), Queue: "q", JobType: spec.Type, Job: spec.ID, Type: gq.EventStarted, Status: gq.StatusRunning, Attempt: 1,
 		Lease: j.State.Lease.ID, Version: 1, LeaseState: gq.LeaseActive, Worker: "alice", CostUnits: 3, Until: j.State.Lease.ExpiresAt,
 		Elapsed: time.Second,
 	})

@@ -73,7 +73,7 @@ var modelEvents = map[gq.Status]gq.EventType{
 
 // note adds an event to the history, about lease if there is one.
 func (j *modelJob) note(what gq.EventType, l *gq.Lease, now time.Time) *gq.Event {
-	v := gq.Event{Time: now, Queue: j.spec.Queue, Job: j.spec.ID, Type: what, Status: j.s.Status, Attempt: j.s.Attempt, TraceParent: j.s.TraceParent}
+	v := gq.Event{Time: now, Queue: j.spec.Queue, JobType: j.spec.Type, Job: j.spec.ID, Type: what, Status: j.s.Status, Attempt: j.s.Attempt, TraceParent: j.s.TraceParent}
 	if l != nil {
 		v.Lease, v.Version, v.LeaseState, v.Worker, v.CostUnits = l.ID, l.Version, l.State, l.Worker, l.CostUnits
 	}
@@ -152,7 +152,7 @@ func (j *modelJob) tell(edge int, parent *modelJob, now time.Time) {
 	}
 	j.s.Inherited = urgent(j.s.Inherited, parent.priority())
 	end := parent.s.Status
-	if j.s.Gate == gq.GateFailure && end != gq.StatusCompleted {
+	if j.s.Gate == gq.GateFailure && e.kind == gq.DependencyFanIn && end != gq.StatusCompleted {
 		j.s.Gate = 0
 	}
 	if e.kind == gq.DependencyAfterAny || e.kind == gq.DependencyFanIn || end == gq.StatusCompleted {
@@ -167,8 +167,11 @@ func (j *modelJob) tell(edge int, parent *modelJob, now time.Time) {
 		j.s.Failure = &gq.Failure{Category: gq.CategoryPermanent, Code: "dependency_dead_lettered", Message: "a job it depends on was dead-lettered"}
 	default:
 		j.s.Cancellation = gq.Cancellation{RequestedAt: now, Reason: "dependency"}
+		if j.s.Gate == gq.GateFailure {
+			j.s.Reason = "no_failure"
+		}
 	}
-	j.become(end, nil, now).Reason = "dependency"
+	j.become(end, nil, now).Reason = j.s.Reason
 }
 
 // startBy returns when the job ends unless it has started, zero for never.

@@ -231,7 +231,7 @@ func (n *naive) write(j *naiveJob, next gq.State, events []gq.Event, now time.Ti
 			continue
 		}
 		n.data.seq++
-		v.Seq, v.Time, v.Queue = n.data.seq, now, j.spec.Queue
+		v.Seq, v.Time, v.Queue, v.JobType = n.data.seq, now, j.spec.Queue, j.spec.Type
 		if n.bug == ticksInside {
 			v.Time = n.cfg.Clock.Now()
 		}

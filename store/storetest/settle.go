@@ -117,7 +117,7 @@ func settleComplete(e *env) {
 	h := e.history(job.ID)
 	last := h[len(h)-1]
 	e.equal("the event", last, gq.Event{
-		Seq: last.Seq, Time: e.now(), Queue: "q", Job: job.ID, Type: gq.EventCompleted, Status: gq.StatusCompleted, Attempt: 1,
+		Seq: last.Seq, Time: e.now(), Queue: "q", JobType: "work", Job: job.ID, Type: gq.EventCompleted, Status: gq.StatusCompleted, Attempt: 1,
 		Lease: lease.ID, Version: 1, LeaseState: gq.LeaseCompleted, Worker: "worker", Elapsed: time.Second,
 	})
 	e.settled("after a completion")

@@ -147,6 +147,7 @@ const (
 	EventType_EVENT_TYPE_JOB_CANCEL_DELIVERED EventType = 13
 	EventType_EVENT_TYPE_LEASE_RENEWED        EventType = 14
 	EventType_EVENT_TYPE_JOB_UPDATED          EventType = 15
+	EventType_EVENT_TYPE_JOB_PROGRESS         EventType = 16 // only to subscribers that have caught up; not kept, and seq is that of the event before it
 )
 
 // Enum value maps for EventType.
@@ -168,6 +169,7 @@ var (
 		13: "EVENT_TYPE_JOB_CANCEL_DELIVERED",
 		14: "EVENT_TYPE_LEASE_RENEWED",
 		15: "EVENT_TYPE_JOB_UPDATED",
+		16: "EVENT_TYPE_JOB_PROGRESS",
 	}
 	EventType_value = map[string]int32{
 		"EVENT_TYPE_UNSPECIFIED":          0,
@@ -186,6 +188,7 @@ var (
 		"EVENT_TYPE_JOB_CANCEL_DELIVERED": 13,
 		"EVENT_TYPE_LEASE_RENEWED":        14,
 		"EVENT_TYPE_JOB_UPDATED":          15,
+		"EVENT_TYPE_JOB_PROGRESS":         16,
 	}
 )
 
@@ -2105,8 +2108,11 @@ type Event struct {
 	Detail      Detail                 `protobuf:"varint,14,opt,name=detail,proto3,enum=gopherqueue.v1.Detail" json:"detail,omitempty"`
 	Failure     *Failure               `protobuf:"bytes,15,opt,name=failure,proto3" json:"failure,omitempty"`
 	Reason      string                 `protobuf:"bytes,16,opt,name=reason,proto3" json:"reason,omitempty"`
-	Traceparent string                 `protobuf:"bytes,140,opt,name=traceparent,proto3" json:"traceparent,omitempty"` // W3C trace context that the job was submitted in
-	Elapsed     *durationpb.Duration   `protobuf:"bytes,180,opt,name=elapsed,proto3" json:"elapsed,omitempty"`         // waited until this start, or took the execution that ended
+	Traceparent string                 `protobuf:"bytes,140,opt,name=traceparent,proto3" json:"traceparent,omitempty"`        // W3C trace context that the job was submitted in
+	Elapsed     *durationpb.Duration   `protobuf:"bytes,180,opt,name=elapsed,proto3" json:"elapsed,omitempty"`                // waited until this start, or took the execution that ended
+	JobType     string                 `protobuf:"bytes,220,opt,name=job_type,json=jobType,proto3" json:"job_type,omitempty"` // the type of the job
+	Progress    float64                `protobuf:"fixed64,221,opt,name=progress,proto3" json:"progress,omitempty"`            // 0 to 1; only of progress
+	Note        string                 `protobuf:"bytes,222,opt,name=note,proto3" json:"note,omitempty"`                      // only of progress
 	// In an answer to a call with a view one of these, and nothing else.
 	Semantics     *SemanticsEvent `protobuf:"bytes,230,opt,name=semantics,proto3" json:"semantics,omitempty"`
 	Jobmodel      *JobModelEvent  `protobuf:"bytes,231,opt,name=jobmodel,proto3" json:"jobmodel,omitempty"`
@@ -2268,6 +2274,27 @@ func (x *Event) GetElapsed() *durationpb.Duration {
 		return x.Elapsed
 	}
 	return nil
+}
+
+func (x *Event) GetJobType() string {
+	if x != nil {
+		return x.JobType
+	}
+	return ""
+}
+
+func (x *Event) GetProgress() float64 {
+	if x != nil {
+		return x.Progress
+	}
+	return 0
+}
+
+func (x *Event) GetNote() string {
+	if x != nil {
+		return x.Note
+	}
+	return ""
 }
 
 func (x *Event) GetSemantics() *SemanticsEvent {
@@ -3359,7 +3386,7 @@ const file_gopherqueue_v1_jobs_service_proto_rawDesc = "" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x13\n" +
 	"\x04view\x18\xe6\x01 \x01(\tR\x04view\"@\n" +
 	"\x0fHistoryResponse\x12-\n" +
-	"\x06events\x18\x01 \x03(\v2\x15.gopherqueue.v1.EventR\x06events\"\x99\x06\n" +
+	"\x06events\x18\x01 \x03(\v2\x15.gopherqueue.v1.EventR\x06events\"\xe7\x06\n" +
 	"\x05Event\x12\x10\n" +
 	"\x03seq\x18\x01 \x01(\x04R\x03seq\x12.\n" +
 	"\x04time\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x04time\x12\x14\n" +
@@ -3381,7 +3408,10 @@ const file_gopherqueue_v1_jobs_service_proto_rawDesc = "" +
 	"\afailure\x18\x0f \x01(\v2\x17.gopherqueue.v1.FailureR\afailure\x12\x16\n" +
 	"\x06reason\x18\x10 \x01(\tR\x06reason\x12!\n" +
 	"\vtraceparent\x18\x8c\x01 \x01(\tR\vtraceparent\x124\n" +
-	"\aelapsed\x18\xb4\x01 \x01(\v2\x19.google.protobuf.DurationR\aelapsed\x12=\n" +
+	"\aelapsed\x18\xb4\x01 \x01(\v2\x19.google.protobuf.DurationR\aelapsed\x12\x1a\n" +
+	"\bjob_type\x18\xdc\x01 \x01(\tR\ajobType\x12\x1b\n" +
+	"\bprogress\x18\xdd\x01 \x01(\x01R\bprogress\x12\x13\n" +
+	"\x04note\x18\xde\x01 \x01(\tR\x04note\x12=\n" +
 	"\tsemantics\x18\xe6\x01 \x01(\v2\x1e.gopherqueue.v1.SemanticsEventR\tsemantics\x12:\n" +
 	"\bjobmodel\x18\xe7\x01 \x01(\v2\x1d.gopherqueue.v1.JobModelEventR\bjobmodel\"&\n" +
 	"\fCountRequest\x12\x16\n" +
@@ -3487,7 +3517,7 @@ const file_gopherqueue_v1_jobs_service_proto_rawDesc = "" +
 	"\x10CAUSE_CANCELLING\x10\x12\x12\x0e\n" +
 	"\n" +
 	"CAUSE_LOST\x10\x13\x12\x12\n" +
-	"\x0eCAUSE_FINISHED\x10\x14*\xef\x03\n" +
+	"\x0eCAUSE_FINISHED\x10\x14*\x8c\x04\n" +
 	"\tEventType\x12\x1a\n" +
 	"\x16EVENT_TYPE_UNSPECIFIED\x10\x00\x12\x1c\n" +
 	"\x18EVENT_TYPE_JOB_SUBMITTED\x10\x01\x12\x1c\n" +
@@ -3505,7 +3535,8 @@ const file_gopherqueue_v1_jobs_service_proto_rawDesc = "" +
 	"\x1fEVENT_TYPE_JOB_CANCEL_REQUESTED\x10\f\x12#\n" +
 	"\x1fEVENT_TYPE_JOB_CANCEL_DELIVERED\x10\r\x12\x1c\n" +
 	"\x18EVENT_TYPE_LEASE_RENEWED\x10\x0e\x12\x1a\n" +
-	"\x16EVENT_TYPE_JOB_UPDATED\x10\x0f2\xa4\v\n" +
+	"\x16EVENT_TYPE_JOB_UPDATED\x10\x0f\x12\x1b\n" +
+	"\x17EVENT_TYPE_JOB_PROGRESS\x10\x102\xa4\v\n" +
 	"\vJobsService\x12B\n" +
 	"\x06Submit\x12\x1d.gopherqueue.v1.SubmitRequest\x1a\x19.gopherqueue.v1.Submitted\x12V\n" +
 	"\vSubmitBatch\x12\".gopherqueue.v1.SubmitBatchRequest\x1a#.gopherqueue.v1.SubmitBatchResponse\x12V\n" +

@@ -85,7 +85,8 @@ type Workflow struct {
 	Name          string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
 	CreatedAt     *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=created_at,json=createdAt,proto3" json:"created_at,omitempty"`
 	Status        WorkflowStatus         `protobuf:"varint,4,opt,name=status,proto3,enum=gopherqueue.v1.WorkflowStatus" json:"status,omitempty"`
-	Jobs          []*WorkflowJob         `protobuf:"bytes,5,rep,name=jobs,proto3" json:"jobs,omitempty"` // in the order of submission
+	Jobs          []*WorkflowJob         `protobuf:"bytes,5,rep,name=jobs,proto3" json:"jobs,omitempty"`                                           // in the order of submission
+	Outcome       WorkflowStatus         `protobuf:"varint,6,opt,name=outcome,proto3,enum=gopherqueue.v1.WorkflowStatus" json:"outcome,omitempty"` // of the jobs that are not final
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -153,6 +154,13 @@ func (x *Workflow) GetJobs() []*WorkflowJob {
 		return x.Jobs
 	}
 	return nil
+}
+
+func (x *Workflow) GetOutcome() WorkflowStatus {
+	if x != nil {
+		return x.Outcome
+	}
+	return WorkflowStatus_WORKFLOW_STATUS_UNSPECIFIED
 }
 
 type WorkflowJob struct {
@@ -695,14 +703,15 @@ var File_gopherqueue_v1_workflows_service_proto protoreflect.FileDescriptor
 
 const file_gopherqueue_v1_workflows_service_proto_rawDesc = "" +
 	"\n" +
-	"&gopherqueue/v1/workflows_service.proto\x12\x0egopherqueue.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x18gopherqueue/v1/job.proto\x1a!gopherqueue/v1/jobs_service.proto\"\xd2\x01\n" +
+	"&gopherqueue/v1/workflows_service.proto\x12\x0egopherqueue.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x18gopherqueue/v1/job.proto\x1a!gopherqueue/v1/jobs_service.proto\"\x8c\x02\n" +
 	"\bWorkflow\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x129\n" +
 	"\n" +
 	"created_at\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\tcreatedAt\x126\n" +
 	"\x06status\x18\x04 \x01(\x0e2\x1e.gopherqueue.v1.WorkflowStatusR\x06status\x12/\n" +
-	"\x04jobs\x18\x05 \x03(\v2\x1b.gopherqueue.v1.WorkflowJobR\x04jobs\"\x83\x01\n" +
+	"\x04jobs\x18\x05 \x03(\v2\x1b.gopherqueue.v1.WorkflowJobR\x04jobs\x128\n" +
+	"\aoutcome\x18\x06 \x01(\x0e2\x1e.gopherqueue.v1.WorkflowStatusR\aoutcome\"\x83\x01\n" +
 	"\vWorkflowJob\x12\x10\n" +
 	"\x03ref\x18\x01 \x01(\tR\x03ref\x12+\n" +
 	"\x05final\x18\x02 \x01(\x0e2\x15.gopherqueue.v1.FinalR\x05final\x12\x0e\n" +
@@ -789,31 +798,32 @@ var file_gopherqueue_v1_workflows_service_proto_depIdxs = []int32{
 	12, // 0: gopherqueue.v1.Workflow.created_at:type_name -> google.protobuf.Timestamp
 	0,  // 1: gopherqueue.v1.Workflow.status:type_name -> gopherqueue.v1.WorkflowStatus
 	2,  // 2: gopherqueue.v1.Workflow.jobs:type_name -> gopherqueue.v1.WorkflowJob
-	13, // 3: gopherqueue.v1.WorkflowJob.final:type_name -> gopherqueue.v1.Final
-	14, // 4: gopherqueue.v1.WorkflowJob.job:type_name -> gopherqueue.v1.Job
-	15, // 5: gopherqueue.v1.SubmitWorkflowRequest.jobs:type_name -> gopherqueue.v1.Draft
-	0,  // 6: gopherqueue.v1.ListWorkflowsRequest.statuses:type_name -> gopherqueue.v1.WorkflowStatus
-	1,  // 7: gopherqueue.v1.ListWorkflowsResponse.workflows:type_name -> gopherqueue.v1.Workflow
-	15, // 8: gopherqueue.v1.AddToWorkflowRequest.jobs:type_name -> gopherqueue.v1.Draft
-	3,  // 9: gopherqueue.v1.WorkflowsService.SubmitWorkflow:input_type -> gopherqueue.v1.SubmitWorkflowRequest
-	5,  // 10: gopherqueue.v1.WorkflowsService.GetWorkflow:input_type -> gopherqueue.v1.GetWorkflowRequest
-	6,  // 11: gopherqueue.v1.WorkflowsService.ListWorkflows:input_type -> gopherqueue.v1.ListWorkflowsRequest
-	8,  // 12: gopherqueue.v1.WorkflowsService.CancelWorkflow:input_type -> gopherqueue.v1.CancelWorkflowRequest
-	9,  // 13: gopherqueue.v1.WorkflowsService.RetryWorkflow:input_type -> gopherqueue.v1.RetryWorkflowRequest
-	10, // 14: gopherqueue.v1.WorkflowsService.AddToWorkflow:input_type -> gopherqueue.v1.AddToWorkflowRequest
-	11, // 15: gopherqueue.v1.WorkflowsService.SignalWorkflow:input_type -> gopherqueue.v1.SignalWorkflowRequest
-	4,  // 16: gopherqueue.v1.WorkflowsService.SubmitWorkflow:output_type -> gopherqueue.v1.SubmitWorkflowResponse
-	1,  // 17: gopherqueue.v1.WorkflowsService.GetWorkflow:output_type -> gopherqueue.v1.Workflow
-	7,  // 18: gopherqueue.v1.WorkflowsService.ListWorkflows:output_type -> gopherqueue.v1.ListWorkflowsResponse
-	16, // 19: gopherqueue.v1.WorkflowsService.CancelWorkflow:output_type -> gopherqueue.v1.CancelReport
-	1,  // 20: gopherqueue.v1.WorkflowsService.RetryWorkflow:output_type -> gopherqueue.v1.Workflow
-	1,  // 21: gopherqueue.v1.WorkflowsService.AddToWorkflow:output_type -> gopherqueue.v1.Workflow
-	17, // 22: gopherqueue.v1.WorkflowsService.SignalWorkflow:output_type -> gopherqueue.v1.State
-	16, // [16:23] is the sub-list for method output_type
-	9,  // [9:16] is the sub-list for method input_type
-	9,  // [9:9] is the sub-list for extension type_name
-	9,  // [9:9] is the sub-list for extension extendee
-	0,  // [0:9] is the sub-list for field type_name
+	0,  // 3: gopherqueue.v1.Workflow.outcome:type_name -> gopherqueue.v1.WorkflowStatus
+	13, // 4: gopherqueue.v1.WorkflowJob.final:type_name -> gopherqueue.v1.Final
+	14, // 5: gopherqueue.v1.WorkflowJob.job:type_name -> gopherqueue.v1.Job
+	15, // 6: gopherqueue.v1.SubmitWorkflowRequest.jobs:type_name -> gopherqueue.v1.Draft
+	0,  // 7: gopherqueue.v1.ListWorkflowsRequest.statuses:type_name -> gopherqueue.v1.WorkflowStatus
+	1,  // 8: gopherqueue.v1.ListWorkflowsResponse.workflows:type_name -> gopherqueue.v1.Workflow
+	15, // 9: gopherqueue.v1.AddToWorkflowRequest.jobs:type_name -> gopherqueue.v1.Draft
+	3,  // 10: gopherqueue.v1.WorkflowsService.SubmitWorkflow:input_type -> gopherqueue.v1.SubmitWorkflowRequest
+	5,  // 11: gopherqueue.v1.WorkflowsService.GetWorkflow:input_type -> gopherqueue.v1.GetWorkflowRequest
+	6,  // 12: gopherqueue.v1.WorkflowsService.ListWorkflows:input_type -> gopherqueue.v1.ListWorkflowsRequest
+	8,  // 13: gopherqueue.v1.WorkflowsService.CancelWorkflow:input_type -> gopherqueue.v1.CancelWorkflowRequest
+	9,  // 14: gopherqueue.v1.WorkflowsService.RetryWorkflow:input_type -> gopherqueue.v1.RetryWorkflowRequest
+	10, // 15: gopherqueue.v1.WorkflowsService.AddToWorkflow:input_type -> gopherqueue.v1.AddToWorkflowRequest
+	11, // 16: gopherqueue.v1.WorkflowsService.SignalWorkflow:input_type -> gopherqueue.v1.SignalWorkflowRequest
+	4,  // 17: gopherqueue.v1.WorkflowsService.SubmitWorkflow:output_type -> gopherqueue.v1.SubmitWorkflowResponse
+	1,  // 18: gopherqueue.v1.WorkflowsService.GetWorkflow:output_type -> gopherqueue.v1.Workflow
+	7,  // 19: gopherqueue.v1.WorkflowsService.ListWorkflows:output_type -> gopherqueue.v1.ListWorkflowsResponse
+	16, // 20: gopherqueue.v1.WorkflowsService.CancelWorkflow:output_type -> gopherqueue.v1.CancelReport
+	1,  // 21: gopherqueue.v1.WorkflowsService.RetryWorkflow:output_type -> gopherqueue.v1.Workflow
+	1,  // 22: gopherqueue.v1.WorkflowsService.AddToWorkflow:output_type -> gopherqueue.v1.Workflow
+	17, // 23: gopherqueue.v1.WorkflowsService.SignalWorkflow:output_type -> gopherqueue.v1.State
+	17, // [17:24] is the sub-list for method output_type
+	10, // [10:17] is the sub-list for method input_type
+	10, // [10:10] is the sub-list for extension type_name
+	10, // [10:10] is the sub-list for extension extendee
+	0,  // [0:10] is the sub-list for field type_name
 }
 
 func init() { file_gopherqueue_v1_workflows_service_proto_init() }
