@@ -264,7 +264,7 @@ func (f *findings) queues(ctx context.Context, q queue, queues []gq.Queue, count
 				continue
 			}
 			bad = true
-			f.add("fail", "queue", "%s has %s and no worker asks for them", queue.Name, jobCount(ready, "ready"))
+			f.add("fail", "queue", "%s has %s that no worker asks for", queue.Name, jobCount(ready, "ready"))
 		case queue.MaxDepth > 0 && count.Live() >= int64(queue.MaxDepth):
 			bad = true
 			f.add("fail", "queue", "%s is full: %d live jobs, and submissions are refused", queue.Name, count.Live())

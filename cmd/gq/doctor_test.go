@@ -78,7 +78,7 @@ func TestDoctorFinds(t *testing.T) {
 		{"cost", func(p *installation) {
 			p.stats, p.jobs = ready(1), []gq.Job{job(func(s *gq.Spec) { s.CostUnits = 6 })}
 		}, "fail", "jobs", "no live worker accepts a cost of 6"},
-		{"no worker", func(p *installation) { p.stats, p.workers[0].Queues = ready(3), []string{"other"} }, "fail", "queue", "mail has 3 ready jobs and no worker asks for them"},
+		{"no worker", func(p *installation) { p.stats, p.workers[0].Queues = ready(3), []string{"other"} }, "fail", "queue", "mail has 3 ready jobs that no worker asks for"},
 		{"failed jobs", func(p *installation) { p.stats.Total.By[gq.StatusFailed] = 4 }, "note", "failed", "4 failed jobs; gq job list"},
 		{"a failed job", func(p *installation) { p.stats.Total.By[gq.StatusFailed] = 1 }, "note", "failed", "1 failed job; gq job list"},
 		{"dead letters", func(p *installation) { p.stats.Total.By[gq.StatusDeadLetter] = 4 }, "note", "dead", "4 dead jobs; gq dlq list"},

@@ -264,7 +264,7 @@ func TestStatsWorkersAndDoctor(t *testing.T) {
 	}
 	d.submit("a")
 	got := d.gq("doctor")
-	if got.status != 1 || !strings.Contains(got.stdout, "default has 1 ready job and no worker asks for them") {
+	if got.status != 1 || !strings.Contains(got.stdout, "default has 1 ready job that no worker asks for") {
 		t.Errorf("%+v", got)
 	}
 	d.settle(gq.Outcome{Verdict: gq.VerdictComplete})

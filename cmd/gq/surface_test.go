@@ -537,7 +537,7 @@ var commandRows = map[string]commandRow{
 	"events": {args: "--last 1", shape: "seq:n time:s entity:s type:s data:o", prints: "job.", bad: "--event nonsense"},
 
 	"stats":   {shape: statsShape, prints: "QUEUE", bad: "extra"},
-	"doctor":  {exit: 1, shape: "checks:a", prints: "no worker asks for them", bad: "extra"},
+	"doctor":  {exit: 1, shape: "checks:a", prints: "that no worker asks for", bad: "extra"},
 	"version": {shape: "version:s go:s platform:s build:s", prints: "gq ", bad: "extra"},
 
 	"config check":   {shape: "status:s", prints: "ok", bad: "--drain soon"},
