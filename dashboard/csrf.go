@@ -4,6 +4,7 @@ import (
 	"crypto/hmac"
 	"crypto/rand"
 	"crypto/sha256"
+	"crypto/subtle"
 	"encoding/base64"
 	"net"
 	"net/http"
@@ -34,11 +35,32 @@ func randomKey() []byte {
 	return key
 }
 
-// formToken returns the token that forms of a session carry. Another site cannot read it.
-func (d *Dashboard) formToken(session string) string {
+// formSecret is what the forms of a session prove to know. Another site cannot read it.
+func (d *Dashboard) formSecret(session string) []byte {
 	mac := hmac.New(sha256.New, d.key)
-	mac.Write([]byte(session))
-	return base64.RawURLEncoding.EncodeToString(mac.Sum(nil))
+	mac.Write([]byte("form\x00" + session))
+	return mac.Sum(nil)
+}
+
+// formToken returns the token that the forms of a page carry: the secret of the session under a mask. The mask differs
+// for every address, so the size of compressed pages tells nothing about the secret to those who try addresses.
+func (d *Dashboard) formToken(session, address string) string {
+	secret, mask := d.formSecret(session), hmac.New(sha256.New, d.key)
+	mask.Write([]byte("mask\x00" + address))
+	token := mask.Sum(nil)
+	subtle.XORBytes(secret, secret, token)
+	return base64.RawURLEncoding.EncodeToString(append(token, secret...))
+}
+
+// provesForm reports whether a token is one of the session.
+func (d *Dashboard) provesForm(session, token string) bool {
+	raw, err := base64.RawURLEncoding.DecodeString(token)
+	if err != nil || len(raw) != 2*sha256.Size {
+		return false
+	}
+	mask, secret := raw[:sha256.Size], raw[sha256.Size:]
+	subtle.XORBytes(secret, secret, mask)
+	return hmac.Equal(secret, d.formSecret(session))
 }
 
 // checkForm refuses a form that does not come from a page of this dashboard.
@@ -49,7 +71,7 @@ func (v *visit) checkForm() error {
 	if err := v.r.ParseForm(); err != nil {
 		return &gq.InvalidError{Faults: []gq.Fault{{Field: "form", Problem: "cannot be read; send it again"}}}
 	}
-	if !hmac.Equal([]byte(v.r.PostForm.Get("csrf")), []byte(v.d.formToken(v.session))) {
+	if !v.d.provesForm(v.session, v.r.PostForm.Get("csrf")) {
 		return refused("The form was out of date, so nothing was done. Go back, reload the page and send it again.")
 	}
 	return nil

@@ -107,6 +107,7 @@ type Dashboard struct {
 	sessions sessions
 	guesses  guesses
 	shared   sharedPages
+	replays  replays
 	streams  atomic.Int64 // open ones
 	key      []byte       // of form tokens
 	now      func() time.Time

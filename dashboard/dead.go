@@ -43,6 +43,7 @@ func (g *deadGroup) Key() string {
 type deadView struct {
 	Groups []deadGroup
 	Total  int  // dead letters in the groups
+	Before int  // dead letters that were replayed and are in no group
 	More   bool // there are older ones
 	Hidden int  // groups that are not shown
 	Queue  string
@@ -55,7 +56,12 @@ func (d *Dashboard) dead(v *visit) error {
 	if err != nil {
 		return err
 	}
-	view.Total, view.More = len(jobs), more
+	view.Before, view.More = len(jobs), more
+	if jobs, err = v.notReplayed(jobs); err != nil {
+		return err
+	}
+	view.Total = len(jobs)
+	view.Before -= view.Total
 	view.Groups = groupDead(jobs)
 	if len(view.Groups) > maxGrouped {
 		view.Hidden = len(view.Groups) - maxGrouped
@@ -156,7 +162,12 @@ func pattern(message string) string {
 // wants that.
 func (d *Dashboard) replayDead(v *visit) error {
 	key, queue, remove := v.r.PostForm.Get("group"), v.r.PostForm.Get("queue"), v.r.PostForm.Get("remove") != ""
+	d.replays.acting.Lock()
+	defer d.replays.acting.Unlock()
 	jobs, _, err := v.deadJobs(queue)
+	if err == nil {
+		jobs, err = v.notReplayed(jobs)
+	}
 	if err != nil {
 		return err
 	}
@@ -186,9 +197,10 @@ func (v *visit) replayAll(jobs []gq.Job, remove bool) (n int, err error) {
 				if i >= len(jobs) {
 					return
 				}
-				_, err := v.d.queue.Replay(v.ctx, jobs[i].State.ID)
+				result, err := v.d.queue.Replay(v.ctx, jobs[i].State.ID)
 				if err == nil {
 					replayed.Add(1)
+					v.d.replays.add(jobs[i].State.ID, result.ID())
 					if remove {
 						err = v.d.queue.Purge(v.ctx, jobs[i].State.ID)
 					}

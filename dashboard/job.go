@@ -34,6 +34,7 @@ type jobView struct {
 	Cut      bool   // it is longer
 	Hidden   bool   // the visitor may not see it
 	Actions  jobActions
+	Replay   gq.JobID // zero if there is none that is known
 }
 
 // jobActions says which actions the page offers.
@@ -113,6 +114,13 @@ func (d *Dashboard) job(v *visit) error {
 		return err
 	}
 	view.Actions = v.jobActions(&view.Job)
+	if !view.State.Live() {
+		found, err := v.replaysOf([]gq.Job{view.Job})
+		if err != nil {
+			return err
+		}
+		view.Replay = found[id]
+	}
 	v.watch = "job:" + id.String()
 	return v.show("job", "Job "+short(id), view)
 }
@@ -220,9 +228,9 @@ func (d *Dashboard) actOnJob(v *visit) error {
 			done = "requested"
 		}
 	case "replay":
-		var result gq.SubmitResult
-		result, err = d.queue.Replay(v.ctx, id)
-		done, page = "replayed", "jobs/"+result.ID().String()
+		var replay gq.JobID
+		replay, done, err = v.replayOnce(id)
+		page = "jobs/" + replay.String()
 	case "run":
 		_, err = d.queue.Reschedule(v.ctx, id, time.Time{})
 		done = "run"

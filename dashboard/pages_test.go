@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"net/http/httptest"
 	"net/url"
 	"regexp"
 	"strconv"
@@ -233,6 +234,19 @@ func TestActionsOnAJob(t *testing.T) {
 	s.has(page, "The job was cancelled.", "by everyone")
 	replay := s.get(s.post(page, at+"/replay"), http.StatusOK)
 	s.has(replay, "Replay of", "This is the new job.")
+	again := s.post(page, at+"/replay") // a second click
+	s.has(s.get(again, http.StatusOK), "The job was already replayed.")
+	replayed := s.get(at, http.StatusOK)
+	s.has(replayed, "Replayed as", "submitted once more", again[len("jobs/"):][:8])
+	s.lacks(replayed, `<button class="primary">Replay`)
+	_, known, _ := strings.Cut(replayed, `name="known" value="`)
+	known, _, _ = strings.Cut(known, `"`)
+	if third := s.post(replayed, at+"/replay", "known", known); strings.Contains(third, known) || !strings.Contains(third, "done=replayed") {
+		t.Errorf("a replay of who has seen the first leads to %s", third)
+	}
+	if c, err := s.queue.Counts(t.Context(), "mail"); err != nil || c[0].Live() != 2 {
+		t.Errorf("there are %+v, %v", c, err)
+	}
 	s.has(s.get(s.post(page, at+"/purge"), http.StatusOK), "The job was removed.")
 	s.get(at, http.StatusNotFound)
 	for _, bad := range []string{"cancel", "replay", "purge"} {
@@ -282,6 +296,18 @@ func TestBulkActions(t *testing.T) {
 	}
 }
 
+// What has completed is not done again at one click.
+func TestACompletedJobIsReplayedAfterAQuestion(t *testing.T) {
+	s := newSite(t, dashboard.Options{})
+	id := s.submit(gq.Spec{Queue: "mail", Type: "payment.capture"})
+	if _, err := s.queue.Complete(t.Context(), s.claim("mail").State.Lease.Ref(), nil); err != nil {
+		t.Fatal(err)
+	}
+	page := s.get("jobs/"+id.String(), http.StatusOK)
+	s.has(page, "What it did is done a second time.")
+	s.lacks(page, `<button class="primary">Replay`)
+}
+
 func TestDeadLettersAreGrouped(t *testing.T) {
 	s := newSite(t, dashboard.Options{})
 	for i := range 5 {
@@ -303,6 +329,24 @@ func TestDeadLettersAreGrouped(t *testing.T) {
 	if err != nil || c[0].By[gq.StatusDeadLetter] != 1 || c[0].Live() != 5 {
 		t.Errorf("there are %+v, %v", c, err)
 	}
+	other := s.kill("post", "email.send", "mailbox full")
+	replay := func() answer {
+		return s.do(http.MethodPost, "dead/replay", map[string][]string{"csrf": {s.token(page)}, "group": {"email.send\x1fTEMPORARY\x1fdown\x1fmailbox full"}})
+	}
+	if a := replay(); a.StatusCode != http.StatusSeeOther {
+		t.Errorf("a group that stays: %d\n%s", a.StatusCode, a.body)
+	}
+	if a := replay(); a.StatusCode != http.StatusNotFound {
+		t.Errorf("its second replay: %d", a.StatusCode)
+	}
+	left := s.get("dead", http.StatusOK)
+	s.has(left, "1 that was replayed is not shown")
+	s.lacks(left, "mailbox full")
+	fresh := mustNew(t, s.queue) // another server
+	defer fresh.Close()
+	w := httptest.NewRecorder()
+	fresh.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/jobs/"+other.String(), http.NoBody))
+	s.has(w.Body.String(), "Replayed as")
 	if a := s.do(http.MethodPost, "dead/replay", map[string][]string{"csrf": {s.token(page)}, "group": {"none"}}); a.StatusCode != http.StatusNotFound {
 		t.Errorf("a group that is gone: %d", a.StatusCode)
 	}

@@ -25,7 +25,7 @@ var files embed.FS
 // asset is a file with a name that changes with its content, so browsers can keep it for ever.
 type asset struct {
 	name, contentType string
-	data              []byte
+	data, packed      []byte // as it is, and with gzip
 }
 
 var contentTypes = map[string]string{".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".svg": "image/svg+xml"}
@@ -44,7 +44,7 @@ func loadAssets() (map[string]asset, error) {
 		sum := sha256.Sum256(data)
 		base, extension := path.Base(file), path.Ext(file)
 		name := strings.TrimSuffix(base, extension) + "." + hex.EncodeToString(sum[:6]) + extension
-		all[name] = asset{base, contentTypes[extension], data}
+		all[name] = asset{base, contentTypes[extension], data, pack(data)}
 	}
 	return all, nil
 }
@@ -57,9 +57,10 @@ func (d *Dashboard) asset(v *visit) error {
 	h := v.w.Header()
 	h.Set("Content-Type", found.contentType)
 	h.Set("Cache-Control", "public, max-age=31536000, immutable")
-	h.Set("Content-Length", strconv.Itoa(len(found.data)))
+	data := v.encode(found.data, found.packed)
+	h.Set("Content-Length", strconv.Itoa(len(data)))
 	if v.r.Method != http.MethodHead {
-		_, _ = v.w.Write(found.data) // an error means that the browser has gone
+		_, _ = v.w.Write(data) // an error means that the browser has gone
 	}
 	return nil
 }
@@ -150,29 +151,30 @@ func query(pairs ...any) (template.URL, error) {
 
 // doneTexts say what an action did. %s is the parameter n, a number.
 var doneTexts = map[string]string{
-	"cancelled":   "The job was cancelled.",
-	"requested":   "The worker of this job was asked to stop it.",
-	"replayed":    "This is the new job.",
-	"run":         "The job can run now.",
-	"rescheduled": "The job was rescheduled.",
-	"put-off":     "The job was put off: this copy took its place.",
-	"priority":    "The priority was changed.",
-	"purged":      "The job was removed.",
-	"paused":      "The queue is paused. Running jobs continue.",
-	"resumed":     "The queue is no longer paused.",
-	"limits":      "The limits were changed.",
-	"bulk-cancel": "%s jobs were cancelled or asked to stop.",
-	"bulk-replay": "%s jobs were submitted again.",
-	"bulk-more":   "%s jobs were submitted again. There are more: repeat the action.",
-	"bulk-purge":  "%s jobs were removed.",
-	"dead-replay": "%s jobs were submitted again.",
-	"triggered":   "A job was submitted.",
-	"schedule":    "The schedule was changed.",
-	"deleted":     "The schedule was deleted. Its jobs stay.",
-	"flow-cancel": "The workflow was cancelled.",
-	"flow-retry":  "What did not complete was submitted again.",
-	"signalled":   "The signal was sent.",
-	"redelivered": "The delivery is tried again.",
+	"cancelled":       "The job was cancelled.",
+	"requested":       "The worker of this job was asked to stop it.",
+	"replayed":        "This is the new job.",
+	"replayed-before": "The job was already replayed. This is its replay.",
+	"run":             "The job can run now.",
+	"rescheduled":     "The job was rescheduled.",
+	"put-off":         "The job was put off: this copy took its place.",
+	"priority":        "The priority was changed.",
+	"purged":          "The job was removed.",
+	"paused":          "The queue is paused. Running jobs continue.",
+	"resumed":         "The queue is no longer paused.",
+	"limits":          "The limits were changed.",
+	"bulk-cancel":     "%s jobs were cancelled or asked to stop.",
+	"bulk-replay":     "%s jobs were submitted again.",
+	"bulk-more":       "%s jobs were submitted again. There are more: repeat the action.",
+	"bulk-purge":      "%s jobs were removed.",
+	"dead-replay":     "%s jobs were submitted again.",
+	"triggered":       "A job was submitted.",
+	"schedule":        "The schedule was changed.",
+	"deleted":         "The schedule was deleted. Its jobs stay.",
+	"flow-cancel":     "The workflow was cancelled.",
+	"flow-retry":      "What did not complete was submitted again.",
+	"signalled":       "The signal was sent.",
+	"redelivered":     "The delivery is tried again.",
 }
 
 func doneText(q url.Values) string {

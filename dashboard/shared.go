@@ -106,6 +106,6 @@ func (v *visit) share(path string, f func(*visit) error) error {
 	if page.body == nil { // perhaps only because that browser has gone
 		return f(v)
 	}
-	v.write(bytes.ReplaceAll(page.body, []byte(page.formToken), []byte(v.d.formToken(v.session))))
+	v.write(bytes.ReplaceAll(page.body, []byte(page.formToken), []byte(v.d.formToken(v.session, v.r.URL.RequestURI()))))
 	return nil
 }

@@ -311,7 +311,7 @@ var permissionNames = map[string]Permission{"read": Read, "payloads": Payloads, 
 func (v *visit) show(name, title string, data any) error {
 	w := view{
 		Root: template.URL(v.root()), Page: name, Path: v.path(), Title: title, Brand: v.d.options.Title, Version: v.d.options.Version, //nolint:gosec // only dots and slashes
-		CSRF: v.d.formToken(v.session), Watch: v.watch, After: v.after, Now: v.d.now(), Data: data, v: v, Done: doneText(v.r.URL.Query()), SignOut: v.session != "",
+		CSRF: v.d.formToken(v.session, v.r.URL.RequestURI()), Watch: v.watch, After: v.after, Now: v.d.now(), Data: data, v: v, Done: doneText(v.r.URL.Query()), SignOut: v.session != "",
 	}
 	if v.who != nil {
 		w.Visitor = v.who.Name
@@ -330,6 +330,7 @@ func (v *visit) show(name, title string, data any) error {
 // write sends a page.
 func (v *visit) write(page []byte) {
 	v.w.Header().Set("Content-Type", "text/html; charset=utf-8")
+	page = v.encode(page, nil)
 	if v.status != 0 {
 		v.w.WriteHeader(v.status)
 	}
