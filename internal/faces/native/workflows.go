@@ -185,7 +185,7 @@ func (h *HTTP) signalWorkflow(ctx context.Context, in *signalInput, body *wire.S
 	if err != nil {
 		return nil, err
 	}
-	return httpx.OK(wire.StateOf(&state)), nil
+	return h.jobIn(ctx, &state)
 }
 
 type workflowsServer struct {

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/internal/testing/spec"
@@ -114,5 +115,22 @@ func TestWorkflowBreadth(t *testing.T) {
 	answer := s.want(http.StatusBadRequest, "POST", "/v1/workflows", flow(most, more))
 	if want := `"field":"jobs[1002].depends_on","problem":"1001 dependencies are more than 1000"`; !strings.Contains(strings.ReplaceAll(answer.text, " ", ""), strings.ReplaceAll(want, " ", "")) || strings.Contains(answer.text, "jobs[1001]") {
 		t.Errorf("the answer is %s, want %s", answer.text, want)
+	}
+}
+
+// The answer to a signal is the whole job.
+func TestSignalAnswersTheJob(t *testing.T) {
+	s := newSite(t, HTTPOptions{})
+	flow := gq.NewWorkflow("order")
+	flow.Signal("paid", time.Hour)
+	id, err := s.engine.SubmitWorkflow(t.Context(), flow)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2 { // a repeated signal has the same answer
+		answer := s.want(http.StatusOK, "POST", "/v1/workflows/"+id.String()+"/signals/paid", `{"value":1}`)
+		if answer.str("queue") == "" || answer.str("type") == "" || answer.str("state") != "COMPLETED" {
+			t.Errorf("the answer is %s", answer.text)
+		}
 	}
 }
