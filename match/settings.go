@@ -183,6 +183,20 @@ func (s *Settings) JobPolicy(k Kind, ttl int64) gq.Policy {
 
 const longest = int64(gq.MaxDuration / time.Second)
 
+// Limits of the policy of a server: what fits into one commit, and into the document of one
+// provider. Rounds of [Match] alone have no such limits.
+const (
+	MaxBatch  = 512  // jobs of a round
+	MaxLeases = 4096 // that a provider holds at once
+)
+
+// Bound reduces what exceeds the limits, as in settings that an earlier version stored, to what
+// rounds use.
+func (s *Settings) Bound() {
+	s.BatchSize = min(s.BatchSize, MaxBatch)
+	s.Quotas.LeasesMax = min(s.Quotas.LeasesMax, MaxLeases)
+}
+
 // Validate reports all faults of the settings as a [gq.InvalidError].
 func (s *Settings) Validate() error {
 	var c checker
@@ -192,6 +206,12 @@ func (s *Settings) Validate() error {
 
 func (c *checker) settings(s *Settings) {
 	c.policy(&s.Policy)
+	if s.BatchSize > MaxBatch && s.BatchSize <= MaxInteger { // else it is reported already
+		c.within("batch_size", s.BatchSize, 1, MaxBatch)
+	}
+	if s.Quotas.LeasesMax <= MaxInteger {
+		c.within("quotas.leases_max_per_provider", max(0, s.Quotas.LeasesMax), 0, MaxLeases)
+	}
 	c.within("dispatch_interval_ms", s.DispatchInterval, 1, 1000*longest)
 	c.within("ack_timeout_ms", s.AckTimeout, 1, 1000*longest)
 	if least := min(s.Lease.AI, s.Lease.Quantum); least > 0 && least <= longest && s.AckTimeout >= 1000*least {

@@ -25,7 +25,7 @@ func market(b *testing.B, jobs, providers, shapes int) *matchmaker.Dispatcher {
 	}
 	set := match.DefaultSettings()
 	set.DepthMax = int64(jobs) + 1_000_000
-	set.Quotas.LeasesMax, set.Quotas.AIUnitsPerEpoch = 1_000_000, 1_000_000_000
+	set.Quotas.LeasesMax, set.Quotas.AIUnitsPerEpoch = match.MaxLeases, 1_000_000_000
 	set.Eligibility.HeartbeatTimeout = 1_000_000
 	d, err := matchmaker.New(e, s, matchmaker.Options{Settings: &set})
 	if err != nil {

@@ -647,25 +647,41 @@ func TestLongRecord(t *testing.T) {
 	})
 }
 
-// A round takes no more jobs than fit into one commit, and gives a provider no more
-// leases than fit into its account, whatever the policy says.
+// A round takes no more jobs than fit into one commit, and gives a provider no more leases than
+// fit into its account. A policy that says more is refused; one that was stored with more is
+// read as what rounds use.
 func TestRoomOfARound(t *testing.T) {
 	bubble(t, matchmaker.Options{}, func(f *fixture) {
-		f.policy(`{"batch_size": 5000, "quotas": {"leases_max_per_provider": 100000}}`)
+		for _, more := range []string{`{"batch_size":513}`, `{"quotas":{"leases_max_per_provider":4097}}`} {
+			_, err := f.ChangeSettings(f.Context(), func(s *match.Settings) error { return s.Update([]byte(more)) })
+			if f.refused(more, err, gq.ErrInvalid); err == nil || !strings.Contains(err.Error(), "is not between") {
+				f.Errorf("%s: %v", more, err)
+			}
+		}
+		f.policy(`{"batch_size":512,"quotas":{"leases_max_per_provider":4096}}`)
+		f.amend("matching", "settings", `"batch_size":512`, `"batch_size":5000`)
+		f.amend("matching", "settings", `"leases_max_per_provider":4096`, `"leases_max_per_provider":100000`)
+		f = f.another(matchmaker.Options{})
+		if set, err := f.Settings(f.Context()); err != nil || set.BatchSize != 512 || set.Quotas.LeasesMax != 4096 {
+			f.Errorf("%+v, %v", set, err)
+		}
 		f.provider("p")
-		for range matchmaker.MaxBatch + 10 {
+		for range match.MaxBatch + 10 {
 			f.submit()
 		}
 		r := f.round()
-		if len(r.Assignments) != matchmaker.MaxBatch {
-			f.Errorf("%d jobs of %d assigned", len(r.Assignments), matchmaker.MaxBatch+10)
+		if len(r.Assignments) != match.MaxBatch {
+			f.Errorf("%d jobs of %d assigned", len(r.Assignments), match.MaxBatch+10)
 		}
 		if r := f.round(); len(r.Assignments) != 10 {
 			f.Errorf("%d jobs of the 10 that were left assigned", len(r.Assignments))
 		}
 		rec, err := f.RoundRecord(f.Context(), r.Number)
-		if err != nil || rec.Check() != nil || rec.Input.Policy.Quotas.LeasesMax != matchmaker.MaxOpen {
+		if err != nil || rec.Check() != nil || rec.Input.Policy.Quotas.LeasesMax != match.MaxLeases || rec.Input.Policy.BatchSize != match.MaxBatch {
 			f.Errorf("recorded %+v, %v", rec.Input.Policy, err)
+		}
+		if set := f.policy(`{"ack_timeout_ms":5000}`); set.BatchSize != 512 {
+			f.Errorf("after a change %+v", set)
 		}
 	})
 }

@@ -32,7 +32,7 @@ func (d *Dispatcher) refusals(ctx context.Context, job *gq.Job) (in *match.Input
 		return nil, nil, err
 	}
 	at := d.at(now)
-	in = &match.Input{Now: now, Policy: d.policy(), Jobs: []match.Job{m}}
+	in = &match.Input{Now: now, Policy: d.settings.Policy, Jobs: []match.Job{m}}
 	if w := d.backlog.Get(job.State.ID); w != nil {
 		in.Jobs[0].Excluded = excluded(w, at.Seed())
 		if in.Grants, err = d.granted(ctx, []*backlog.Job{w}, now); err != nil {

@@ -55,28 +55,13 @@ func (d *Dispatcher) snapshot(ctx context.Context, epoch, now int64) ([]match.Pr
 	return members, nil
 }
 
-// Limits of a round, regardless of the policy: what fits into one commit and into the
-// document of one provider.
-const (
-	MaxBatch = 512 // jobs of a round
-	MaxOpen  = ledger.MaxOpen
-)
-
-// policy returns the policy of a round now.
-func (d *Dispatcher) policy() match.Policy {
-	p := d.settings.Policy
-	p.BatchSize = min(p.BatchSize, MaxBatch)
-	p.Quotas.LeasesMax = min(p.Quotas.LeasesMax, MaxOpen)
-	return p
-}
-
 // input collects the input of a round.
 func (d *Dispatcher) input(ctx context.Context, now time.Time) (match.Input, []*backlog.Job, error) {
 	secs := now.Unix()
 	at := d.at(secs)
 	in := match.Input{
 		Chain: at.Chain, Epoch: at.Epoch, Height: at.Height, Beacon: at.Beacon, Now: secs,
-		Matches: d.head.Matches, Policy: d.policy(),
+		Matches: d.head.Matches, Policy: d.settings.Policy,
 	}
 	seed := in.Seed()
 	if d.head.Seed == seed {

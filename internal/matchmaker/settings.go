@@ -26,6 +26,7 @@ func (d *Dispatcher) Settings(ctx context.Context) (match.Settings, error) {
 	if err := read(found, &now.settings); err != nil {
 		return match.Settings{}, fmt.Errorf("policy: %w", err)
 	}
+	now.settings.Bound()
 	d.known.Store(&now)
 	return now.settings.Clone(), nil
 }

@@ -94,6 +94,7 @@ func (d *Dispatcher) readSettings(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	set.Bound()
 	if version != d.settingsVersion {
 		if own := d.options.Settings; d.settingsVersion == 0 && !reflect.DeepEqual(set, *own) && !reflect.DeepEqual(*own, match.DefaultSettings()) {
 			d.log.Warn("the stored policy overrides the one this server was configured with")

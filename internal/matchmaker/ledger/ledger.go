@@ -15,9 +15,6 @@ import (
 	"github.com/gopherqueue/gq/match"
 )
 
-// MaxOpen is the most leases that fit into the document of an account.
-const MaxOpen = 4096
-
 // Statement is the stored form of an account.
 type Statement struct {
 	match.Standing

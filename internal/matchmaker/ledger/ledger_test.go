@@ -16,7 +16,7 @@ import (
 // The account of a provider with the maximum number of leases fits into a document,
 // however large its numbers.
 func TestStatementFitsIntoADocument(t *testing.T) {
-	s := ledger.Statement{Open: make([]ledger.Entry, ledger.MaxOpen)}
+	s := ledger.Statement{Open: make([]ledger.Entry, match.MaxLeases)}
 	for i := range s.Open {
 		s.Open[i] = ledger.Entry{
 			Lease: gq.LeaseID(strings.Repeat("f", 64)), Job: machine.NewJobID([16]byte{255}), Kind: match.Quantum, Units: gq.MaxCostUnits,
