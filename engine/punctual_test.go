@@ -160,6 +160,19 @@ var onTime = []struct {
 		job := must[gq.Workflow](p.T)(p.Workflow(p.Context(), id)).Jobs[0].Job.State
 		return p.after(job.ID, job.CreatedAt.Add(due))
 	}},
+	{"a deadline comes soon after another change", func(p *punctual) time.Duration {
+		p.submit(gq.Spec{})
+		time.Sleep(50 * time.Millisecond)
+		id := p.submit(gq.Spec{}, gq.StartWithin(300*time.Millisecond))
+		return p.after(id, p.get(id).State.CreatedAt.Add(300*time.Millisecond))
+	}},
+	{"a retention ends soon after another change", func(p *punctual) time.Duration {
+		p.submit(gq.Spec{}, gq.KeepFor(300*time.Millisecond))
+		j, lease := p.take()
+		time.Sleep(50 * time.Millisecond)
+		p.submit(gq.Spec{})
+		return p.removed(j.State.ID, must[gq.State](p.T)(p.Complete(p.Context(), lease, nil)).CompletedAt.Add(300*time.Millisecond))
+	}},
 	{"a retention ends", func(p *punctual) time.Duration {
 		p.submit(gq.Spec{}, gq.KeepFor(due))
 		j, lease := p.take()
