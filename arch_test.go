@@ -113,7 +113,7 @@ var arrows = []arrow{
 	{pkg: "internal/access", imports: []string{".", "store", "engine"}, tests: []string{"store/local"}},
 	{pkg: "internal/feed", imports: []string{".", "api/*", "internal/retry", "internal/wire", "internal/pbconv"}},
 	{pkg: "internal/delivery", imports: []string{".", "store", "webhook", "internal/heap", "internal/wire", "internal/wake", "internal/retry"}, tests: []string{"engine", "store/local"}},
-	{pkg: "internal/observe", imports: []string{".", "engine", "internal/logline", "internal/tracing", "internal/version"}, tests: []string{"store/local", "internal/access"}},
+	{pkg: "internal/observe", imports: []string{".", "store", "engine", "internal/logline", "internal/tracing", "internal/version"}, tests: []string{"store/local", "internal/access"}},
 	{pkg: "internal/trail", imports: []string{".", "engine", "store", "internal/access", "internal/errs"}, tests: []string{"store/memory"}},
 	{pkg: "internal/admin", imports: []string{"webhook", ".", "internal/access", "internal/delivery", "internal/trail", "store"}},
 

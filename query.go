@@ -101,8 +101,20 @@ type Stats struct {
 	DiskReserve uint64 // bytes that the store keeps free
 	DiskRefuses string // what it refuses for lack of space: nothing, [RefusesSubmissions] or [RefusesWrites]
 
+	// Server is nil unless a server answers.
+	Server *ServerState
+
 	// Database is nil unless the store is in a database system. It may be some seconds old.
 	Database *Database
+}
+
+// ServerState is what a server knows about itself.
+type ServerState struct {
+	Backups    bool      // it has a directory for backups
+	LastBackup time.Time // the newest one there; zero if there is none
+
+	CertificateExpires time.Time // of the certificate in use; zero without TLS
+	CertificateProblem string    // why the files on disk are not in use
 }
 
 // Values of Stats.DiskRefuses.

@@ -66,3 +66,13 @@ func (d *delegates) workers(ctx context.Context) (list []gq.LiveWorker) {
 	}
 	return list
 }
+
+// Delegated reports whether a queue is not served by claims.
+func (e *Engine) Delegated(queue string) bool {
+	all := e.delegates.by.Load()
+	if all == nil {
+		return false
+	}
+	_, ok := (*all)[queue]
+	return ok
+}

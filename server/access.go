@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -32,15 +33,16 @@ import (
 // door is everything between the engine and the APIs: access control, metrics, traces,
 // events and webhooks.
 type door struct {
-	guard    *access.Guard
-	gate     *access.Gate
-	feed     *feed.Feed
-	admin    *admin.Admin
-	trail    *trail.Trail
-	observed *observe.Observed
-	metrics  *observe.Metrics
-	tls      *tls.Config // nil is off
-	own      ownHost
+	guard        *access.Guard
+	gate         *access.Gate
+	feed         *feed.Feed
+	admin        *admin.Admin
+	trail        *trail.Trail
+	observed     *observe.Observed
+	metrics      *observe.Metrics
+	tls          *tls.Config          // nil is off
+	certificates *access.Certificates // nil without TLS
+	own          ownHost
 
 	ready func(ctx context.Context) error // nil, or why the server cannot do its work
 
@@ -67,9 +69,10 @@ func newDoor(ctx context.Context, cfg *config.Config, e *engine.Engine, o Option
 		log.Warn("tokens are required and there is none: make one with gq token create --store, or start with GQ_ADMIN_TOKEN")
 	}
 	if cfg.Auth.TLSCert != "" {
-		if a.tls, err = access.ServerTLS(cfg.Auth.TLSCert, cfg.Auth.TLSKey, cfg.Auth.ClientCA); err != nil {
+		if a.certificates, err = access.NewCertificates(cfg.Auth.TLSCert, cfg.Auth.TLSKey, cfg.Auth.ClientCA, log); err != nil {
 			return nil, err
 		}
+		a.tls = a.certificates.TLS()
 	}
 	tracer, flush, err := observe.Tracing(ctx, log)
 	if err != nil {
@@ -78,6 +81,7 @@ func newDoor(ctx context.Context, cfg *config.Config, e *engine.Engine, o Option
 	a.flush = flush
 	a.ready = func(ctx context.Context) error { return usable(ctx, e) }
 	a.observed = observe.New(e, tracer)
+	a.observed.Describe(func() gq.ServerState { return a.state(cfg) })
 	a.trail = trail.New(s, log, nil)
 	a.guard = access.NewGuard(a.trail.Engine(a.observed))
 	a.hub = feed.New(e)
@@ -90,7 +94,7 @@ func newDoor(ctx context.Context, cfg *config.Config, e *engine.Engine, o Option
 	e.UseCallbacks(a.hooks)
 	a.feed = feed.NewFeed(a.hub, a.guard)
 	a.admin = admin.New(a.guard, ring, a.hooks, admin.Backups{Store: s, Dir: cfg.Backup.Dir, Keep: cfg.Backup.Keep}, a.trail)
-	a.metrics = observe.NewMetrics(a.observed, e, a.guard.Oversee, webhookMetrics(a.hooks)...)
+	a.metrics = observe.NewMetrics(a.observed, e, a.guard.Oversee, slices.Concat(webhookMetrics(a.hooks), a.processMetrics(cfg, o.Version))...)
 	a.hub.Seen(a.metrics.Happened)
 	return a, nil
 }
@@ -179,7 +183,11 @@ func traceUnary(ctx context.Context, request any, _ *grpc.UnaryServerInfo, handl
 
 // parts are the background tasks.
 func (a *door) parts() []func(context.Context) error {
-	return []func(context.Context) error{a.gate.Run, a.hub.Run, a.hooks.Run, a.metrics.Run, a.trail.Run}
+	all := []func(context.Context) error{a.gate.Run, a.hub.Run, a.hooks.Run, a.metrics.Run, a.trail.Run}
+	if a.certificates != nil {
+		all = append(all, a.certificates.Run)
+	}
+	return all
 }
 
 // schedulerEngine is the guarded engine for the scheduler API. What the API does on its

@@ -62,6 +62,9 @@ func (s screen) stats(stats *gq.Stats) {
 	if stats.DiskBytes > 0 {
 		pairs = append(pairs, [2]string{"on disk", bytesText(stats.DiskBytes)})
 	}
+	if stats.DiskReserve > 0 {
+		pairs = append(pairs, [2]string{"free", bytesText(stats.DiskFree) + " with a reserve of " + bytesText(stats.DiskReserve)})
+	}
 	s.pairs(pairs...)
 	s.nodes(stats.Nodes)
 }

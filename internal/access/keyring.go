@@ -148,7 +148,7 @@ func (k *Keyring) refresh(ctx context.Context) {
 		return
 	}
 	defer k.mu.Unlock()
-	_ = k.readLocked(ctx) // on error the old snapshot stays valid for a while
+	_ = k.readLocked(store.Impatient(ctx)) // on error the old snapshot stays valid for a while
 }
 
 // Watch rereads the tokens often enough to end streams whose token another process

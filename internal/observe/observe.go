@@ -21,11 +21,25 @@ type Observed struct {
 	engine.API
 	measured *measurements
 	traces   *traces
+	server   func() gq.ServerState // nil knows nothing
 }
 
 // New wraps an engine. The tracer may be nil.
 func New(e engine.API, t trace.Tracer) *Observed {
 	return &Observed{API: e, measured: newMeasurements(), traces: newTraces(t)}
+}
+
+// Describe sets what Stats tells about the server. Call it before the first call of the engine.
+func (o *Observed) Describe(server func() gq.ServerState) { o.server = server }
+
+// Stats adds the state of the server.
+func (o *Observed) Stats(ctx context.Context) (gq.Stats, error) {
+	stats, err := o.API.Stats(ctx)
+	if err == nil && o.server != nil {
+		state := o.server()
+		stats.Server = &state
+	}
+	return stats, err
 }
 
 // Assigned measures a matching round that assigned jobs.

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -217,7 +218,7 @@ func TestMetricNames(t *testing.T) {
 		o.measured.settled(&gq.State{Status: status})
 	}
 	m := NewMetrics(o, withPools{s, newEngine(t), []gq.Pool{{Name: "scheduler", Capacity: 70, Used: 30}}}, nil)
-	m.oldest["q"] = time.Now()
+	m.oldest["q"], m.unserved = time.Now(), map[string]bool{"q": true}
 	m.overlook(t.Context(), time.Now())
 	page, values := scrape(t, m)
 	if values["gq_pool_capacity_units{pool=scheduler}"] != 70 || values["gq_pool_used_units{pool=scheduler}"] != 30 {
@@ -247,7 +248,8 @@ type withPools struct {
 	pools []gq.Pool
 }
 
-func (s withPools) Stats(ctx context.Context) (gq.Stats, error) { return s.manyQueues.Stats(ctx) }
+func (s withPools) Counts(context.Context, ...string) ([]gq.Count, error) { return nil, nil }
+func (s withPools) Stats(ctx context.Context) (gq.Stats, error)           { return s.manyQueues.Stats(ctx) }
 func (s withPools) List(ctx context.Context, q gq.Query) (gq.Page, error) {
 	return s.manyQueues.List(ctx, q)
 }
@@ -271,10 +273,76 @@ func TestMetricsNeedPermission(t *testing.T) {
 	}
 }
 
+// silentStore never answers.
+type silentStore struct{ *manyQueues }
+
+func (silentStore) Counts(ctx context.Context, _ ...string) ([]gq.Count, error) {
+	<-ctx.Done()
+	return nil, ctx.Err()
+}
+
+// Without its store the page has what the process knows, within the time that Prometheus waits.
+func TestMetricsWithoutStore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		began := time.Now()
+		o := New(nil, nil)
+		o.measured.submitted(nil)
+		_, got := scrape(t, NewMetrics(o, silentStore{&manyQueues{}}, nil))
+		if _, has := got["gq_workers{}"]; has || got["gq_store_up{}"] != 0 || got["gq_submissions_total{outcome=accepted}"] != 1 || time.Since(began) >= 2*time.Second {
+			t.Errorf("after %v: %v", time.Since(began), got)
+		}
+		if _, got = scrape(t, NewMetrics(New(nil, nil), &manyQueues{}, nil)); got["gq_store_up{}"] != 1 {
+			t.Errorf("with its store: %v", got)
+		}
+	})
+}
+
+// What is refused is counted by its reason, and a call whose caller has gone is not.
+func TestRefusals(t *testing.T) {
+	o := New(nil, nil)
+	r := o.measured.refusals
+	for _, err := range []error{nil, gq.ErrQueueFull, fmt.Errorf("x: %w", gq.ErrQueueFull), context.Canceled, errors.New("odd")} {
+		r.add(callSubmit, err)
+	}
+	r.leases(callSettle, []gq.LeaseResult{{}, {Err: gq.ErrStaleLease}}, nil)
+	_, got := scrape(t, NewMetrics(o, &manyQueues{}, nil))
+	for series, n := range map[string]float64{
+		"gq_refused_total{call=submit,reason=queue_full}": 2, "gq_refused_total{call=submit,reason=internal}": 1,
+		"gq_refused_total{call=settle,reason=stale_lease}": 1, "gq_refused_total{call=claim,reason=disk_full}": 0,
+	} {
+		if v, has := got[series]; !has || v != n {
+			t.Errorf("%s is %v (%v), want %v", series, v, has, n)
+		}
+	}
+}
+
+// A queue with claimable jobs and no worker that asks for it is told, unless it is not served by claims.
+func TestUnservedQueues(t *testing.T) {
+	e := newEngine(t)
+	e.Delegate("matching", engine.Delegate{})
+	for _, queue := range []string{"mail.a", "sms", "lonely", "matching"} {
+		if _, err := e.Submit(t.Context(), gq.Spec{Type: "t", Queue: queue}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, queues := range [][]string{{"mail.*"}, {"sms"}} {
+		if _, err := e.Claim(t.Context(), gq.ClaimRequest{Worker: "w-" + queues[0][:3], N: 1, Types: []string{"other"}, Queues: queues}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	m := NewMetrics(New(e, nil), e, nil)
+	m.look(t.Context())
+	page, got := scrape(t, m)
+	if got["gq_queue_unserved_jobs{queue=lonely}"] != 1 || strings.Count(page, "\ngq_queue_unserved_jobs{") != 1 {
+		t.Errorf("unserved queues in\n%s", page)
+	}
+}
+
 // manyQueues is a source with many queues.
 type manyQueues struct{ stats gq.Stats }
 
-func (s *manyQueues) Stats(context.Context) (gq.Stats, error) { return s.stats, nil }
+func (s *manyQueues) Stats(context.Context) (gq.Stats, error)               { return s.stats, nil }
+func (s *manyQueues) Counts(context.Context, ...string) ([]gq.Count, error) { return nil, nil }
 func (s *manyQueues) List(context.Context, gq.Query) (gq.Page, error) {
 	return gq.Page{}, nil
 }

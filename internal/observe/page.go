@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"runtime"
 	"slices"
 	"sync"
 	"time"
@@ -16,11 +15,13 @@ import (
 
 	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/internal/enum"
+	"github.com/gopherqueue/gq/store"
 )
 
 // Source supplies the queue's own numbers for the page.
 type Source interface {
 	Stats(ctx context.Context) (gq.Stats, error)
+	Counts(ctx context.Context, queues ...string) ([]gq.Count, error)
 	List(ctx context.Context, q gq.Query) (gq.Page, error)
 }
 
@@ -29,6 +30,8 @@ const (
 	maxQueues   = 20_000                 // queues with their own lines; the rest are summed as queue=""
 	oldestEvery = 15 * time.Second       // interval between scans for the oldest jobs
 	oldestFor   = 200 * time.Millisecond // time limit of a scan; the next one continues
+	probeFor    = time.Second            // time limit of the store's first answer to a scrape
+	readFor     = 8 * time.Second        // and of all: Prometheus waits for ten seconds
 )
 
 // Metrics is the page that Prometheus scrapes.
@@ -41,6 +44,8 @@ type Metrics struct {
 	oldest map[string]time.Time // since when each queue's oldest claimable job has been claimable; guarded by mu
 	cursor int                  // where the next scan starts; guarded by mu
 
+	unserved map[string]bool // queues with claimable jobs that no live worker asks for; guarded by mu
+
 	overview overview // guarded by mu
 }
 
@@ -49,8 +54,6 @@ type Metrics struct {
 func NewMetrics(o *Observed, s Source, allow func(ctx context.Context) error, more ...prometheus.Collector) *Metrics {
 	registry := o.measured.registry
 	registry.MustRegister(more...)
-	registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "go_goroutines", Help: "Goroutines."},
-		func() float64 { return float64(runtime.NumGoroutine()) }))
 	return &Metrics{observed: o, source: s, allow: allow, oldest: map[string]time.Time{}}
 }
 
@@ -95,6 +98,7 @@ func (m *Metrics) look(ctx context.Context) {
 			has[c.Queue] = true
 		}
 	}
+	m.lookForWorkers(ctx, waiting)
 	m.mu.Lock()
 	for queue := range m.oldest {
 		if !has[queue] {
@@ -132,24 +136,54 @@ func (m *Metrics) Write(ctx context.Context, w io.Writer) error {
 			return err
 		}
 	}
-	stats, err := m.source.Stats(ctx)
-	if err != nil {
-		return err
-	}
-	inbox, err := m.ofInbox(ctx)
-	if err != nil {
-		return err
-	}
-	pools, err := m.ofPools(ctx)
-	if err != nil {
-		return err
-	}
+	stored := m.ofReachable(ctx)
 	counted, err := m.observed.measured.registry.Gather()
 	if err != nil {
 		return fmt.Errorf("gather metrics: %w", err)
 	}
-	_ = write(w, slices.Concat(counted, m.ofStore(&stats, time.Now()), m.ofFeatures(), inbox, pools)) // an error means that the scraper has gone
+	_ = write(w, slices.Concat(counted, stored, m.ofFeatures())) // an error means that the scraper has gone
 	return nil
+}
+
+// ofReachable reads the numbers of the store. Without the store the page has what the process
+// knows, and says so: an outage is when its numbers matter most.
+func (m *Metrics) ofReachable(ctx context.Context) []*dto.MetricFamily {
+	families, err := m.read(ctx)
+	value := 1.0
+	if err != nil {
+		value = 0
+	}
+	up := newFamily("gq_store_up", "1 if the store answered, 0 if it did not and its metrics are missing.", dto.MetricType_GAUGE)
+	up.add(value)
+	return append(families, up.MetricFamily)
+}
+
+// read reads everything about the store that the page has, or nothing.
+func (m *Metrics) read(ctx context.Context) ([]*dto.MetricFamily, error) {
+	probing, cancel := context.WithTimeout(store.Impatient(ctx), probeFor)
+	defer cancel()
+	_, err := m.source.Counts(probing, gq.DefaultQueue)
+	if err != nil { // maybe only a connection was lost
+		_, err = m.source.Counts(probing, gq.DefaultQueue)
+	}
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel = context.WithTimeout(ctx, readFor)
+	defer cancel()
+	stats, err := m.source.Stats(ctx)
+	if err != nil {
+		return nil, err
+	}
+	inbox, err := m.ofInbox(ctx)
+	if err != nil {
+		return nil, err
+	}
+	pools, err := m.ofPools(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return slices.Concat(m.ofStore(&stats, time.Now()), inbox, pools), nil
 }
 
 func write(w io.Writer, families []*dto.MetricFamily) error {
@@ -200,6 +234,7 @@ func (m *Metrics) ofStore(stats *gq.Stats, now time.Time) []*dto.MetricFamily {
 		return f.MetricFamily
 	}
 	families := append(m.ofQueues(stats, now),
+		m.ofUnserved(stats.Queues[:min(len(stats.Queues), maxQueues)]),
 		one("gq_leases", "Jobs that workers hold.", gauge, float64(stats.Total.Held())),
 		one("gq_workers", "Workers that claimed jobs or sent heartbeats within the last minute, to any server on the database.", gauge, float64(stats.Workers)),
 		one("gq_nodes", "Servers and embedding programs that run on the database.", gauge, float64(len(stats.Nodes))),

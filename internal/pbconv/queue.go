@@ -298,6 +298,12 @@ func CountFromProto(m *pb.QueueCount) (gq.Count, error) {
 // ProtoStats encodes a summary of an installation. The total is not sent.
 func ProtoStats(s *gq.Stats) *pb.StatsResponse {
 	m := &pb.StatsResponse{Workers: int64(s.Workers), Commits: s.Commits, Syncs: s.Syncs, DiskBytes: s.DiskBytes, DiskFree: s.DiskFree, DiskReserve: s.DiskReserve, DiskRefuses: s.DiskRefuses, Database: protoDatabase(s.Database)}
+	if v := s.Server; v != nil {
+		m.Server = &pb.ServerState{
+			Backups: v.Backups, LastBackupAt: protoTime(v.LastBackup),
+			CertificateExpiresAt: protoTime(v.CertificateExpires), CertificateProblem: Prose(v.CertificateProblem),
+		}
+	}
 	for i := range s.Queues {
 		m.Queues = append(m.Queues, ProtoCount(&s.Queues[i]))
 	}
@@ -328,6 +334,12 @@ func StatsFromProto(m *pb.StatsResponse) (gq.Stats, error) {
 			Started: r.time("nodes.", "started_at", n.GetStartedAt()), LastSeen: r.time("nodes.", "last_seen_at", n.GetLastSeenAt()),
 			Workers: r.int("nodes.", "workers", n.GetWorkers()), Layout: r.int("nodes.", "layout", n.GetLayout()),
 		})
+	}
+	if v := m.GetServer(); v != nil {
+		s.Server = &gq.ServerState{
+			Backups: v.GetBackups(), LastBackup: r.time("server.", "last_backup_at", v.GetLastBackupAt()),
+			CertificateExpires: r.time("server.", "certificate_expires_at", v.GetCertificateExpiresAt()), CertificateProblem: v.GetCertificateProblem(),
+		}
 	}
 	return s, r.err()
 }

@@ -21,7 +21,16 @@ type Stats struct {
 	DiskFree    *uint64          `json:"disk_free,omitzero" doc:"Bytes that are free there. Absent if the store does not measure its disk."`
 	DiskReserve uint64           `json:"disk_reserve,omitzero" doc:"Bytes that the store keeps free: with less, it refuses new jobs."`
 	DiskRefuses string           `json:"disk_refuses,omitzero" doc:"What it refuses for lack of space: submissions, or writes, which are submissions, claims and all other changes." example:"submissions"`
+	Server      *ServerState     `json:"server,omitzero" doc:"What the server that answers knows about itself."`
 	Database    *Database        `json:"database,omitzero" doc:"Absent unless the store is in a database system. It may be some seconds old."`
+}
+
+// ServerState is what a server knows about itself.
+type ServerState struct {
+	Backups              bool      `json:"backups" doc:"It has a directory for backups."`
+	LastBackupAt         time.Time `json:"last_backup_at,omitzero" doc:"The newest backup there; absent if there is none."`
+	CertificateExpiresAt time.Time `json:"certificate_expires_at,omitzero" doc:"Of the certificate in use; absent without TLS."`
+	CertificateProblem   string    `json:"certificate_problem,omitzero" doc:"Why the certificate files on disk are not in use."`
 }
 
 // Node is an engine that runs on the store.
@@ -50,6 +59,12 @@ func StatsOf(s *gq.Stats) Stats {
 		Queues: make([]QueueCounts, len(s.Queues)),
 		Total:  countsOf(&s.Total), Live: s.Total.Live(), Held: s.Total.Held(),
 		Workers: s.Workers, Commits: s.Commits, Syncs: s.Syncs, DiskBytes: s.DiskBytes, DiskReserve: s.DiskReserve, DiskRefuses: s.DiskRefuses, Database: databaseOf(s.Database),
+	}
+	if v := s.Server; v != nil {
+		out.Server = &ServerState{
+			Backups: v.Backups, LastBackupAt: utc(v.LastBackup),
+			CertificateExpiresAt: utc(v.CertificateExpires), CertificateProblem: v.CertificateProblem,
+		}
 	}
 	if s.DiskReserve > 0 {
 		out.DiskFree = &s.DiskFree

@@ -229,6 +229,17 @@ func Generations(dir string) (names []string, err error) {
 	return names, err
 }
 
+// LastBackup returns when the newest generation in a directory of backups was taken, zero if there
+// is none.
+func LastBackup(dir string) (time.Time, error) {
+	names, err := Generations(dir)
+	if err != nil || len(names) == 0 {
+		return time.Time{}, err
+	}
+	g, err := readGeneration(dir, names[len(names)-1])
+	return g.Time, err
+}
+
 func readGeneration(dir, name string) (g generation, err error) {
 	path := filepath.Join(dir, generationDir, name+generationSuffix)
 	text, err := os.ReadFile(path) //nolint:gosec // the user names the directory

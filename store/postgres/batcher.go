@@ -4,9 +4,13 @@ import (
 	"context"
 	"errors"
 	"runtime"
+	"slices"
 	"sync"
+	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/gopherqueue/gq"
 )
 
 // batcher lets concurrent callers share transactions. While one is in flight, calls
@@ -28,6 +32,7 @@ type batcher[In, Out any] struct {
 // call is what one caller asked for.
 type call[In, Out any] struct {
 	ctx   context.Context //nolint:containedctx // of the caller, for the case that it must go alone
+	began time.Time
 	items []In
 	out   []Out
 	err   error
@@ -54,7 +59,7 @@ func (l *batcher[In, Out]) do(ctx context.Context, items []In) ([]Out, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	c := &call[In, Out]{ctx: ctx, items: items, done: make(chan struct{})}
+	c := &call[In, Out]{ctx: ctx, began: time.Now(), items: items, done: make(chan struct{})}
 	for i := range items {
 		if l.firm != nil && c.shared == nil && l.firm(&items[i]) {
 			c.shared = make(chan struct{})
@@ -155,20 +160,25 @@ func (l *batcher[In, Out]) gather() []*call[In, Out] {
 }
 
 // share runs one transaction for calls. If it fails each call runs by itself, so that no
-// call fails because of another, or waits for a lock that only another one needs.
+// call fails because of another, or waits for a lock that only another one needs. If it
+// did not reach the database, it is retried until the time of its oldest call is over; the
+// others then share the next one.
 func (l *batcher[In, Out]) share(calls []*call[In, Out]) {
 	var items []In
 	for _, c := range calls {
 		items = append(items, c.items...)
 	}
 	// The transaction serves several callers, so no caller's context cancels it.
-	out, err := l.run(context.Background(), items, false)
+	out, err := l.run(retriedUntil(context.Background(), calls[0].began.Add(retryWithin)), items, false)
+	if errors.Is(err, gq.ErrUnavailable) && !uncertain(err) {
+		calls = l.again(calls)
+	}
 	landed := func(c *call[In, Out]) {
 		if c.shared != nil {
 			close(c.shared)
 		}
 	}
-	if err != nil && (len(calls) > 1 || held(err)) && !uncertain(err) {
+	if err != nil && (len(calls) > 1 || held(err)) && !errors.Is(err, gq.ErrUnavailable) {
 		for _, c := range calls {
 			landed(c)
 			l.runner.under.Go(func() { // there may be many, so these goroutines do not stay
@@ -185,6 +195,19 @@ func (l *batcher[In, Out]) share(calls []*call[In, Out]) {
 		close(c.done)
 		landed(c)
 	}
+}
+
+// again lets those of some calls wait for the next transaction whose time is not over. It returns
+// the others.
+func (l *batcher[In, Out]) again(calls []*call[In, Out]) (over []*call[In, Out]) {
+	n := 1 // they are in the order in which they began
+	for n < len(calls) && time.Since(calls[n].began) >= retryWithin {
+		n++
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.waiting = append(slices.Clone(calls[n:]), l.waiting...)
+	return calls[:n]
 }
 
 // held reports whether a transaction failed because it waited too long for a lock.

@@ -109,8 +109,16 @@ func (s *Store) leave() { s.mu.RUnlock() }
 // maxTries is how often a transaction is tried if the server aborts it because of others.
 const maxTries = 10
 
-// retryWithin is for how long a transaction whose connection was lost is retried.
+// retryWithin is for how long a transaction whose connection was lost is retried, with the time
+// that the tries themselves take.
 const retryWithin = 5 * time.Second
+
+// retryLimit is the key of a context's time until which a transaction is retried.
+type retryLimit struct{}
+
+func retriedUntil(ctx context.Context, t time.Time) context.Context {
+	return context.WithValue(ctx, retryLimit{}, t)
+}
 
 // write runs f in a transaction and commits it. f may run again, for example after a
 // deadlock, so it must set its results from scratch.
@@ -126,17 +134,19 @@ func (s *Store) write(ctx context.Context, verb string, f func(tx *txn) error) e
 // certainly had no effect, for a few seconds if the connection was lost.
 func (s *Store) transact(ctx context.Context, verb, begin string, f func(tx *txn) error) error {
 	var err error
-	waited := time.Duration(0)
+	until, ok := ctx.Value(retryLimit{}).(time.Time)
+	if !ok {
+		until = time.Now().Add(retryWithin)
+	}
 	for pause := 25 * time.Millisecond; ; pause = min(2*pause, time.Second) {
 		for try := range maxTries {
 			if err = s.attempt(ctx, begin, try > 0, f); !undone(err) {
 				break
 			}
 		}
-		if !lost(err) || waited > retryWithin || !retry.Pause(ctx, jitter(pause)) {
+		if !lost(err) || store.IsImpatient(ctx) || !time.Now().Add(pause).Before(until) || !retry.Pause(ctx, jitter(pause)) {
 			break
 		}
-		waited += pause
 	}
 	if lost(err) || uncertain(err) {
 		err = &unavailableError{err}

@@ -1,0 +1,233 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/gopherqueue/gq/internal/testing/pgtest"
+)
+
+var (
+	aggregator = regexp.MustCompile(`([a-z_]+)\s*(?:(?:by|without)\s*\([^)]*\)\s*)?$`)
+	exprLine   = regexp.MustCompile(`(?m)^\s*expr: (.*)$`)
+)
+
+// addedUp returns the metrics of an expression that are added up over the servers, or stand for
+// each of them alone, of those that every server reports alike.
+func addedUp(expr string, shared map[string]bool) (faults []string) {
+	for _, at := range selector.FindAllStringSubmatchIndex(expr, -1) {
+		name := expr[at[2]:at[3]]
+		if !shared[histogram.ReplaceAllString(name, "")] {
+			continue
+		}
+		around, depth := "", 0
+		for i := at[2] - 1; i >= 0 && around == ""; i-- {
+			switch expr[i] {
+			case ')':
+				depth++
+			case '(':
+				if depth--; depth >= 0 {
+					continue
+				}
+				depth = 0
+				if m := aggregator.FindStringSubmatch(expr[:i]); m != nil && slices.Contains([]string{"sum", "max", "min", "absent", "count"}, m[1]) {
+					around = m[1]
+				}
+			}
+		}
+		if around != "max" && around != "min" && around != "absent" {
+			faults = append(faults, fmt.Sprintf("%s is the same on every server, and stands in %q", name, around))
+		}
+	}
+	return faults
+}
+
+// What every server on a database reports alike is never added up, by the alert rules and by the
+// board. The test finds out which metrics that are: those that change on a server that did nothing.
+func TestBoardWithTwoServers(t *testing.T) {
+	t.Parallel()
+	url := pgtest.Database(t)
+	busy, idle := startServer(t, nil, "--store", url), startServer(t, nil, "--store", url)
+	before := idle.values()
+	busy.gq("submit", "t", "--queue", "lonely", "--max-attempts", "1")
+	busy.gq("submit", "dead", "--max-attempts", "1")
+	if out := busy.gq("work", "--type", "dead", "--exec", "exit 75", "--once"); out.status > 1 {
+		t.Fatalf("%+v", out)
+	}
+	const dead = `gq_events_total{type="job.dead_lettered"}`
+	waitFor(t, "both servers to see the dead letter", func() bool { return busy.values()[dead] == "1" && idle.values()[dead] == "1" })
+	shared := map[string]bool{}
+	for series, value := range idle.values() {
+		name, _, _ := strings.Cut(series, "{")
+		n, err := strconv.ParseFloat(value, 64)
+		if strings.HasPrefix(name, "gq_store_") || strings.HasPrefix(name, "gq_build") || err != nil || n == 0 {
+			continue // of the server itself
+		}
+		if strings.HasPrefix(name, "gq_") && before[series] != value {
+			shared[name] = true
+		}
+	}
+	for _, name := range []string{"gq_events_total", "gq_queue_depth", "gq_jobs"} {
+		if !shared[name] {
+			t.Errorf("%s is not the same on both servers: %v", name, shared)
+		}
+	}
+	for _, name := range []string{"gq_submissions_total", "gq_attempts_total", "gq_refused_total", "gq_call_seconds_count"} {
+		if shared[name] {
+			t.Errorf("%s changes on a server that did nothing", name)
+		}
+	}
+	for _, expr := range expressions(t) {
+		for _, fault := range addedUp(expr, shared) {
+			t.Errorf("%s: %s", expr, fault)
+		}
+	}
+	if got := addedUp(`sum by (type) (rate(gq_events_total[5m])) > max(gq_jobs) + sum(max by (queue) (gq_jobs)) + gq_jobs`, shared); len(got) != 2 {
+		t.Errorf("the check itself finds %q", got)
+	}
+}
+
+// expressions returns those of the alert rules and of the board.
+func expressions(t *testing.T) (all []string) {
+	t.Helper()
+	rules, err := os.ReadFile("../../deploy/prometheus/alerts.yml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range exprLine.FindAllStringSubmatch(string(rules), -1) {
+		all = append(all, m[1])
+	}
+	text, err := os.ReadFile("../../deploy/grafana/gopherqueue.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var board struct {
+		Panels []struct{ Targets []struct{ Expr string } }
+	}
+	if err := json.Unmarshal(text, &board); err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range board.Panels {
+		for _, target := range p.Targets {
+			all = append(all, target.Expr)
+		}
+	}
+	if len(all) < 60 {
+		t.Fatalf("only %d expressions", len(all))
+	}
+	return all
+}
+
+var namedMetric = regexp.MustCompile(`\bgq_[a-z0-9_]+[a-z0-9]\b`)
+
+// undocumented lists the metrics that a page names and that nobody exposes.
+func (e exposed) undocumented(page string) (faults []string) {
+	for _, name := range namedMetric.FindAllString(page, -1) {
+		if e[name] == nil && e[name+"_bucket"] == nil && name != "gq_schema" {
+			faults = append(faults, name)
+		}
+	}
+	return faults
+}
+
+// foreignFlags are flags of other programs that the texts name.
+var foreignFlags = []string{"compose", "rm", "profile", "base-port", "target", "help", "retry-for", "server", "a-b-c", "quick"}
+
+var (
+	flagged   = regexp.MustCompile(`(?:^|[\s` + "`" + `(\[|"'])--([a-z][a-z0-9-]+)`)
+	commanded = regexp.MustCompile(`(?m)(?:^\s*|` + "`" + `)gq ((?:[a-z][a-z-]*[ \t]+)+)([^\n` + "`" + `|;#&()]*)`)
+	inQuotes  = regexp.MustCompile(`'[^']*'|"[^"]*"`)
+)
+
+// flagFaults lists the flags that a text names and that no command has, and those that a command
+// named before them does not have.
+func flagFaults(root *cobra.Command, known map[string]bool, text string) (faults []string) {
+	for _, m := range flagged.FindAllStringSubmatch(text, -1) {
+		if !known[m[1]] {
+			faults = append(faults, "no command has --"+m[1])
+		}
+	}
+	for _, m := range commanded.FindAllStringSubmatch(text, -1) {
+		c, _, err := root.Find(strings.Fields(m[1]))
+		if err != nil || c == root {
+			continue // prose
+		}
+		rest, _, _ := strings.Cut(" "+inQuotes.ReplaceAllString(m[2], "")+" ", " -- ")
+		for _, f := range flagged.FindAllStringSubmatch(rest, -1) {
+			if c.Flags().Lookup(f[1]) == nil && c.InheritedFlags().Lookup(f[1]) == nil && f[1] != "help" && !c.HasSubCommands() {
+				faults = append(faults, fmt.Sprintf("%s has no --%s", c.CommandPath(), f[1]))
+			}
+		}
+	}
+	return faults
+}
+
+// Every flag that the documents, the README and the help name exists.
+func TestFlagsInTexts(t *testing.T) {
+	root := newRoot(process{getenv: os.Getenv, stdin: strings.NewReader(""), stdout: io.Discard, stderr: io.Discard})
+	known := map[string]bool{}
+	for _, name := range foreignFlags {
+		known[name] = true
+	}
+	texts := map[string]string{}
+	var visit func(c *cobra.Command)
+	visit = func(c *cobra.Command) {
+		if c.Name() == "completion" { // its texts are cobra's
+			return
+		}
+		text := c.Long + "\n" + c.Example
+		c.Flags().VisitAll(func(f *pflag.Flag) {
+			known[f.Name] = true
+			text += "\n" + f.Usage
+		})
+		texts["the help of "+c.CommandPath()] = text
+		for _, sub := range c.Commands() {
+			visit(sub)
+		}
+	}
+	visit(root)
+	for _, pattern := range []string{"../../*.md", "../../docs/*.md"} {
+		files, err := filepath.Glob(pattern)
+		if err != nil || len(files) == 0 {
+			t.Fatalf("%s: %v", pattern, err)
+		}
+		for _, name := range files {
+			text, err := os.ReadFile(name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			texts[name] = string(text)
+		}
+	}
+	for name, text := range texts {
+		if filepath.Base(name) == "conformance.md" || filepath.Base(name) == "CONTRIBUTING.md" { // of tests
+			continue
+		}
+		for _, fault := range flagFaults(root, known, text) {
+			t.Errorf("%s: %s", name, fault)
+		}
+	}
+	for text, want := range map[string]string{
+		"`gq doctor --json` and `--store`":        "",
+		"run gq doctor, then others --store":      "",
+		"gq doctor --stroe x":                     "no command has --stroe; gq doctor has no --stroe",
+		"run `gq doctor --store file:x` now":      "gq doctor has no --store",
+		"gq work --exec 'grep --color' --type t":  "",
+		"the flag (`--no-such-flag`) of a server": "no command has --no-such-flag",
+	} {
+		if got := strings.Join(flagFaults(root, known, strings.ReplaceAll(text, "grep --color", "grep -c")), "; "); got != want {
+			t.Errorf("%s: got %q, want %q", text, got, want)
+		}
+	}
+}
