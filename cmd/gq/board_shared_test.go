@@ -142,7 +142,7 @@ func (e exposed) undocumented(page string) (faults []string) {
 }
 
 // foreignFlags are flags of other programs that the texts name.
-var foreignFlags = []string{"compose", "rm", "profile", "base-port", "target", "help", "retry-for", "server", "a-b-c", "quick"}
+var foreignFlags = []string{"compose", "rm", "profile", "base-port", "target", "help", "retry-for", "server", "a-b-c", "quick", "cacert", "cert"}
 
 var (
 	flagged   = regexp.MustCompile(`(?:^|[\s` + "`" + `(\[|"'])--([a-z][a-z0-9-]+)`)

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -13,7 +12,6 @@ import (
 
 	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/internal/cli"
-	"github.com/gopherqueue/gq/internal/faces/matching"
 )
 
 func newDoctor(p process) *cobra.Command {
@@ -21,12 +19,15 @@ func newDoctor(p process) *cobra.Command {
 		Use:   "doctor",
 		Short: "Find problems of an installation",
 		Long: `Find problems of an installation: an unreachable or slow server; queues without
-workers, paused or at their limits; jobs that no live worker can run; failed and
-dead-lettered jobs; schedules that are paused, late or will never fire; submissions
-that were refused after their transactions; clocks that disagree; a disk that is
-nearly full; servers and workers of different versions. On PostgreSQL also: old
-snapshots, with who holds them and how to end them; dead rows that autovacuum does not
-keep up with; connections and transaction ids that run out.
+workers, paused or at their limits; jobs that no live worker can run, or that are held
+by workers that are gone; pools that the silent fill; failed and dead-lettered jobs;
+schedules that are paused, late or will never fire; submissions that were refused after
+their transactions; webhook endpoints that refuse; clocks that disagree; a disk that is
+nearly full; backups that are old; certificates that expire soon or cannot be reloaded;
+servers and workers of different versions. On PostgreSQL also: old snapshots, with who
+holds them and how to end them; dead rows that autovacuum does not keep up with;
+connections and transaction ids that run out. The worst comes first, and what is wrong
+many times is counted.
 
 The exit status is 1 if there is a problem and 4 if the server is unreachable.
 Notes do not change it.`,
@@ -44,6 +45,7 @@ Notes do not change it.`,
 		if err != nil {
 			found.add("fail", "server", "%s", strings.TrimSpace(err.Error()))
 		}
+		found.sort()
 		printed := r.print(struct {
 			Checks []finding `json:"checks"`
 		}{found.all}, func(s screen) { s.findings(found.all) })
@@ -79,6 +81,12 @@ func (f *findings) add(level, check, format string, args ...any) {
 	f.failed = f.failed || level == "fail"
 }
 
+// sort puts the worst first.
+func (f *findings) sort() {
+	rank := map[string]int{"fail": 0, "note": 1, "ok": 2}
+	slices.SortStableFunc(f.all, func(a, b finding) int { return rank[a.Level] - rank[b.Level] })
+}
+
 func (s screen) findings(all []finding) {
 	colours := map[string]string{"ok": green, "note": yellow, "fail": red}
 	for _, f := range all {
@@ -88,6 +96,8 @@ func (s screen) findings(all []finding) {
 
 const slowAnswer = 250 * time.Millisecond
 
+// examine runs all checks. Only an error of the first call is returned: the server cannot be
+// reached. Whatever else fails is a finding of its own.
 func (f *findings) examine(ctx context.Context, q queue) error {
 	began := time.Now()
 	stats, err := q.Stats(ctx)
@@ -95,50 +105,68 @@ func (f *findings) examine(ctx context.Context, q queue) error {
 		return err
 	}
 	level := "ok"
-	if took := time.Since(began); took > slowAnswer {
+	took := time.Since(began)
+	if took > slowAnswer {
 		level = "note"
 	}
-	f.add(level, "server", "answers in %v", time.Since(began).Round(100*time.Microsecond))
+	f.add(level, "server", "answers in %v", took.Round(100*time.Microsecond))
 	f.clock(ctx, q, began, stats.Nodes)
-	queues, err := q.Queues(ctx)
-	if err != nil {
-		return err
-	}
-	workers, err := q.Workers(ctx)
-	if err != nil {
-		return err
-	}
 	f.nodes(stats.Nodes)
-	f.workers(workers)
-	f.versions(stats.Nodes, workers)
-	if err := f.queues(ctx, q, queues, stats.Queues, claimers(workers)); err != nil {
-		return err
-	}
-	if err := f.stranded(ctx, q, queues, stats.Queues, claimers(workers)); err != nil {
-		return err
-	}
-	if err := f.beacon(ctx, q, stats.Queues); err != nil {
-		return err
-	}
 	f.disk(&stats)
+	f.server(stats.Server)
 	f.database(stats.Database, f.snapshotAge)
-	if n := stats.Total.By[gq.StatusFailed]; n > 0 {
+	f.ended(&stats.Total)
+	f.step("workers", func() error {
+		workers, err := q.Workers(ctx)
+		if err != nil {
+			return err
+		}
+		f.workers(workers)
+		f.versions(stats.Nodes, workers)
+		queues, err := q.Queues(ctx)
+		if err != nil {
+			return err
+		}
+		f.step("queues", func() error { return f.queues(ctx, q, queues, stats.Queues, claimers(workers)) })
+		f.step("jobs", func() error { return f.stranded(ctx, q, queues, stats.Queues, claimers(workers)) })
+		f.step("leases", func() error { return f.held(ctx, q, queues, &stats, workers) })
+		return nil
+	})
+	f.step("matching", func() error { return f.beacon(ctx, q, stats.Queues) })
+	f.step("schedules", func() error {
+		schedules, err := q.Schedules(ctx)
+		f.schedules(schedules)
+		return err
+	})
+	f.step("inbox", func() error {
+		inbox, err := q.Inbox(ctx, "", 1)
+		f.inbox(&inbox)
+		return err
+	})
+	f.step("webhooks", func() error { return f.webhooks(ctx, q) })
+	return nil
+}
+
+// step runs a check. Its error says nothing about the server.
+func (f *findings) step(check string, run func() error) {
+	if err := run(); err != nil {
+		f.add("fail", check, "could not be checked: %v", clean(strings.TrimSpace(err.Error())))
+	}
+}
+
+// manyDead is the number of dead letters that is a problem.
+const manyDead = 100
+
+// ended tells about jobs that ended badly.
+func (f *findings) ended(total *gq.Count) {
+	if n := total.By[gq.StatusFailed]; n > 0 {
 		f.add("note", "failed", "%s; gq job list --state FAILED, gq job replay --state FAILED", jobCount(n, "failed"))
 	}
-	if n := stats.Total.By[gq.StatusDeadLetter]; n > 0 {
+	if n := total.By[gq.StatusDeadLetter]; n >= manyDead {
+		f.add("fail", "dead", "%s; gq dlq list shows why, and gq dlq purge removes them", jobCount(n, "dead"))
+	} else if n > 0 {
 		f.add("note", "dead", "%s; gq dlq list", jobCount(n, "dead"))
 	}
-	schedules, err := q.Schedules(ctx)
-	if err != nil {
-		return err
-	}
-	f.schedules(schedules)
-	inbox, err := q.Inbox(ctx, "", 1)
-	if err != nil {
-		return err
-	}
-	f.inbox(&inbox)
-	return nil
 }
 
 // inboxLate is how long a submission may wait in the inbox. A notification that was lost is
@@ -230,92 +258,54 @@ func (f *findings) workers(workers []gq.LiveWorker) {
 	f.add("ok", "workers", "%d, which hold %d jobs", len(workers), running)
 }
 
-func (f *findings) queues(ctx context.Context, q queue, queues []gq.Queue, counts []gq.Count, workers []gq.LiveWorker) error {
-	by := map[string]gq.Count{}
-	for _, c := range counts {
-		by[c.Queue] = c
-	}
-	bad := false
-	for i := range queues {
-		queue, count := &queues[i], by[queues[i].Name]
-		ready := count.By[gq.StatusScheduled]
-		served := false
-		for _, w := range workers {
-			for _, name := range w.Queues {
-				served = served || gq.MatchQueue(name, queue.Name)
-			}
-		}
-		switch {
-		case queue.Paused && count.Live() > 0:
-			f.add("note", "queue", "%s is paused with %s; gq queue resume %s", queue.Name, jobCount(count.Live(), "live"), queue.Name)
-		case ready > 0 && !served:
-			why, other, err := otherReason(ctx, q, queue.Name)
-			switch {
-			case err != nil:
-				return err
-			case other && why.Cause == gq.CauseNext: // a round or a worker is about to take it
-				continue
-			case other: // such as that of matching, whose jobs no worker claims
-				f.add("note", "queue", "%s has %s; the oldest: %s", queue.Name, jobCount(ready, "ready"), clean(why.Summary))
-				continue
-			case queue.Name == matching.Queue && why.Summary != "":
-				bad = true
-				f.add("fail", "queue", "%s has %s and %s", queue.Name, jobCount(ready, "ready"), clean(why.Summary))
-				continue
-			}
-			bad = true
-			f.add("fail", "queue", "%s has %s that no worker asks for", queue.Name, jobCount(ready, "ready"))
-		case queue.MaxDepth > 0 && count.Live() >= int64(queue.MaxDepth):
-			bad = true
-			f.add("fail", "queue", "%s is full: %d live jobs, and submissions are refused", queue.Name, count.Live())
-		case queue.MaxRunning > 0 && ready > 0 && count.Held() >= int64(queue.MaxRunning):
-			f.add("note", "queue", "%s runs as many jobs as it may, %d, and %d wait", queue.Name, queue.MaxRunning, ready)
-		}
-	}
-	if !bad {
-		f.add("ok", "queues", "%d", len(queues))
-	}
-	return nil
-}
-
-// otherReason explains the oldest ready job of a queue without workers. other is true if something else
-// than a missing worker holds it up.
-func otherReason(ctx context.Context, q queue, name string) (why gq.Reason, other bool, err error) {
-	page, err := q.List(ctx, gq.Query{Queue: name, Statuses: []gq.Status{gq.StatusScheduled}, OldestFirst: true, Limit: 1})
-	if err != nil || len(page.Jobs) == 0 {
-		return why, false, err
-	}
-	x, err := q.Explain(ctx, page.Jobs[0].State.ID)
-	if err != nil {
-		if errors.Is(err, gq.ErrNotFound) {
-			err = nil
-		}
-		return why, false, err
-	}
-	missing := x.Cause == gq.CauseNoWorker || slices.ContainsFunc(x.Also, func(r gq.Reason) bool { return r.Cause == gq.CauseNoWorker })
-	return x.Reason, !missing, nil
-}
-
 func (f *findings) schedules(all []gq.Schedule) {
 	const late = gq.MissedAfter
+	var paused, overdue, ended, never, refused group
 	for i := range all {
 		s := &all[i]
 		switch {
 		case s.Paused:
-			f.add("note", "schedule", "%s is paused", s.Name)
+			paused.add("%s is paused", s.Name)
 		case !s.Next.IsZero() && time.Since(s.Next) > late:
-			f.add("fail", "schedule", "%s should have fired %s", s.Name, ago(s.Next))
+			overdue.add("%s should have fired %s", s.Name, ago(s.Next))
 		case s.Next.IsZero() && !s.End.IsZero() && !time.Now().Before(s.End):
-			f.add("note", "schedule", "%s ended %s and will not fire again; gq schedule delete %s", s.Name, ago(s.End), s.Name)
+			ended.add("%s ended %s and will not fire again; gq schedule delete %s", s.Name, ago(s.End), s.Name)
 		case s.Next.IsZero():
-			f.add("fail", "schedule", "%s will never fire: its calendar %q has no time left; change or delete it", s.Name, s.Cron)
+			never.add("%s will never fire: its calendar %q has no time left; change or delete it", s.Name, s.Cron)
 		}
 		if s.LastError != "" {
-			f.add("fail", "schedule", "%s could not submit its last job: %s", s.Name, clean(s.LastError))
+			refused.add("%s could not submit its last job: %s", s.Name, clean(s.LastError))
 		}
+	}
+	for _, g := range []struct {
+		level string
+		group
+	}{{"fail", overdue}, {"fail", never}, {"fail", refused}, {"note", paused}, {"note", ended}} {
+		f.group(g.level, "schedule", "schedules", g.group)
 	}
 	if len(all) > 0 {
 		f.add("ok", "schedules", "%d", len(all))
+	}
+}
+
+// groupShows is how many findings of one kind are listed; the rest are counted.
+const groupShows = 3
+
+// group is findings of one kind about different subjects.
+type group struct{ texts []string }
+
+func (g *group) add(format string, args ...any) {
+	g.texts = append(g.texts, fmt.Sprintf(format, args...))
+}
+
+// group adds a line for each of a few findings, and one that counts the others.
+func (f *findings) group(level, check, subjects string, g group) {
+	for i, text := range g.texts {
+		if i == groupShows && len(g.texts) > groupShows+1 {
+			f.add(level, check, "and %d more %s like the one above", len(g.texts)-i, subjects)
+			return
+		}
+		f.add(level, check, "%s", text)
 	}
 }
 

@@ -7,7 +7,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/gopherqueue/gq"
+	pb "github.com/gopherqueue/gq/api/gopherqueue/v1"
 	"github.com/gopherqueue/gq/internal/testing/pgtest"
 )
 
@@ -28,7 +31,22 @@ func (p installation) List(context.Context, gq.Query) (gq.Page, error) {
 	return gq.Page{Jobs: p.jobs}, nil
 }
 func (p installation) Queues(context.Context) ([]gq.Queue, error) {
-	return []gq.Queue{{Name: "mail"}}, nil
+	return []gq.Queue{{Name: "mail", Pool: "gpu"}}, nil
+}
+
+func (p installation) Pools(context.Context) ([]gq.Pool, error) {
+	return []gq.Pool{{Name: "gpu", Capacity: 8, Used: 8}, {Name: "free", Capacity: 1}}, nil
+}
+
+// hold adds held jobs of a worker whose last heartbeat was some time ago.
+func (p *installation) hold(n int, worker string, silent time.Duration, units int64) {
+	for range n {
+		p.stats.Total.By[gq.StatusRunning]++
+		p.jobs = append(p.jobs, gq.Job{
+			Spec:  gq.Spec{Queue: "mail", Type: "send", Requires: []string{"smtp"}},
+			State: gq.State{CreatedAt: time.Now(), Lease: &gq.Lease{Worker: worker, HeartbeatAt: time.Now().Add(-silent), ExpiresAt: time.Now().Add(time.Hour), CostUnits: units}},
+		})
+	}
 }
 
 // Each check finds its problem, and nothing else does.
@@ -82,6 +100,30 @@ func TestDoctorFinds(t *testing.T) {
 		{"failed jobs", func(p *installation) { p.stats.Total.By[gq.StatusFailed] = 4 }, "note", "failed", "4 failed jobs; gq job list"},
 		{"a failed job", func(p *installation) { p.stats.Total.By[gq.StatusFailed] = 1 }, "note", "failed", "1 failed job; gq job list"},
 		{"dead letters", func(p *installation) { p.stats.Total.By[gq.StatusDeadLetter] = 4 }, "note", "dead", "4 dead jobs; gq dlq list"},
+		{"many dead letters", func(p *installation) { p.stats.Total.By[gq.StatusDeadLetter] = manyDead }, "fail", "dead", "100 dead jobs; gq dlq list"},
+		{"a worker that is gone", func(p *installation) { p.hold(1, "w2", silentAfter+time.Minute, 0) }, "note", "leases", "workers that are gone hold 1 running job, the longest w2, whose last sign of life was 6m"},
+		{"a silent worker", func(p *installation) { p.hold(1, "w", silentAfter+time.Minute, 0) }, "", "", ""},
+		{"a pool full of silence", func(p *installation) { p.hold(2, "w", 20*time.Hour, 4) }, "fail", "pool", "pool gpu is full, and 8 of its 8 units are held without a sign of life, the longest by w since 20h"},
+		{"backups", func(p *installation) {
+			p.stats.Server = &gq.ServerState{Backups: true, LastBackup: now.Add(-backupOld + time.Minute)}
+		}, "", "", ""},
+		{"no backup", func(p *installation) { p.stats.Server = &gq.ServerState{Backups: true} }, "fail", "backup", "there is none"},
+		{"an old backup", func(p *installation) {
+			p.stats.Server = &gq.ServerState{Backups: true, LastBackup: now.Add(-backupOld - time.Minute)}
+		}, "fail", "backup", "the newest is of 2d"},
+		{"a good certificate", func(p *installation) {
+			p.stats.Server = &gq.ServerState{CertificateExpires: now.Add(certificateSoon + time.Hour)}
+		}, "", "", ""},
+		{"a certificate near its end", func(p *installation) {
+			p.stats.Server = &gq.ServerState{CertificateExpires: now.Add(certificateSoon - time.Hour)}
+		}, "note", "tls", "expires in 13d"},
+		{"a certificate at its end", func(p *installation) {
+			p.stats.Server = &gq.ServerState{CertificateExpires: now.Add(certificateClose - time.Hour)}
+		}, "fail", "tls", "expires in 2d"},
+		{"an expired certificate", func(p *installation) { p.stats.Server = &gq.ServerState{CertificateExpires: now.Add(-time.Hour)} }, "fail", "tls", "expired 1h"},
+		{"a bad certificate file", func(p *installation) {
+			p.stats.Server = &gq.ServerState{CertificateExpires: now.Add(certificateSoon + time.Hour), CertificateProblem: "garbage"}
+		}, "fail", "tls", "cannot be used, and the old ones stay in use until"},
 		{"full disk", func(p *installation) { p.stats.DiskFree, p.stats.DiskRefuses = 0, gq.RefusesWrites }, "fail", "disk", "0 B are free where the store is, which has 0 B and keeps 384.0 MiB in reserve; submissions, claims and all other changes are refused"},
 		{"no space for jobs", func(p *installation) { p.stats.DiskFree, p.stats.DiskRefuses = 383<<20, gq.RefusesSubmissions }, "fail", "disk", "in reserve; submissions are refused; free"},
 		{"hardly any space", func(p *installation) { p.stats.DiskFree = 512<<20 - 1 }, "fail", "disk", "submissions are refused soon"},
@@ -176,6 +218,87 @@ func TestDoctorFinds(t *testing.T) {
 		if found.failed != (test.level == "fail") {
 			t.Errorf("%s: failed is %v", test.name, found.failed)
 		}
+	}
+}
+
+// manyQueued is an installation with very many queues that no worker serves.
+type manyQueued struct {
+	installation
+	queues []gq.Queue
+	calls  *int
+}
+
+func (m manyQueued) Queues(context.Context) ([]gq.Queue, error) { return m.queues, nil }
+func (m manyQueued) List(_ context.Context, q gq.Query) (gq.Page, error) {
+	*m.calls++
+	at := time.Now().Add(-2 * time.Hour)
+	if q.Queue != "" {
+		return gq.Page{}, nil
+	}
+	return gq.Page{Jobs: []gq.Job{{Spec: gq.Spec{Queue: "q7"}, State: gq.State{ScheduledAt: at}}, {Spec: gq.Spec{Queue: "q5"}, State: gq.State{ScheduledAt: at.Add(time.Hour)}}}}, nil
+}
+
+func (m manyQueued) Inbox(context.Context, string, int) (gq.Inbox, error) {
+	return gq.Inbox{}, gq.ErrTimeout
+}
+
+// Doctor groups what it finds, worst first, with few calls, and goes on after a check that fails.
+func TestDoctorGroups(t *testing.T) {
+	const n = 100_000
+	calls := 0
+	m := manyQueued{installation{stats: gq.Stats{DiskFree: 100 << 30, DiskReserve: 1}}, nil, &calls}
+	for i := range n {
+		c := gq.Count{Queue: fmt.Sprint("q", i)}
+		c.By[gq.StatusScheduled] = 1
+		if i == 9 {
+			c.By[gq.StatusScheduled] = 3
+		}
+		m.stats.Queues = append(m.stats.Queues, c)
+		m.queues = append(m.queues, gq.Queue{Name: c.Queue})
+	}
+	for i := range 100 {
+		m.schedules = append(m.schedules, gq.Schedule{Name: fmt.Sprint("s", i), Paused: true})
+	}
+	found := findings{snapshotAge: oldSnapshot}
+	m.stats.Nodes = []gq.Node{{LastSeen: time.Now()}}
+	if err := found.examine(t.Context(), m); err != nil {
+		t.Fatal(err)
+	}
+	found.sort()
+	var text []string
+	for _, f := range found.all {
+		if f.Check != "server" { // a slow machine answers late
+			text = append(text, f.Level+" "+f.Check+" "+f.Text)
+		}
+	}
+	want := []string{
+		"fail queue 100000 queues have 100002 ready jobs that no worker asks for, the longest waiting: q7 (1 ready job, the oldest since 2h00m), q5 (1 ready job, the oldest since 1h00m), q9 (3 ready jobs), …",
+		"fail inbox could not be checked: timed out",
+		"note workers none has contacted a server in the last minute",
+		"note schedule s0 is paused", "note schedule s1 is paused", "note schedule s2 is paused", "note schedule and 97 more schedules like the one above",
+		"ok disk 100.0 GiB are free", "ok schedules 100",
+	}
+	if diff := cmp.Diff(want, text); diff != "" {
+		t.Error(diff)
+	}
+	if calls > otherReasons+2 {
+		t.Errorf("%d calls", calls)
+	}
+}
+
+// An endpoint that refuses is told with its reason, long before deliveries are given up.
+func TestDoctorEndpoints(t *testing.T) {
+	var found findings
+	found.endpoints([]*pb.Delivery{
+		{Url: "http://a/", Attempts: 1, Reason: "503"}, {Url: "http://b/", Attempts: 2, Reason: "refused"},
+		{Url: "http://b/", Attempts: 3, Reason: "connection refused"}, {Url: "http://c/"}, {Url: "http://d/", Attempts: 1},
+	})
+	want := []finding{
+		{"fail", "webhook", "http://b/ refuses deliveries: 2 wait, and attempt 3 of one failed: connection refused; gq webhook list --state pending"},
+		{"note", "webhook", "http://a/ refuses deliveries: 1 wait, and attempt 1 of one failed: 503; gq webhook list --state pending"},
+	}
+	if diff := cmp.Diff(want, found.all); diff != "" {
+		t.Error(diff)
 	}
 }
 

@@ -1,0 +1,97 @@
+package main
+
+import (
+	"context"
+	"time"
+
+	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/internal/faces/matching"
+)
+
+const (
+	silentAfter = 5 * time.Minute // without a heartbeat, and without a call of the worker
+	heldSample  = 1000            // held jobs that are looked at, the oldest
+)
+
+// silence is jobs that are held by workers that are not heard of any more.
+type silence struct {
+	jobs    int
+	units   int64 // capacity that they occupy
+	longest gq.Lease
+	example gq.JobID
+}
+
+func (s *silence) add(job *gq.Job, units int64) {
+	lease := job.State.Lease
+	if s.jobs++; s.jobs == 1 || lease.HeartbeatAt.Before(s.longest.HeartbeatAt) {
+		s.longest, s.example = *lease, job.State.ID
+	}
+	s.units += units
+}
+
+// held finds jobs whose workers are gone, and pools that such jobs fill. Their leases end by
+// themselves, but some are long. Providers of matching hold jobs without being workers.
+func (f *findings) held(ctx context.Context, q queue, queues []gq.Queue, stats *gq.Stats, workers []gq.LiveWorker) error {
+	if stats.Total.Held() == 0 {
+		return nil
+	}
+	page, err := q.List(ctx, gq.Query{Statuses: []gq.Status{gq.StatusClaimed, gq.StatusRunning}, OldestFirst: true, Limit: heldSample})
+	if err != nil {
+		return err
+	}
+	asking, claims, pool := map[string]bool{}, map[string]bool{}, map[string]string{}
+	for i := range workers {
+		asking[workers[i].Name] = true
+	}
+	for i := range queues {
+		claims[queues[i].Name], pool[queues[i].Name] = queues[i].Name != matching.Queue, queues[i].Pool
+	}
+	gone, filled := &silence{}, map[string]*silence{}
+	for i := range page.Jobs {
+		job := &page.Jobs[i]
+		lease := job.State.Lease
+		if lease == nil || !claims[job.Spec.Queue] || time.Since(lease.HeartbeatAt) < silentAfter {
+			continue
+		}
+		if !asking[lease.Worker] {
+			gone.add(job, lease.CostUnits)
+		}
+		if name := pool[job.Spec.Queue]; name != "" {
+			if filled[name] == nil {
+				filled[name] = &silence{}
+			}
+			filled[name].add(job, lease.CostUnits)
+		}
+	}
+	if gone.jobs > 0 {
+		some := ""
+		if page.Next != "" {
+			some = "at least "
+		}
+		f.add("note", "leases", "workers that are gone hold %s%s, the longest %s, whose last sign of life was %s; other workers get its job %s; gq job explain %s",
+			some, jobCount(int64(gone.jobs), "running"), clean(gone.longest.Worker), ago(gone.longest.HeartbeatAt), ago(gone.longest.ExpiresAt), gone.example)
+	}
+	if len(filled) == 0 {
+		return nil
+	}
+	return f.pools(ctx, q, filled)
+}
+
+// pools tells about full pools that silent workers occupy.
+func (f *findings) pools(ctx context.Context, q queue, filled map[string]*silence) error {
+	pools, err := q.Pools(ctx)
+	if err != nil {
+		return err
+	}
+	var full group
+	for i := range pools {
+		p, by := &pools[i], filled[pools[i].Name]
+		if by == nil || by.units == 0 || p.Used < p.Capacity {
+			continue
+		}
+		full.add("pool %s is full, and %d of its %d units are held without a sign of life, the longest by %s since %s; gq job explain %s",
+			p.Name, by.units, p.Capacity, clean(by.longest.Worker), roundly(time.Since(by.longest.HeartbeatAt)), by.example)
+	}
+	f.group("fail", "pool", "pools", full)
+	return nil
+}
