@@ -228,6 +228,23 @@ func TestScheduleOfDraft(t *testing.T) {
 	}
 }
 
+// A policy with a single field says how to make a whole one.
+func TestPolicyWithOneField(t *testing.T) {
+	t.Parallel()
+	client := openMemory(t)
+	for _, p := range []gq.Policy{{MaxAttempts: 5}, {Preset: gq.PresetResilient}} {
+		_, err := client.PutQueue(t.Context(), gq.Queue{Name: "mail", Policy: p})
+		if !errors.Is(err, gq.ErrInvalid) || !strings.Contains(err.Error(), "p := gq.PresetResilient.Policy(); p.MaxAttempts = 5") || len(err.Error()) > 250 {
+			t.Errorf("%+v: %v", p, err)
+		}
+	}
+	p := gq.PresetResilient.Policy()
+	p.MaxAttempts = 5
+	if q, err := client.PutQueue(t.Context(), gq.Queue{Name: "mail", Policy: p}); err != nil || q.Policy.MaxAttempts != 5 {
+		t.Errorf("%+v, %v", q.Policy, err)
+	}
+}
+
 func TestOpenRefuses(t *testing.T) {
 	t.Parallel()
 	for url, want := range map[string]string{

@@ -65,9 +65,25 @@ func (e *Engine) SubmitWorkflow(ctx context.Context, f *gq.Flow) (gq.WorkflowID,
 	defer cancel()
 	id, err := e.submitWorkflow(ctx, c, f)
 	if err != nil {
-		return id, fmt.Errorf("submit workflow: %w", explain(err))
+		return id, fmt.Errorf("submit workflow: %w", explain(named(err, f)))
 	}
 	return id, nil
+}
+
+// named adds the names of jobs to faults that have only their places in a flow.
+func named(err error, f *gq.Flow) error {
+	faults := errs.FaultsOf(err)
+	if len(faults) == 0 {
+		return err
+	}
+	faults = slices.Clone(faults)
+	for i := range faults {
+		var at int
+		if _, none := fmt.Sscanf(faults[i].Field, "jobs[%d]", &at); none == nil && at >= 0 && at < len(f.Jobs) && f.Jobs[at].Ref != "" {
+			faults[i].Problem = fmt.Sprintf("%s (job %q)", faults[i].Problem, f.Jobs[at].Ref)
+		}
+	}
+	return &gq.InvalidError{Faults: faults}
 }
 
 var errNoWorkflows = gq.ErrInvalid.Errorf("this store cannot change documents and jobs together, so it has no workflows")

@@ -241,7 +241,7 @@ func (e *Engine) AddToWorkflow(ctx context.Context, id gq.WorkflowID, f *gq.Flow
 	defer cancel()
 	w, err := e.changeWorkflow(ctx, id, func(r *flowRecord, w *gq.Workflow) (store.Change, error) { return e.adding(ctx, r, w, f) })
 	if err != nil {
-		return gq.Workflow{}, workflowError("add to", id, explain(err))
+		return gq.Workflow{}, workflowError("add to", id, explain(named(err, f)))
 	}
 	return w, nil
 }

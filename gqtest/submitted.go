@@ -15,7 +15,9 @@ type Submission[A any] struct {
 	Args A
 }
 
-// Submitted returns the jobs of a kind in order of submission, whatever has become of them.
+// Submitted returns the jobs of a kind in order of submission, whatever has become of them, except
+// those that retention has removed: completed jobs are kept for a week unless the kind or the queue says
+// otherwise ([gq.KeepFor]).
 func Submitted[A, R any](q *Queue, k gq.Kind[A, R]) []Submission[A] {
 	q.t.Helper()
 	var all []Submission[A]

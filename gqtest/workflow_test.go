@@ -442,8 +442,12 @@ func TestWorkflowRefused(t *testing.T) {
 	} {
 		flow := gq.NewWorkflow(name)
 		build(flow)
-		if _, err := s.SubmitWorkflow(t.Context(), flow); !errors.Is(err, gq.ErrInvalid) {
+		_, err := s.SubmitWorkflow(t.Context(), flow)
+		if !errors.Is(err, gq.ErrInvalid) {
 			t.Errorf("%s: %v", name, err)
+		}
+		if name == "final after any" && !strings.Contains(fmt.Sprint(err), `(job "x")`) {
+			t.Errorf("%s: the error does not name the job: %v", name, err)
 		}
 	}
 	if _, err := s.Submit(t.Context(), gq.Spec{Type: "tell", Ref: "x"}); !errors.Is(err, gq.ErrInvalid) {

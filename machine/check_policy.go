@@ -15,6 +15,15 @@ func CheckPolicy(p gq.Policy) error {
 	return f.err()
 }
 
+// checkWholePolicy is checkPolicy with one fault, the remedy, for a policy that has only some fields.
+func checkWholePolicy(p *gq.Policy, at string, f *faults) {
+	if !p.IsPreset() && p.LeaseTTL == 0 && (!p.Preset.Valid() || p.MaxAttempts == 0) {
+		f.add(at, "is incomplete; begin with a whole policy and change its fields, such as p := gq.PresetResilient.Policy(); p.MaxAttempts = 5")
+		return
+	}
+	checkPolicy(p, at, f)
+}
+
 func checkPolicy(p *gq.Policy, at string, f *faults) {
 	if p.IsPreset() {
 		return

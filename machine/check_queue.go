@@ -15,7 +15,7 @@ const slotAttributes = 2
 func CheckQueue(q gq.Queue) error {
 	var f faults
 	checkQueueName("name", q.Name, &f)
-	checkPolicy(&q.Policy, "policy", &f)
+	checkWholePolicy(&q.Policy, "policy", &f)
 	if q.MaxRunning < 0 {
 		f.add("max_running", "%d is negative; 0 is no limit", q.MaxRunning)
 	}

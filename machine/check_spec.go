@@ -28,7 +28,7 @@ func CheckSpec(s *gq.Spec, l gq.Limits) error {
 	checkOrder(s, &f)
 	checkName("content_type", s.Payload.ContentType, true, &f)
 	checkPayload(s.Payload, l, &f)
-	checkPolicy(&s.Policy, "policy", &f)
+	checkWholePolicy(&s.Policy, "policy", &f)
 	checkKey(s.Key, KeyWindow(s), !s.Unique.IsZero(), &f)
 	checkUnique(s, &f)
 	if s.Delay < 0 || s.Delay > gq.MaxDuration {

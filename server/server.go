@@ -53,11 +53,22 @@ type Options struct {
 	// Register adds a program's own services to the gRPC server. They share the access
 	// check and the interceptors.
 	Register func(grpc.ServiceRegistrar)
+
+	outage *outage // behind Log; see quiet
 }
 
 func (o Options) withDefaults() Options {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
+	}
+	return o
+}
+
+// quiet makes the logger write one line for each outage of the store.
+func (o Options) quiet() Options {
+	if o.outage == nil {
+		o.outage = newOutage(o.Log)
+		o.Log = o.outage.quiet()
 	}
 	return o
 }
@@ -85,7 +96,7 @@ type Server struct {
 // Open opens the configured store and creates a server for it. Close the server after
 // Run.
 func Open(ctx context.Context, cfg config.Config, o Options) (*Server, error) {
-	o = o.withDefaults()
+	o = o.withDefaults().quiet()
 	if o.AdminToken == "" && withoutTokens(&cfg) {
 		if err := checkListeners(ctx, &cfg, false); err != nil {
 			return nil, err // before there is a store
@@ -111,7 +122,7 @@ func Open(ctx context.Context, cfg config.Config, o Options) (*Server, error) {
 // ignores the configured store, and Run does not listen on an empty address. Close the
 // server if you never run it.
 func New(ctx context.Context, e *engine.Engine, cfg config.Config, o Options) (*Server, error) {
-	o = o.withDefaults()
+	o = o.withDefaults().quiet()
 	s := &Server{config: cfg, log: o.Log, failed: make(chan error, 4), close: func() error { return nil }}
 	var err error
 	if s.access, err = newDoor(ctx, &s.config, e, o); err != nil {
@@ -156,7 +167,12 @@ func New(ctx context.Context, e *engine.Engine, cfg config.Config, o Options) (*
 		MaxHeaderBytes:    cfg.Limits.HeaderBytes,
 		ErrorLog:          slog.NewLogLogger(o.Log.Handler(), slog.LevelDebug), // caused by misbehaving clients
 	}
-	s.parts = append(s.access.parts(), e.Run, scheduling.Run, matching.Run)
+	s.parts = append(s.access.parts(), e.Run, scheduling.Run, matching.Run, func(ctx context.Context) error {
+		return o.outage.watch(ctx, func(ctx context.Context) error {
+			_, err := e.LastEvent(ctx)
+			return err
+		})
+	})
 	if cfg.TaskQueue.Slots > 0 {
 		s.parts = append(s.parts, taskQueueWorkers(s.access.guard, cfg.TaskQueue.Slots, o.Log))
 	}

@@ -46,6 +46,7 @@ type Worker struct {
 	stopping   chan struct{}      // closed when no more jobs are claimed
 	stop       context.CancelFunc // of Start
 	ended      chan error         // of Start
+	done       chan struct{}      // closed after Start has ended
 	background sync.WaitGroup     // calls in flight
 	values     context.Context    // has the values of Run's context but does not end; the parent of handlers' contexts
 	life       context.Context    // of calls; ends when Run gives up
@@ -58,7 +59,7 @@ type calls struct{ claims, heartbeats, settles atomic.Uint64 }
 // configuration and the registrations.
 func New(q Queue, c Config) *Worker {
 	c = c.withDefaults()
-	w := &Worker{queue: q, config: c, tracer: tracerOf(c.TracerProvider), log: c.Logger, stopping: make(chan struct{})}
+	w := &Worker{queue: q, config: c, tracer: tracerOf(c.TracerProvider), log: c.Logger, stopping: make(chan struct{}), done: make(chan struct{})}
 	w.pool.execute = w.execute
 	w.keeper = keeper{worker: w, wake: make(chan struct{}, 1)}
 	w.settler.worker, w.reporter.worker = w, w
@@ -198,6 +199,9 @@ func (w *Worker) leave() {
 
 // Start runs the worker in the background until ctx ends or Stop is called. The worker logs an
 // error of [Worker.Run], and Stop returns it.
+//
+// A worker with an invalid configuration or invalid handlers ends at once: a program that waits for
+// something else can wait for [Worker.Done] too.
 func (w *Worker) Start(ctx context.Context) *Worker {
 	ctx, w.stop = context.WithCancel(ctx)
 	w.ended = make(chan error, 1)
@@ -207,9 +211,14 @@ func (w *Worker) Start(ctx context.Context) *Worker {
 			w.log.Error("worker ended", slog.Any("error", err))
 		}
 		w.ended <- err
+		close(w.done)
 	}()
 	return w
 }
+
+// Done returns a channel that is closed when a worker that was started has ended: after Stop, the end of
+// its context, or an error, which Stop then returns.
+func (w *Worker) Done() <-chan struct{} { return w.done }
 
 // Stop stops a worker and returns the error of [Worker.Run]. It does nothing if the worker was
 // not started.

@@ -264,6 +264,7 @@ func TestRegisteringInARunningWorkerPanics(t *testing.T) {
 // in Stop.
 func TestRunReportsFaults(t *testing.T) {
 	w := worker.New(newMemory(), worker.Config{Slots: -1, Logger: discard()})
+	<-worker.New(nil, worker.Config{}).Start(t.Context()).Done() // it does not wait for Stop
 	for _, err := range []error{w.Start(t.Context()).Stop(), worker.New(nil, worker.Config{}).Run(t.Context())} {
 		if !errors.Is(err, gq.ErrInvalid) || !strings.Contains(err.Error(), "no handler is registered") {
 			t.Errorf("a worker that cannot run: %v", err)

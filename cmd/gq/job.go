@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -72,6 +73,9 @@ for use in a pipe.
 			for i, data := range [][]byte{job.Spec.Payload.Data, job.Result, job.Checkpoint} {
 				if raw[i] {
 					_, err := r.stdout.Write(data)
+					if err == nil && isTerminal(r.stdout) && !bytes.HasSuffix(data, []byte("\n")) {
+						_, err = fmt.Fprintln(r.stdout)
+					}
 					return err
 				}
 			}

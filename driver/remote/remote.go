@@ -8,6 +8,7 @@ package remote
 import (
 	"context"
 	"crypto/tls"
+	"fmt"
 	"strings"
 
 	"github.com/gopherqueue/gq"
@@ -21,6 +22,12 @@ func init() {
 
 func open(_ context.Context, url string, o gq.OpenOptions) (gq.Driver, error) {
 	scheme, address, _ := strings.Cut(url, "://")
+	for _, one := range strings.Split(strings.TrimSuffix(address, "/"), ",") {
+		if host, _, _ := strings.Cut(one, ":"); host == "" && !strings.HasPrefix(one, ":") || one == ":" {
+			return nil, &gq.InvalidError{Faults: []gq.Fault{{Field: "url", Problem: fmt.Sprintf(
+				"%.80q has no server; write its address, such as %s://127.0.0.1:8790", url, scheme)}}}
+		}
+	}
 	if scheme == "gqs" && o.TLS == nil {
 		o.TLS = new(tls.Config)
 	}

@@ -216,7 +216,10 @@ func (s *Store) claimDirectory() (lock *pebble.Lock, finished bool, err error) {
 		return nil, false, err
 	}
 	if err != nil {
-		return nil, false, fmt.Errorf("%w (%w)", gq.ErrInUse, err)
+		if strings.Contains(err.Error(), "current process") { // so does Pebble say it, without a type
+			return nil, false, gq.ErrInUse.Errorf("this process has already opened the store; use that one, or close it first")
+		}
+		return nil, false, gq.ErrInUse
 	}
 	if suffix := s.unfinishedSuffix(); !ours || !finished && suffix == formatCopy {
 		if err := s.writeFormat(suffix); err != nil {

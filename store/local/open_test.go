@@ -186,7 +186,7 @@ func TestOpenInUse(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Open(dir, Options{}); !errors.Is(err, gq.ErrInUse) || !strings.Contains(err.Error(), dir) {
+	if _, err := Open(dir, Options{}); !errors.Is(err, gq.ErrInUse) || !strings.Contains(err.Error(), dir) || !strings.Contains(err.Error(), "this process has already opened the store") {
 		t.Errorf("second Open: %v", err)
 	}
 	if _, err := Open(filepath.Join(dir, "..", filepath.Base(dir)), Options{}); !errors.Is(err, gq.ErrInUse) {
