@@ -260,7 +260,7 @@ func TestOpenRefuses(t *testing.T) {
 			t.Errorf("%q: %v, want %q", url, err, want)
 		}
 	}
-	if _, err := gq.Open(t.Context(), "memory:", func(o *gq.OpenOptions) { o.Limits.PayloadBytes = 1 }); !errors.Is(err, gq.ErrInvalid) {
+	if _, err := gq.Open(t.Context(), "memory:", func(o *gq.OpenOptions) { o.Limits.PayloadBytes = 17 << 20 }); !errors.Is(err, gq.ErrInvalid) {
 		t.Errorf("impossible limits: %v", err)
 	}
 	client := openMemory(t)
