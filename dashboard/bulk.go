@@ -1,10 +1,12 @@
 package dashboard
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/internal/errs"
@@ -12,8 +14,10 @@ import (
 
 // Limits of actions on many jobs.
 const (
-	maxCounted  = 20     // calls to count the jobs of a filter by scanning
-	maxReplayed = 10_000 // jobs that one action submits again
+	maxBulkPages = 20              // calls to find the jobs of a filter that no call of the queue selects
+	countTime    = 8 * time.Second // to count the jobs of a filter
+	typedFrom    = 1000            // jobs from which the visitor types their number
+	bulkStep     = 8 * time.Second // that a part of an action takes; between two parts a page says how far it has come
 )
 
 func faultsOf(err error) []gq.Fault { return errs.FaultsOf(err) }
@@ -50,10 +54,19 @@ type bulkView struct {
 	Filter jobFilter
 	Action bulkAction
 	Count  int64
-	More   bool // there are more than Count
+	More   bool   // there are more than Count
+	Typed  bool   // the visitor types the number to confirm
+	Wrong  bool   // and has typed another one
+	Going  bool   // a part of the action is done
+	Done   int64  // jobs so far
+	Next   string // cursor from which the action goes on
+	Idle   bool   // the last part changed nothing
 }
 
-// bulk first shows what an action would do, and does it when the visitor confirms.
+// Share is the part of the jobs that the action has changed.
+func (b bulkView) Share() float64 { return min(1, float64(b.Done)/float64(max(1, b.Count))) }
+
+// bulk first shows what an action would do, and does it when the visitor confirms, part by part.
 func (d *Dashboard) bulk(v *visit) error {
 	f := readFilter(v.r.PostForm)
 	f.Cursor = ""
@@ -67,33 +80,96 @@ func (d *Dashboard) bulk(v *visit) error {
 	if i < 0 {
 		return gq.ErrDenied.Errorf("this is not possible for the jobs of this filter, or you may not do it")
 	}
-	action := allowed[i]
-	if v.r.PostForm.Get("confirm") == "" {
-		view := bulkView{Filter: f, Action: action}
-		if f.Scans() {
-			jobs, more, err := v.scan(f, action, q)
-			if err != nil {
-				return err
-			}
-			view.Count, view.More = int64(len(jobs)), more
-		} else if view.Count, view.More, err = v.count(action, q); err != nil {
+	view := bulkView{Filter: f, Action: allowed[i], Done: wholeNumber(v.r.PostForm.Get("so_far")), Next: v.r.PostForm.Get("next")}
+	view.Count = wholeNumber(v.r.PostForm.Get("count"))
+	confirmed := v.r.PostForm.Get("confirm") != ""
+	if !confirmed || view.Done == 0 {
+		said := view.Count
+		if view.Count, view.More, err = v.countFor(f, view.Action, q); err != nil {
 			return err
 		}
-		return v.show("bulk", action.Label, view)
+		view.Typed = view.More || view.Count >= typedFrom
+		typed := v.r.PostForm.Get("typed")
+		refused := view.Typed && (said == 0 || wholeNumber(typed) != said)
+		if !confirmed || refused {
+			view.Wrong = typed != ""
+			return v.show("bulk", view.Action.Label, view)
+		}
 	}
-	n, done := 0, ""
-	if f.Scans() {
-		n, done, err = v.applyEach(f, action, q)
-	} else {
-		n, done, err = v.apply(action, q)
-	}
-	if v.audit(action.Name+" many", fmt.Sprintf("%d jobs of %s", n, f.Values().Encode()), err) != nil {
+	n, done, more, err := v.bulkPart(&view, q)
+	if v.audit(view.Action.Name+" many", fmt.Sprintf("%d jobs of %s", n, f.Values().Encode()), err) != nil {
 		return err
+	}
+	view.Done += int64(n)
+	if more {
+		view.Going, view.Idle = true, n == 0
+		return v.show("bulk", view.Action.Label, view)
 	}
 	next := f.Values()
 	next.Set("done", done)
-	next.Set("n", strconv.Itoa(n))
+	next.Set("n", strconv.FormatInt(view.Done, 10))
 	return v.redirect("jobs?" + next.Encode())
+}
+
+// wholeNumber reads a number, with or without separators; 0 if there is none.
+func wholeNumber(text string) int64 {
+	digits := strings.Map(func(r rune) rune {
+		if r < '0' || r > '9' {
+			return -1
+		}
+		return r
+	}, text)
+	n, _ := strconv.ParseInt(digits, 10, 64) // 0 is none
+	return n
+}
+
+// countFor counts the jobs that an action would change.
+func (v *visit) countFor(f jobFilter, action bulkAction, q gq.Query) (n int64, more bool, err error) {
+	if !f.Scans() {
+		return v.count(action, q)
+	}
+	jobs, more, err := v.scan(f, action, q)
+	return int64(len(jobs)), more, err
+}
+
+// bulkPart does as much of an action as a part takes, and reports whether there is more to do.
+func (v *visit) bulkPart(view *bulkView, q gq.Query) (n int, done string, more bool, err error) {
+	if view.Filter.Scans() {
+		n, done, err = v.applyEach(view.Filter, view.Action, q)
+		return n, done, false, err
+	}
+	if view.Action.Name == "replay" {
+		return v.replayPart(view, q)
+	}
+	ctx, cancel := context.WithTimeout(v.ctx, v.d.bulkStep)
+	defer cancel()
+	if view.Action.Name == "cancel" {
+		var report gq.CancelReport
+		report, err = v.d.queue.CancelWhere(ctx, q, v.reason("cancelled"))
+		n, done = report.Cancelled+report.Requested, "bulk-cancel"
+	} else {
+		n, err = v.d.queue.PurgeWhere(ctx, q)
+		done = "bulk-purge"
+	}
+	if err != nil && ctx.Err() != nil && v.ctx.Err() == nil {
+		return n, done, true, nil
+	}
+	return n, done, false, err
+}
+
+// replayPart submits jobs again. It continues where the last part ended, because these jobs still match the filter.
+func (v *visit) replayPart(view *bulkView, q gq.Query) (n int, done string, more bool, err error) {
+	q.Cursor = view.Next
+	for began := time.Now(); ; {
+		report, err := v.d.queue.ReplayWhere(v.ctx, q)
+		n += len(report.Jobs)
+		if err != nil || report.Next == "" {
+			return n, "bulk-replay", false, err
+		}
+		if q.Cursor, view.Next = report.Next, report.Next; time.Since(began) >= v.d.bulkStep {
+			return n, "bulk-replay", true, nil
+		}
+	}
 }
 
 // backFromBulk leads from the address of a confirmation to the jobs of its filter: the browser was told to load it
@@ -110,10 +186,10 @@ func (a bulkAction) limit(q gq.Query) gq.Query {
 	return q
 }
 
-// count counts the jobs that an action would change, as far as a limited number of calls can.
+// count counts the jobs that an action would change, as far as the time allows.
 func (v *visit) count(action bulkAction, q gq.Query) (n int64, more bool, err error) {
 	q = action.limit(q)
-	for range maxCounted {
+	for began := time.Now(); ; {
 		some, err := v.d.queue.CountWhere(v.ctx, q)
 		if err != nil {
 			return 0, false, err
@@ -122,30 +198,9 @@ func (v *visit) count(action bulkAction, q gq.Query) (n int64, more bool, err er
 		if some.Next == "" {
 			return n, false, nil
 		}
-		q.Cursor = some.Next
-	}
-	return n, true, nil
-}
-
-func (v *visit) apply(action bulkAction, q gq.Query) (n int, done string, err error) {
-	switch action.Name {
-	case "cancel":
-		report, err := v.d.queue.CancelWhere(v.ctx, q, v.reason("cancelled"))
-		return report.Cancelled + report.Requested, "bulk-cancel", err
-	case "purge":
-		n, err := v.d.queue.PurgeWhere(v.ctx, q)
-		return n, "bulk-purge", err
-	default:
-		done = "bulk-replay"
-		for n < maxReplayed {
-			report, err := v.d.queue.ReplayWhere(v.ctx, q)
-			n += len(report.Jobs)
-			if err != nil || report.Next == "" {
-				return n, done, err
-			}
-			q.Cursor = report.Next
+		if q.Cursor = some.Next; time.Since(began) >= countTime {
+			return n, true, nil
 		}
-		return n, "bulk-more", nil
 	}
 }
 
@@ -153,7 +208,7 @@ func (v *visit) apply(action bulkAction, q gq.Query) (n int, done string, err er
 func (v *visit) scan(f jobFilter, action bulkAction, q gq.Query) (jobs []gq.Job, more bool, err error) {
 	q = action.limit(q)
 	q.Limit = 1000
-	for range maxCounted {
+	for range maxBulkPages {
 		page, err := v.d.queue.List(v.ctx, q)
 		if err != nil {
 			return nil, false, err

@@ -108,6 +108,7 @@ type Dashboard struct {
 	guesses  guesses
 	shared   sharedPages
 	replays  replays
+	bulkStep time.Duration
 	streams  atomic.Int64 // open ones
 	key      []byte       // of form tokens
 	now      func() time.Time
@@ -128,7 +129,7 @@ func New(queue gq.Driver, o Options) (*Dashboard, error) {
 	if o.Prefix != "" && !strings.HasPrefix(o.Prefix, "/") {
 		return nil, &gq.InvalidError{Faults: []gq.Fault{{Field: "prefix", Problem: "must begin with a slash, such as /queue"}}}
 	}
-	d := &Dashboard{queue: queue, options: o, mux: http.NewServeMux(), key: randomKey(), now: time.Now}
+	d := &Dashboard{queue: queue, options: o, mux: http.NewServeMux(), key: randomKey(), now: time.Now, bulkStep: bulkStep}
 	d.serving, d.stop = context.WithCancel(context.Background())
 	var err error
 	if d.assets, err = loadAssets(); err != nil {

@@ -251,6 +251,9 @@ document.addEventListener("submit", (e) => {
   if (e.target.dataset.sent) e.preventDefault();
   e.target.dataset.sent = "1";
 });
+// An action on many jobs goes on part by part, until somebody leaves the page.
+const unfinished = document.querySelector("form[data-continue]");
+if (unfinished) setTimeout(() => unfinished.requestSubmit(unfinished.querySelector("button")), 300);
 // A page that the browser kept is out of date and follows nothing.
 addEventListener("pageshow", (e) => { if (e.persisted) location.reload(); });
 

@@ -146,3 +146,38 @@ func TestUpdatesWaitForTheHand(t *testing.T) {
 	b.do(chromedp.MouseEvent(input.DispatchMouseEventTypeMouseMoved, 2, 400))
 	b.sees("third")
 }
+
+// Many jobs are cancelled after their number was typed.
+func TestManyJobsAreConfirmedByTheirNumber(t *testing.T) {
+	s := start(t, "memory:")
+	s.call("POST", "/v1/jobs/batch", `{"jobs":[`+strings.Repeat(`{"type":"import.row","queue":"bulk"},`, 999)+`{"type":"import.row","queue":"bulk"}]}`)
+	b := s.open()
+	b.visit("jobs?type=import.row")
+	b.follow(`//button[text()="Cancel all…"]`)
+	b.sees("1,000 jobs will be cancelled")
+	b.do(chromedp.SendKeys(`input[name=typed]`, "100"))
+	b.follow(`//button[text()="Cancel 1,000 jobs"]`)
+	b.sees("That is not the number. Nothing was done.")
+	b.do(chromedp.SendKeys(`input[name=typed]`, "1000"))
+	b.follow(`//button[text()="Cancel 1,000 jobs"]`)
+	b.sees("1,000 jobs were cancelled")
+}
+
+// A second click on an old page leads to the replay of the first.
+func TestADeadLetterIsReplayedOnce(t *testing.T) {
+	s := start(t, "memory:")
+	id := s.submit(`{"type":"email.send","queue":"mail","policy":{"max_attempts":1}}`)
+	s.call("POST", "/v1/leases/"+s.claim("mail")+"/fail", `{"message":"smtp does not answer"}`)
+	first := s.open()
+	first.visit("jobs/" + id)
+	second := first.another()
+	second.visit("jobs/" + id)
+	first.follow(`//button[text()="Replay"]`)
+	first.sees("This is the new job.")
+	second.until(`document.getElementById("live-facts").innerText.includes("Replayed as")`)
+	second.visit("dead")
+	second.sees("1 that was replayed is not shown")
+	if n := s.call("POST", "/v1/jobs/count", `{"queue":"mail","states":["SCHEDULED"]}`)["jobs"]; n != 1.0 {
+		t.Errorf("%v jobs wait", n)
+	}
+}
