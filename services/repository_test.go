@@ -126,7 +126,7 @@ func TestImageHasNothingButTheProgram(t *testing.T) {
 }
 
 func TestRepositoryLayout(t *testing.T) {
-	spec.Covers(t, "T-280", "T-281", "T-282", "T-283")
+	spec.Covers(t, "T-281", "T-282", "T-283")
 	for _, name := range []string{
 		"README.md", "proto/taskqueue_public.proto", "proto/taskqueue_internal.proto", "services/gateway", "services/job", "services/queue",
 		"services/coordinator", "services/worker", "services/result", "docker", "scripts", "results",
@@ -134,6 +134,35 @@ func TestRepositoryLayout(t *testing.T) {
 		if _, err := os.Stat("../" + name); err != nil {
 			t.Error(err)
 		}
+	}
+}
+
+// The README has a section that says how to run each design, its load and the comparison. Every
+// file and every flag that it names is there.
+func TestReadmeDocumentsTheRun(t *testing.T) {
+	spec.Covers(t, "T-280")
+	_, section, found := strings.Cut(readFile(t, "../README.md"), "\n## The task queue and its comparison\n")
+	if !found {
+		t.Fatal("README.md has no section about the task queue")
+	}
+	section, _, _ = strings.Cut(section, "\n## ")
+	words := strings.Join(strings.Fields(section), " ")
+	for _, want := range []string{
+		"Design A is six services, B six identical nodes", "scripts/docker-build #", "docker compose -f docker/compose.a.yaml up -d ",
+		"docker compose -f docker/compose.a.yaml --profile load run --rm load docker compose", "docker compose -f docker/compose.a.yaml down -v",
+		"compose.b.yaml", "compose.c.yaml", "gqlab compare --quick ", "](docs/taskqueue.md)", "](docs/change-control.md)", "](results/full/report.md)", "](proto/taskqueue_public.proto)",
+	} {
+		if !strings.Contains(words, want) {
+			t.Errorf("the section does not say %q", want)
+		}
+	}
+	for _, path := range regexp.MustCompile(`\b(?:docs|results|proto|scripts|docker)/[\w./-]*\w`).FindAllString(section, -1) {
+		if _, err := os.Stat("../" + path); err != nil {
+			t.Errorf("the section names a file that is not there: %v", err)
+		}
+	}
+	if a := readCompose(t, "compose.a.yaml"); !slices.Equal(a.Services["load"].Profiles, []string{"load"}) {
+		t.Errorf("load has the profiles %q", a.Services["load"].Profiles)
 	}
 }
 
@@ -155,7 +184,7 @@ func TestChangeControl(t *testing.T) {
 			t.Errorf("entry %d lacks a part", i+1)
 		}
 	}
-	for _, want := range []string{"Go instead of Python", "`spec` on `GetJobRecordResponse`", "`cancel_job_ids` on `WorkerHeartbeatResponse`", "A third design", "Layout"} {
+	for _, want := range []string{"Go instead of Python", "`spec` on `GetJobRecordResponse`", "`cancel_job_ids` on `WorkerHeartbeatResponse`", "A third design", "Layout", "`WORKER_LOST` after three deliveries", "puts a job back", "a submit wakes a slot"} {
 		if !strings.Contains(rest, want) {
 			t.Errorf("no entry about %s", want)
 		}
