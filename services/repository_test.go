@@ -66,7 +66,7 @@ func TestComposeA(t *testing.T) {
 	if !slices.Equal(nodes, []string{"coordinator", "gateway", "job", "queue", "result", "worker"}) {
 		t.Errorf("nodes %v", nodes)
 	}
-	if at := slices.Index(c.Services["worker"].Command, "--slots"); at < 0 || c.Services["worker"].Command[at+1] != "6" {
+	if at := slices.Index(c.Services["worker"].Command, "--slots"); at < 0 || c.Services["worker"].Command[at+1] != "${TOTAL_WORKER_SLOTS:-6}" {
 		t.Errorf("worker runs %v", c.Services["worker"].Command)
 	}
 	if load := c.Services["load"]; len(load.Profiles) != 1 || !slices.Contains(load.Command, "gateway:7000") {
@@ -83,7 +83,7 @@ func TestComposeB(t *testing.T) {
 			continue
 		}
 		index := s.Environment["GQ_INDEX"]
-		if name != "node-"+index || !slices.Equal(s.Command, []string{"node"}) || s.Environment["GQ_SLOTS"] != "1" ||
+		if name != "node-"+index || !slices.Equal(s.Command, []string{"node"}) || s.Environment["GQ_SLOTS"] != "${NODE_SLOTS:-1}" ||
 			strings.Split(s.Environment["GQ_PEERS"], ",")[int(index[0]-'0')] != name+":7000" || s.Image != "gopherqueue/gq:local" ||
 			!slices.Equal(s.Ports, []string{"127.0.0.1:700" + index + ":7000"}) {
 			t.Errorf("%s: %+v", name, s)
@@ -103,7 +103,7 @@ func TestComposeC(t *testing.T) {
 		if !strings.HasPrefix(name, "server-") {
 			continue
 		}
-		if s.Image != "gopherqueue/gq:local" || !slices.Equal(s.Command, []string{"serve"}) || s.Environment["GQ_TASKQUEUE_SLOTS"] != "2" ||
+		if s.Image != "gopherqueue/gq:local" || !slices.Equal(s.Command, []string{"serve"}) || s.Environment["GQ_TASKQUEUE_SLOTS"] != "${SERVER_SLOTS:-2}" ||
 			!strings.HasPrefix(s.Environment["GQ_STORE"], "postgres://gq:gq@postgres:5432/") ||
 			s.Ports[0] != "127.0.0.1:700"+strings.TrimPrefix(name, "server-")+":7000" {
 			t.Errorf("%s: %+v", name, s)

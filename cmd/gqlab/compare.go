@@ -34,9 +34,13 @@ The whole takes about 35 minutes on two cores that do nothing else; the expected
 time is printed first, then how far it has come. --quick measures a small part
 once, in about a minute: it shows that everything works, and no differences.
 
-Into --out go settings.json, results.json, table.csv, report.md with conclusions
+Into --out go settings.env, results.json, table.csv, report.md with conclusions
 computed from the data, plots/ as SVG and PNG, and raw/ with every request. Logs
 of the nodes go to a temporary directory that is kept if something fails.
+
+--settings reads slots, concurrency, durations, mixes, payload, seed and the rest from
+a file of lines NAME=VALUE, as every run writes one: docker/settings.env is the full
+plan. The other flags win over it.
 
 With --compose the designs run from docker/compose.*.yaml instead, whose images
 must have been built (scripts/docker-build); the floor is left out then, and one
@@ -44,6 +48,7 @@ start of a design serves all its measurements of a repetition.`
 
 type compareFlags struct {
 	quick    bool
+	settings string
 	out      string
 	designs  []string
 	duration time.Duration
@@ -58,12 +63,14 @@ func newCompare(p process) *cobra.Command {
 		Use: "compare", Short: "Compare the designs of the task queue", Long: compareLong, Args: cli.NoArguments,
 		Example: `  gqlab compare --quick
   gqlab compare --out results/full
+  gqlab compare --settings docker/settings.env --compose docker
   gqlab compare up A --base-port 7000     start one design and leave it running`,
 		RunE: func(c *cobra.Command, _ []string) error { return f.run(c.Context(), p, c) },
 	}
 	flags := c.Flags()
 	flags.SortFlags = false
 	flags.BoolVar(&f.quick, "quick", false, "measure a small part once, in about a minute")
+	flags.StringVar(&f.settings, "settings", "", "file with the settings (default: those of docker/settings.env)")
 	flags.StringVar(&f.out, "out", "", "directory for the results (default results/NAME of the time)")
 	flags.StringSliceVar(&f.designs, "design", designNames(), "designs to compare")
 	flags.DurationVar(&f.duration, "duration", 0, "how long each measurement takes (default: what the plan says)")
@@ -82,9 +89,9 @@ func designNames() (names []string) {
 }
 
 func (f *compareFlags) run(ctx context.Context, p process, c *cobra.Command) error {
-	plan, kind := compare.FullPlan(), "full"
-	if f.quick {
-		plan, kind = compare.QuickPlan(), "quick"
+	plan, kind, err := f.plan(c)
+	if err != nil {
+		return err
 	}
 	if f.duration > 0 {
 		plan.Duration = f.duration
@@ -99,7 +106,7 @@ func (f *compareFlags) run(ctx context.Context, p process, c *cobra.Command) err
 		plan.Repetitions = f.repeat
 	}
 	var designs []compare.Design
-	for _, name := range f.designs {
+	for _, name := range plan.Designs {
 		d, err := compare.Find(name)
 		if err != nil {
 			return fmt.Errorf("%w: %w", gq.ErrInvalid, err)
@@ -137,6 +144,27 @@ func (f *compareFlags) run(ctx context.Context, p process, c *cobra.Command) err
 		return errors.Join(faults...)
 	}
 	return clean()
+}
+
+// plan returns what is to be measured, but for single flags, and a name for it.
+func (f *compareFlags) plan(c *cobra.Command) (plan compare.Plan, kind string, err error) {
+	switch {
+	case f.quick && f.settings != "":
+		return plan, "", cli.Invalid("settings", "--quick has settings of its own; leave one of the two out")
+	case f.quick:
+		plan, kind = compare.QuickPlan(), "quick"
+	case f.settings != "":
+		if plan, err = compare.ReadSettings(f.settings); err != nil {
+			return plan, "", fmt.Errorf("%w: %w", gq.ErrInvalid, err)
+		}
+		kind = strings.TrimSuffix(filepath.Base(f.settings), filepath.Ext(f.settings))
+	default:
+		plan, kind = compare.FullPlan(), "full"
+	}
+	if c.Flags().Changed("design") {
+		plan.Designs = f.designs
+	}
+	return plan, kind, nil
 }
 
 // launcher returns how to start designs, a description of that, and a function that

@@ -55,7 +55,7 @@ func Up(ctx context.Context, d Design, p Place) (*Cluster, error) {
 		return nil, err
 	}
 	c := &Cluster{Design: d, place: p, nodes: make(map[string]*node)}
-	for _, process := range d.Processes(addrs) {
+	for _, process := range d.Processes(d.Slots, addrs) {
 		c.order = append(c.order, process.Name)
 		if process.Public {
 			c.Public = append(c.Public, process.Listen)

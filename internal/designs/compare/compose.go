@@ -28,7 +28,7 @@ func Compose(command []string, dir string) Launcher {
 		if _, err := os.Stat(file); err != nil {
 			return nil, fmt.Errorf("design %s has no Compose file: %w", d.Name, err)
 		}
-		c := &composed{command: append(command, "-p", "gq-"+strings.ToLower(d.Name), "-f", file)}
+		c := &composed{command: append(command, "-p", "gq-"+strings.ToLower(d.Name), "-f", file), slots: d.Slots}
 		for i := range d.Published {
 			c.public = append(c.public, net.JoinHostPort("127.0.0.1", strconv.Itoa(ComposePort+i)))
 		}
@@ -49,6 +49,7 @@ func Compose(command []string, dir string) Launcher {
 type composed struct {
 	command []string
 	public  []string
+	slots   int
 }
 
 func (c *composed) Addresses() []string        { return c.public }
@@ -57,7 +58,9 @@ func (c *composed) Stop() error                { return c.run(context.Background
 
 func (c *composed) run(ctx context.Context, args ...string) error {
 	all := append(c.command[1:len(c.command):len(c.command)], args...)
-	out, err := exec.CommandContext(ctx, c.command[0], all...).CombinedOutput()
+	cmd := exec.CommandContext(ctx, c.command[0], all...)
+	cmd.Env = append(os.Environ(), composeSlots(c.slots)...)
+	out, err := cmd.CombinedOutput()
 	if err != nil {
 		return fmt.Errorf("%s %s: %w: %s", c.command[0], strings.Join(all, " "), err, strings.TrimSpace(string(out)))
 	}

@@ -14,7 +14,13 @@ type Design struct {
 	Slots     int // jobs that run at the same time, on all nodes together
 	Published int // addresses that its Compose file publishes, from ComposePort on
 	Addresses int // how many addresses Processes needs
-	Processes func(addrs []string) []Process
+	Processes func(slots int, addrs []string) []Process
+}
+
+// With returns the design with another number of slots.
+func (d Design) With(slots int) Design {
+	d.Slots = slots
+	return d
 }
 
 // A Process is one node: the program with its own arguments.
@@ -26,7 +32,7 @@ type Process struct {
 	Data   string // flag for its data directory; empty if it keeps no data
 }
 
-// totalSlots is the number of worker slots of every design.
+// totalSlots is the number of worker slots of every design unless the settings say otherwise.
 const totalSlots = 6
 
 // Designs returns the designs that can be compared.
@@ -37,7 +43,7 @@ func Designs() []Design {
 func designA() Design {
 	return Design{
 		Name: "A", Title: "six services", Slots: totalSlots, Published: 1, Addresses: 5,
-		Processes: func(a []string) []Process {
+		Processes: func(slots int, a []string) []Process {
 			gateway, job, queue, coordinator, result := a[0], a[1], a[2], a[3], a[4]
 			to := []string{"--job", job, "--queue", queue, "--result", result}
 			service := func(name, listen string, more ...string) Process {
@@ -47,7 +53,7 @@ func designA() Design {
 			front.Public = true
 			return []Process{
 				front, service("job", job), service("queue", queue), service("coordinator", coordinator, to...), service("result", result),
-				{Name: "worker", Args: []string{"svc", "worker", "--coordinator", coordinator, "--slots", fmt.Sprint(totalSlots)}},
+				{Name: "worker", Args: []string{"svc", "worker", "--coordinator", coordinator, "--slots", fmt.Sprint(slots)}},
 			}
 		},
 	}
@@ -55,12 +61,12 @@ func designA() Design {
 
 func designB() Design {
 	return Design{
-		Name: "B", Title: "six monoliths", Slots: totalSlots, Published: totalSlots, Addresses: totalSlots,
-		Processes: func(a []string) (nodes []Process) {
+		Name: "B", Title: "six monoliths", Slots: totalSlots, Published: composeNodes, Addresses: composeNodes,
+		Processes: func(slots int, a []string) (nodes []Process) {
 			for i, addr := range a {
 				nodes = append(nodes, Process{
 					Name: fmt.Sprintf("node-%d", i), Listen: addr, Public: true,
-					Args: []string{"node", "--listen", addr, "--peers", strings.Join(a, ","), "--index", fmt.Sprint(i), "--slots", "1"},
+					Args: []string{"node", "--listen", addr, "--peers", strings.Join(a, ","), "--index", fmt.Sprint(i), "--slots", fmt.Sprint(slots / composeNodes)},
 				})
 			}
 			return nodes
@@ -72,12 +78,12 @@ func designB() Design {
 // other two.
 func designC() Design {
 	return Design{
-		Name: "C", Title: "durable engine", Slots: totalSlots, Published: 3, Addresses: 1,
-		Processes: func(a []string) []Process {
+		Name: "C", Title: "durable engine", Slots: totalSlots, Published: composeServers, Addresses: 1,
+		Processes: func(slots int, a []string) []Process {
 			return []Process{{
 				Name: "server", Listen: a[0], Public: true, Data: "--data",
 				Args: []string{
-					"serve", "--grpc", a[0], "--http", "127.0.0.1:0", "--taskqueue-slots", fmt.Sprint(totalSlots),
+					"serve", "--grpc", a[0], "--http", "127.0.0.1:0", "--taskqueue-slots", fmt.Sprint(slots),
 					"--log-format", "json", "--drain", "2s",
 				},
 			}}
@@ -89,8 +95,8 @@ func designC() Design {
 func single() Design {
 	return Design{
 		Name: "B1", Title: "one monolith", Slots: 1, Addresses: 1,
-		Processes: func(a []string) []Process {
-			return []Process{{Name: "node", Listen: a[0], Public: true, Args: []string{"node", "--listen", a[0], "--slots", "1"}}}
+		Processes: func(slots int, a []string) []Process {
+			return []Process{{Name: "node", Listen: a[0], Public: true, Args: []string{"node", "--listen", a[0], "--slots", fmt.Sprint(slots)}}}
 		},
 	}
 }
@@ -99,7 +105,7 @@ func single() Design {
 func floor() Design {
 	return Design{
 		Name: "echo", Title: "bare gRPC", Addresses: 1,
-		Processes: func(a []string) []Process {
+		Processes: func(_ int, a []string) []Process {
 			return []Process{{Name: "echo", Listen: a[0], Public: true, Args: []string{"compare", "echo", "--listen", a[0]}}}
 		},
 	}
@@ -107,12 +113,17 @@ func floor() Design {
 
 // Find returns the design of that name.
 func Find(name string) (Design, error) {
-	var names []string
 	for _, d := range Designs() {
 		if strings.EqualFold(d.Name, name) {
 			return d, nil
 		}
+	}
+	return Design{}, fmt.Errorf("design: %q is not one of %s", name, strings.Join(designNames(), ", "))
+}
+
+func designNames() (names []string) {
+	for _, d := range Designs() {
 		names = append(names, d.Name)
 	}
-	return Design{}, fmt.Errorf("design: %q is not one of %s", name, strings.Join(names, ", "))
+	return names
 }

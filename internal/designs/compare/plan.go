@@ -40,9 +40,10 @@ var (
 	readMix  = load.Mix{Submit: 1, Status: 4, Result: 4}
 )
 
-// FullPlan takes about 35 minutes.
+// FullPlan takes about 35 minutes. docker/settings.env is the same.
 func FullPlan() Plan {
 	return Plan{
+		Designs:     designNames(),
 		Concurrency: []int{1, 16, 128}, Work: []time.Duration{0, 10 * time.Millisecond, 100 * time.Millisecond},
 		Mixes: []load.Mix{evenMix, writeMix, readMix}, MixClients: 16, Repetitions: 3,
 		Rate: 1000, MaxRate: 64_000, Limit: time.Second,

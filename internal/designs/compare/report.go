@@ -20,6 +20,10 @@ func (r *Results) Markdown() string {
 	for _, c := range r.conclusions() {
 		fmt.Fprintf(&b, "- %s\n", c)
 	}
+	b.WriteString("\n## Analysis\n\nWhat each design pays for, and what it buys with that.\n\n")
+	for _, a := range r.analysis() {
+		fmt.Fprintf(&b, "- %s\n", a)
+	}
 	r.method(&b)
 	r.tables(&b)
 	b.WriteString("## Plots\n\nPoints are medians of the repetitions, bars reach from the lowest to the highest.\n\n")
@@ -41,7 +45,7 @@ func listed(names []string) string {
 // method describes how the numbers were measured.
 func (r *Results) method(b *strings.Builder) {
 	p := r.Plan
-	b.WriteString("\n## Method\n\nThe settings are the same for every design; the whole of them is in `settings.json`.\n\n")
+	b.WriteString("\n## Method\n\nThe settings are the same for every design; `settings.env` has the whole of them, and `gqlab compare --settings` reads it.\n\n")
 	fmt.Fprintf(b, "| setting | value |\n|---|---|\n| worker slots in total | %d |\n| repetitions of each cell | %d |\n| warm-up, then measured | %v, %v |\n| wait for jobs to end after that | up to %v |\n| output of a job | %d bytes |\n| client connections in total | %d |\n| seed | %d |\n\n",
 		p.Slots, p.Repetitions, p.Warmup, p.Duration, p.Drain, p.Payload, p.Connections, p.Seed)
 	fresh := "Each measurement got a design that was started for it. The designs took turns: each cell was measured of all of them before the next one, and each time another one began."

@@ -103,6 +103,54 @@ func TestConclusionsClaimOnlyWhatRangesShow(t *testing.T) {
 	}
 }
 
+// The analysis explains differences that the ranges show, by what was measured, and no others.
+func TestAnalysisExplainsWhatIsShown(t *testing.T) {
+	spec.Covers(t, "T-02")
+	p := smallPlan("A", "B", "C")
+	made := func(slow, done float64) *Results {
+		r := results(p, func(d string, cell Cell, rep int) *load.Report {
+			rate := 1000 * (1 + float64(cell.Concurrency)/128) // grows with the clients
+			report := madeUp(rate + float64(rep))
+			report.Jobs.EndToEnd = load.Latency{P50: 1, P99: 2, Max: 3}
+			if d == "A" {
+				report = madeUp((rate + float64(rep)) / slow)
+				report.Jobs.EndToEnd = load.Latency{P50: 1 + done + done*float64(rep)/1000, P99: 2 + done, Max: 3 + done}
+			}
+			return report
+		})
+		for i := range r.Rows {
+			r.Rows[i].Memory = map[string]float64{"one": 10, "two": 5}
+		}
+		r.Floor = &Floor{Clients: 64, Echo: []float64{300}, Node: []float64{200}}
+		return r
+	}
+	analysis := func(r *Results) string {
+		_, text, _ := strings.Cut(r.Markdown(), "\n## Analysis\n")
+		text, _, _ = strings.Cut(text, "\n## ")
+		return text
+	}
+	text := analysis(made(4, 30))
+	wants(t, text,
+		"a GetJobStatus takes 3.96 (3.96–3.97) ms in A and 0.99 (0.99–0.99) ms in B in the median: 2.97 ms more",
+		"a request costs A 4.0 times the processor time that it costs B",
+		"a submit costs one node 1.50 times as much as an answer of a server that does nothing",
+		"A slot of A that found nothing asks again after 200 ms", "The difference is within these 200 ms, so the pause alone can explain it",
+		"A SubmitJob of C returns when the job is on stable storage", "no lower rate shown",
+		"How A scales. From 1 to 128 clients its requests/s go from 252 (252–253) to 500 (500–501), 2.0 times as many", "How B scales.", "How C scales.",
+		"A 15 (15–15) MiB in 2 processes, B 15", "What A buys for its price",
+	)
+	wants(t, analysis(made(4, 900)), "The difference is more than the pause can explain")
+	text = analysis(made(1, 0))
+	wants(t, text, "no difference shown", "No higher price of A is shown.")
+	if strings.Contains(text, "a request costs A") || strings.Contains(text, "the pause alone can explain it") {
+		t.Errorf("a difference is explained that is not there:\n%s", text)
+	}
+	p.Repetitions = 1
+	if text := analysis(made(4, 30)); !strings.Contains(text, "Nothing is explained here") || strings.Contains(text, "costs A") {
+		t.Errorf("single measurements are explained:\n%s", text)
+	}
+}
+
 // A design with wrong answers is named with its faults, and its speed is not compared.
 func TestReportNamesTheWrong(t *testing.T) {
 	r := results(smallPlan("A", "B", "C"), func(d string, _ Cell, rep int) *load.Report {

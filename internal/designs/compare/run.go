@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/gopherqueue/gq/internal/designs/load"
@@ -78,10 +79,9 @@ type Watch struct {
 // for all of them before the next cell, starting with a different design each time.
 func Run(ctx context.Context, p Plan, designs []Design, launch Launcher, w Watch) (_ *Results, err error) {
 	p.Designs = nil
-	for _, d := range designs {
-		if d.Slots != p.Slots {
-			return nil, fmt.Errorf("design %s has %d worker slots, and the comparison %d", d.Name, d.Slots, p.Slots)
-		}
+	designs = slices.Clone(designs)
+	for i, d := range designs {
+		designs[i] = d.With(p.Slots)
 		p.Designs = append(p.Designs, d.Name)
 	}
 	s := &session{Watch: w, plan: p, launch: launch, results: &Results{StartedAt: time.Now().UTC(), Plan: p, Environment: newEnvironment()}}

@@ -15,14 +15,14 @@ import (
 	"github.com/gopherqueue/gq/internal/designs/rpc"
 )
 
-// Write writes results to a directory, which it creates if necessary: settings.json,
+// Write writes results to a directory, which it creates if necessary: settings.env,
 // results.json, table.csv, report.md and plots/.
 func (r *Results) Write(dir string) error {
 	if err := os.MkdirAll(filepath.Join(dir, "plots"), 0o755); err != nil {
 		return fmt.Errorf("write results: %w", err)
 	}
 	return errors.Join(
-		writeJSON(filepath.Join(dir, "settings.json"), r.Plan),
+		os.WriteFile(filepath.Join(dir, "settings.env"), []byte(r.Plan.SettingsText()), 0o644),
 		writeJSON(filepath.Join(dir, "results.json"), r),
 		r.writeTable(filepath.Join(dir, "table.csv")),
 		r.writePlots(filepath.Join(dir, "plots")),
