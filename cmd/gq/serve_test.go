@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -570,6 +571,7 @@ func TestWaitingForAServerIsTold(t *testing.T) {
 // A closed terminal or a reload by a service manager sends SIGHUP, and it may come together
 // with SIGTERM: neither ends a call in progress.
 func TestSIGHUPStopsTheServerGracefully(t *testing.T) {
+	heedHangups()
 	for _, signals := range [][]syscall.Signal{{syscall.SIGHUP}, {syscall.SIGHUP, syscall.SIGHUP}, {syscall.SIGTERM, syscall.SIGHUP}} {
 		s := startServer(t, nil, "--store", "memory:", "--log-format", "json", "--drain", never, "--limits-body-timeout", never)
 		finish := s.unfinished()
@@ -589,6 +591,10 @@ func TestSIGHUPStopsTheServerGracefully(t *testing.T) {
 	}
 }
 
+// heedHangups makes programs that are started from now on heed SIGHUP, even if the tests run under
+// nohup: what a program catches is not ignored by those that it starts.
+func heedHangups() { signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP) }
+
 // Under nohup a closed terminal does not matter.
 func TestSIGHUPIsIgnoredUnderNohup(t *testing.T) {
 	s := launch(t, nil, exec.Command("sh", "-c", `trap '' HUP; exec "$0" "$@"`, cmdtest.Program(t), "serve", "--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0", "--store", "memory:"))
@@ -605,6 +611,7 @@ func TestSIGHUPIsIgnoredUnderNohup(t *testing.T) {
 
 // A worker finishes its job after SIGHUP and gives nothing back.
 func TestSIGHUPStopsAWorkerGracefully(t *testing.T) {
+	heedHangups()
 	s := startServer(t, nil, "--store", "memory:")
 	first, second := s.gq("submit", "t"), s.gq("submit", "t")
 	dir := t.TempDir()
