@@ -271,6 +271,31 @@ func TestEstimateComesFromTheRate(t *testing.T) {
 	s.has(s.get("queue?name=mail", http.StatusOK), "Last 5 minutes", "in the last hour")
 }
 
+func TestNoEstimateForAJobThatNeverFits(t *testing.T) {
+	s := newSite(t, dashboard.Options{})
+	for _, p := range []gq.Pool{{Name: "gpu2", Capacity: 2}, {Name: "gpu9", Capacity: 9}} {
+		if err := s.queue.PutPool(t.Context(), p); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := s.queue.PutQueue(t.Context(), gq.Queue{Name: "render", Pool: "gpu2"}); err != nil {
+		t.Fatal(err)
+	}
+	for range 5 {
+		s.submit(gq.Spec{Queue: "render", Type: "frame", CostUnits: 1})
+		if _, err := s.queue.Complete(t.Context(), s.claim("render").State.Lease.Ref(), nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s.submit(gq.Spec{Queue: "render", Type: "frame", CostUnits: 2})
+	s.claim("render")
+	full := s.submit(gq.Spec{Queue: "render", Type: "frame", CostUnits: 2})
+	s.has(s.get("jobs/"+full.String(), http.StatusOK), "jobs of its queue started at")
+	never := s.get("jobs/"+s.submit(gq.Spec{Queue: "render", Type: "frame", CostUnits: 5}).String(), http.StatusOK)
+	s.has(never, "more than the whole capacity of pool gpu2 (2)", "it costs more than its pool has, so it cannot start until one of the two is changed")
+	s.lacks(never, "jobs of its queue started at")
+}
+
 func TestBulkActions(t *testing.T) {
 	s := newSite(t, dashboard.Options{})
 	for range 7 {
