@@ -26,10 +26,10 @@ func TestSameCallsAsEngine(t *testing.T) {
 		own []string
 	}{
 		{reflect.TypeFor[*engine.Engine](), []string{
-			"Enqueue", "In", "Run", "Sweep", "Now", "Delegate", "Store", "UseCallbacks", "Connected", "Activity", "CountWorkflows", // of the process
-			"Jobs", "ByLease", "Advance", "CatchUp", "BeforeFirstEvent", "Prepare", "Report", "Admit", "ConfigurePool", "Sample", "Samples", // of the documents' APIs
+			"Enqueue", "In", "Run", "Sweep", "Now", "Delegate", "Store", "UseCallbacks", "Connected", "Activity", "CountWorkflows", "CancelRequests", // of the process
+			"Jobs", "ByLease", "Advance", "CatchUp", "BeforeFirstEvent", "Prepare", "Report", "Admit", "ConfigurePool", "Sample", "Samples", "Delegated", // of the documents' APIs
 		}},
-		{reflect.TypeFor[*client.Client](), []string{"Enqueue", "Close", "Admin", "DeclareQueueSettings"}},
+		{reflect.TypeFor[*client.Client](), []string{"Enqueue", "Close", "Admin", "DeclareQueueSettings", "CancelRequests"}},
 	} {
 		if !side.typ.Implements(driver) {
 			t.Errorf("%v is no gq.Driver", side.typ)

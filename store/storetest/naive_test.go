@@ -236,6 +236,11 @@ func (n *naive) write(j *naiveJob, next gq.State, events []gq.Event, now time.Ti
 			v.Time = n.cfg.Clock.Now()
 		}
 		n.data.events = append(n.data.events, v)
+		if v.Type == gq.EventCancelRequested && n.bug != tellsNoCancels {
+			for _, f := range n.told {
+				f(store.News{Cancels: []gq.JobID{v.Job}, Event: v.Seq, DueKnown: true})
+			}
+		}
 		if last := len(n.data.events) - 1; n.bug == tellsInsertsEarly && i == 0 && before.ID.IsZero() && last > 0 {
 			told := n.data.events[last-1:]
 			told[0], told[1] = told[1], told[0]

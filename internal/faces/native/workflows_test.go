@@ -113,7 +113,7 @@ func TestWorkflowBreadth(t *testing.T) {
 	most, more := strings.Join(needs[1:], ","), strings.Join(needs, ",")
 	s.want(http.StatusCreated, "POST", "/v1/workflows", flow(most, most))
 	answer := s.want(http.StatusBadRequest, "POST", "/v1/workflows", flow(most, more))
-	if want := `"field":"jobs[1002].depends_on","problem":"1001 dependencies are more than 1000"`; !strings.Contains(strings.ReplaceAll(answer.text, " ", ""), strings.ReplaceAll(want, " ", "")) || strings.Contains(answer.text, "jobs[1001]") {
+	if want := `"field":"jobs[1002].depends_on","problem":"1001 dependencies are more than 1000 (job \"wide1\")"`; !strings.Contains(strings.ReplaceAll(answer.text, " ", ""), strings.ReplaceAll(want, " ", "")) || strings.Contains(answer.text, "jobs[1001]") {
 		t.Errorf("the answer is %s, want %s", answer.text, want)
 	}
 }
