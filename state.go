@@ -50,7 +50,7 @@ type State struct {
 	Note            string
 	Failure         *Failure // of the last failed attempt; nil if no attempt failed
 	Cancellation    Cancellation
-	Reason          string // why the job ended, unless its handler ended it
+	Reason          string // why the job ended, unless its handler ended it; while it waits for capacity, why it does
 	ReplacedBy      JobID  // the job that took its place; see Spec.Replaces
 	ResultBytes     int
 	CheckpointBytes int

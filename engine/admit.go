@@ -13,8 +13,9 @@ import (
 )
 
 // Admit starts a claimed job if its pool has enough free capacity. Otherwise it renews the
-// hold and returns the state of the waiting job with [gq.ErrNoCapacity]; the worker should
-// retry later. The check and the start happen in one commit. A ttl of 0 is the policy's.
+// hold, records the denial in the history, and returns the state of the waiting job with
+// [gq.ErrNoCapacity]; the worker should retry later. The check and the start happen in one
+// commit. A ttl of 0 is the policy's.
 func (e *Engine) Admit(ctx context.Context, lease gq.LeaseRef, ttl, again time.Duration) (gq.State, error) {
 	ask := func(s gq.State, now time.Time) (gq.State, []gq.Event, error) {
 		return machine.Ask(s, lease, again, now)
@@ -33,10 +34,28 @@ func (e *Engine) Admit(ctx context.Context, lease gq.LeaseRef, ttl, again time.D
 	if answers[0].Err != nil {
 		err = answers[0].Err
 	}
+	if full, denied := errors.AsType[*machine.CapacityError](err); denied {
+		return e.deny(ctx, lease, state, full)
+	}
 	if err == nil {
 		e.workers.alive(&state, throughStream(ctx))
 	}
 	return state, err
+}
+
+// deny records that the pool of a waiting job was full, unless something has happened to the job
+// since, and returns the denial.
+func (e *Engine) deny(ctx context.Context, lease gq.LeaseRef, waiting gq.State, full *machine.CapacityError) (gq.State, error) {
+	told, err := e.held(ctx, "deny", lease, func(s gq.State, now time.Time) (gq.State, []gq.Event, error) {
+		return machine.Deny(s, lease, full, now)
+	})
+	switch {
+	case errors.Is(err, gq.ErrStaleLease) || errors.Is(err, gq.ErrIllegalMove):
+		return waiting, full
+	case err != nil:
+		return waiting, err
+	}
+	return told, full
 }
 
 // Report is [Engine.Prepare] with a progress report.

@@ -2,6 +2,8 @@ package machine_test
 
 import (
 	"errors"
+	"slices"
+	"strconv"
 	"testing"
 	"time"
 
@@ -39,6 +41,63 @@ func TestAsk(t *testing.T) {
 	})
 	if !machine.Claimable(&j.s, j.now) || j.s.RunAt.After(j.now) {
 		t.Errorf("after its hold the job is %s from %v on, now %v", j.s.Status, j.s.RunAt, j.now)
+	}
+}
+
+// TestDeny: denials in a row with the same numbers are one event, and another that counts them.
+func TestDeny(t *testing.T) {
+	full := machine.CapacityError{Pool: "p", Used: 60, Requested: 30, Capacity: 70}
+	const text = "capacity exceeded: used=60, requested=30, capacity=70, count="
+	ways := map[string]verb{
+		"start": nil,
+		"cancel": func(s gq.State, now time.Time) (gq.State, []gq.Event, error) {
+			return machine.Cancel(s, "enough", now)
+		},
+		"loss": func(s gq.State, now time.Time) (gq.State, []gq.Event, error) {
+			return machine.Advance(s, machine.Draw{}, now.Add(time.Hour))
+		},
+	}
+	for name, leave := range ways {
+		for n := 1; n <= 3; n++ {
+			j := submit(t, gq.PresetScheduler.Policy())
+			ref := j.claim(machine.Grant{})
+			deny := func(s gq.State, now time.Time) (gq.State, []gq.Event, error) {
+				return machine.Deny(s, ref, &full, now)
+			}
+			j.refuses(gq.ErrIllegalMove, map[string]verb{"Deny before it asks": deny})
+			j.do(func(s gq.State, now time.Time) (gq.State, []gq.Event, error) {
+				return machine.Ask(s, ref, time.Second, now)
+			})
+			for range n {
+				j.do(deny)
+			}
+			if want := text + strconv.Itoa(n); j.s.Reason != want || j.last().Reason != text+"1" || j.last().Worker != j.s.Lease.Worker {
+				t.Errorf("%d denials: %q, and the event %+v", n, j.s.Reason, j.last())
+			}
+			told := len(j.events)
+			if leave == nil {
+				j.do(start(ref, 0))
+			} else {
+				j.do(leave)
+			}
+			var reasons []string
+			for _, e := range j.events[told:] {
+				if e.Type == gq.EventUpdated {
+					reasons = append(reasons, e.Reason)
+				}
+			}
+			if n == 1 && len(reasons) > 0 || n > 1 && !slices.Equal(reasons, []string{text + strconv.Itoa(n)}) {
+				t.Errorf("%s after %d denials: %q", name, n, reasons)
+			}
+			if _, denied := machine.ParseDenial(j.s.Reason); denied || name == "cancel" && j.s.Reason != "enough" {
+				t.Errorf("%s: the reason of the job is %q", name, j.s.Reason)
+			}
+		}
+	}
+	for _, other := range []string{"", "capacity", text + "0", text + "1 ", text + "01"} {
+		if d, ok := machine.ParseDenial(other); ok {
+			t.Errorf("%q is the denial %+v", other, d)
+		}
 	}
 }
 

@@ -82,6 +82,9 @@ func (t *step) move(to gq.Status, now time.Time) *gq.Event {
 	if !CanMove(t.Status, to) {
 		panic(fmt.Sprintf("gq: no move from %s to %s", t.Status, to))
 	}
+	if t.Status == gq.StatusClaimed {
+		t.undenied()
+	}
 	ran := t.Status == gq.StatusRunning
 	t.Status, t.Detail, t.UpdatedAt = to, gq.DetailNone, now
 	switch {

@@ -318,10 +318,9 @@ func (t *step) outlived(now time.Time) *gq.Event {
 }
 
 func (t *step) giveUp(reason string, now time.Time) *gq.Event {
-	t.Reason = reason
 	held := t.Status.Held()
 	e := t.move(gq.StatusDeadLetter, now)
-	e.Reason = reason
+	t.Reason, e.Reason = reason, reason
 	if held {
 		withLease(e, t.Lease)
 	}
@@ -334,9 +333,9 @@ func (t *step) cancelled(honoured bool, now time.Time) *gq.Event {
 	if honoured {
 		t.Cancellation.HonouredAt = now
 	}
-	t.Reason = t.Cancellation.Reason
 	held := t.Status.Held()
 	e := t.move(gq.StatusCancelled, now)
+	t.Reason = t.Cancellation.Reason
 	e.Reason = t.Reason
 	if held {
 		withLease(e, t.Lease)

@@ -44,7 +44,7 @@ type Job struct {
 	Note         string        `json:"note,omitzero" doc:"For people, from the same report."`
 	Failure      *Failure      `json:"failure,omitempty" doc:"Of the last attempt that failed."`
 	Cancellation *Cancellation `json:"cancellation,omitempty"`
-	Reason       string        `json:"reason,omitzero" doc:"Why it ended where it did, if not by its handler."`
+	Reason       string        `json:"reason,omitzero" doc:"Why it ended where it did, if not by its handler; while it waits for capacity, why it does."`
 
 	CancelRequested bool `json:"cancel_requested,omitzero" doc:"It was asked to stop."`
 

@@ -686,12 +686,30 @@ CROSS JOIN LATERAL (
             WHEN 'job.scheduled' THEN 'JOB_REQUEUED'
             WHEN 'job.cancel_requested' THEN 'JOB_CANCEL_REQUESTED'
             WHEN 'job.cancel_delivered' THEN 'JOB_CANCEL_DELIVERED'
-            WHEN 'job.updated' THEN 'JOB_UPDATED'
+            WHEN 'job.updated' THEN CASE WHEN e.reason LIKE 'capacity exceeded: used=%' THEN 'LEASE_DENIED' ELSE 'JOB_UPDATED' END
             ELSE 'JOB_' || e.scheduler_state
         END,
         CASE e.type
             WHEN 'job.submitted' THEN CASE WHEN e.job IN (SELECT r.id FROM gq.report_kept AS r) THEN e.submitted ELSE '{}' END
-            WHEN 'job.updated' THEN '{}'
+            WHEN 'job.updated' THEN CASE WHEN e.reason LIKE 'capacity exceeded: used=%' THEN jsonb_build_object(
+                'worker_id', nullif(e.worker, ''),
+                'used', substring(e.reason FROM 'used=([0-9]+)')::bigint,
+                'requested', substring(e.reason FROM 'requested=([0-9]+)')::bigint,
+                'capacity', substring(e.reason FROM 'capacity=([0-9]+)')::bigint,
+                'count', coalesce(( -- the next denial is the end of the same row, or follows a row of one
+                    SELECT split_part(x.reason, 'count=', 2)::bigint
+                    FROM gq.report_event AS x
+                    JOIN gq.segment AS y ON y.id = x.segment
+                    WHERE x.job = e.job AND x.type = 'job.updated' AND x.reason LIKE 'capacity exceeded: used=%'
+                        AND y.seq + x.place > s.seq + e.place
+                    ORDER BY y.seq + x.place
+                    LIMIT 1
+                ), (
+                    SELECT split_part(r.reason, 'count=', 2)::bigint
+                    FROM gq.report_kept AS r
+                    WHERE r.id = e.job AND r.completed IS NULL AND r.reason LIKE 'capacity exceeded: used=%'
+                ), 1)
+            ) ELSE '{}' END
             ELSE jsonb_build_object(
                 'worker_id', CASE WHEN e.type <> 'job.cancel_requested' THEN nullif(e.worker, '') END,
                 'lease_id', CASE WHEN e.ends_run OR e.type = 'job.started' THEN nullif(e.lease, '') END,
@@ -704,6 +722,7 @@ CROSS JOIN LATERAL (
                 ) THEN nullif(e.reason, '') END)
         END
     WHERE e.type NOT IN ('job.delayed', 'lease.renewed') AND (e.type <> 'job.scheduled' OR e.lease <> '')
+        AND NOT (e.type = 'job.updated' AND e.lease = '' AND coalesce(e.reason, '') LIKE 'capacity exceeded: used=%') -- the end of a row of denials
 ) AS v
 WHERE s.seq IS NOT NULL AND e.queue IN (SELECT a.name FROM gq.scheduler_addon AS a);
 

@@ -99,7 +99,14 @@ func entriesOf(e *gq.Event) (all []entry) {
 	case gq.EventRenewed:
 		lease("LEASE_RENEWED", map[string]any{"job_id": e.Job.String(), "worker_id": e.Worker, "expires_at": stamp(e.Until)})
 	case gq.EventUpdated:
-		job("JOB_UPDATED", map[string]any{})
+		switch d, denied := machine.ParseDenial(e.Reason); {
+		case !denied:
+			job("JOB_UPDATED", map[string]any{})
+		case d.Count == 1: // the count of its repeats comes later, see countDenials
+			job(leaseDenied, map[string]any{
+				"worker_id": e.Worker, "used": d.Used, "requested": d.Requested, "capacity": d.Capacity, "count": 1,
+			})
+		}
 	case gq.EventDelayed: // still QUEUED in this API
 	}
 	return all
@@ -113,6 +120,34 @@ func submittedAs(entries []entry, jobs map[gq.JobID]gq.Job) {
 		if v.at.Type == gq.EventSubmitted && known {
 			v.data["priority"] = priorityName(job.Spec.Metadata.Priority)
 			v.data["addon_id"], v.data["job_type"], v.data["cost_units"] = job.Spec.Queue, job.Spec.Type, job.Spec.CostUnits
+		}
+	}
+}
+
+// leaseDenied is the type of an entry about a lease that did not fit. Repeats with the same
+// numbers are counted in the first.
+const leaseDenied = "LEASE_DENIED"
+
+// countDenials says in the entries of a job how often each lease was denied.
+func countDenials(entries []entry, history []gq.Event, s *gq.State) {
+	counts, first, last := map[uint64]int{}, uint64(0), machine.Denial{}
+	for i := range history {
+		e := &history[i]
+		d, denied := machine.ParseDenial(e.Reason)
+		if e.Type != gq.EventUpdated || !denied {
+			continue
+		}
+		if d.Count == 1 {
+			first, last = e.Seq, d
+		}
+		counts[first] = d.Count
+	}
+	if d, denied := machine.ParseDenial(s.Reason); denied && d.Like(last) {
+		counts[first] = max(counts[first], d.Count)
+	}
+	for i := range entries {
+		if v := &entries[i]; v.typ == leaseDenied && v.at.Job == s.ID && counts[v.at.Seq] > 0 {
+			v.data["count"] = counts[v.at.Seq]
 		}
 	}
 }
@@ -138,12 +173,14 @@ func (f *Face) events(ctx context.Context, in *jobInput, _ *httpx.None) (*httpx.
 		return nil, or(err, CodeJobNotFound)
 	}
 	out := eventsAnswer{Events: []event{}}
+	var entries []entry
 	for i := range history {
-		entries := entriesOf(&history[i])
-		submittedAs(entries, map[gq.JobID]gq.Job{job.State.ID: job})
-		for _, v := range entries {
-			out.Events = append(out.Events, event{stamp(v.at.Time), v.typ, v.data})
-		}
+		entries = append(entries, entriesOf(&history[i])...)
+	}
+	submittedAs(entries, map[gq.JobID]gq.Job{job.State.ID: job})
+	countDenials(entries, history, &job.State)
+	for _, v := range entries {
+		out.Events = append(out.Events, event{stamp(v.at.Time), v.typ, v.data})
 	}
 	return httpx.OK(out), nil
 }

@@ -303,16 +303,38 @@ func (f *Face) entriesAfter(ctx context.Context, after uint64, limit int) (all [
 		all = all[:limit]
 		next = all[limit-1].id
 	}
-	var submitted []gq.JobID
-	for i := range all {
-		if all[i].at.Type == gq.EventSubmitted {
-			submitted = append(submitted, all[i].at.Job)
+	return all, next, f.complete(ctx, all)
+}
+
+// complete adds to entries what only their jobs know: what was submitted, and how often a lease
+// was denied. Jobs that are no longer kept add nothing.
+func (f *Face) complete(ctx context.Context, entries []entry) error {
+	var ids []gq.JobID
+	denied := map[gq.JobID]bool{}
+	for i := range entries {
+		v := &entries[i]
+		if v.at.Type == gq.EventSubmitted || v.typ == leaseDenied {
+			ids = append(ids, v.at.Job)
+		}
+		if v.typ == leaseDenied {
+			denied[v.at.Job] = true
 		}
 	}
-	jobs, err := f.engine.Jobs(ctx, submitted, 0)
+	jobs, err := f.engine.Jobs(ctx, ids, 0)
 	if err != nil {
-		return nil, 0, err
+		return err
 	}
-	submittedAs(all, jobs)
-	return all, next, nil
+	submittedAs(entries, jobs)
+	for id := range denied {
+		job, kept := jobs[id]
+		history, err := f.engine.History(ctx, id)
+		if !kept || errors.Is(err, gq.ErrNotFound) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		countDenials(entries, history, &job.State)
+	}
+	return nil
 }

@@ -115,6 +115,67 @@ func tellDenial(f *fixture) {
 	f.used(70)
 }
 
+func tellDenialInAudit(f *fixture) {
+	_, first := f.runningFor(time.Hour, "cost_units", 60)
+	job := id(f.submit("cost_units", 30))
+	f.claim()
+	told := func(want ...object) {
+		f.Helper()
+		path := "/jobs/" + job + "/events"
+		for _, source := range []string{path, "/facts/events"} {
+			kind, content := "type", "data"
+			if source != path {
+				kind, content = "event_type", "data_json"
+			}
+			var got []object
+			for _, e := range f.list(source, "events") {
+				if e[kind] != "LEASE_DENIED" {
+					continue
+				}
+				data := member(e, content)
+				if source != path && (e["entity_type"] != "JOB" || e["entity_id"] != job) || data["worker_id"] != worker {
+					f.Errorf("%s: %v", source, e)
+				}
+				all := object{}
+				for _, name := range []string{"used", "requested", "capacity", "count"} {
+					all[name] = int(number(data[name]))
+				}
+				got = append(got, all)
+			}
+			if !reflect.DeepEqual(got, want) {
+				f.Errorf("%s: %v, want %v", source, got, want)
+			}
+		}
+		for _, kind := range types(f.list(path, "events"), "type") {
+			if kind == "JOB_UPDATED" {
+				f.Errorf("a denial shows as %s", kind)
+			}
+		}
+	}
+	denied := func(used, capacity, count int) object {
+		return object{"used": used, "requested": 30, "capacity": capacity, "count": count}
+	}
+	f.denied(job)
+	told(denied(60, 70, 1))
+	f.denied(job)
+	f.denied(job)
+	told(denied(60, 70, 3))
+	f.do(http.MethodPut, "/admin/capacity", object{"total": 80}, http.StatusOK)
+	f.denied(job)
+	told(denied(60, 70, 3), denied(60, 80, 1))
+	f.denied(job)
+	told(denied(60, 70, 3), denied(60, 80, 2))
+	f.post("/lease/"+first+"/cancel", nil)
+	f.lease(job)
+	told(denied(60, 70, 3), denied(60, 80, 2))
+	want := []string{
+		"JOB_SUBMITTED", "JOB_CLAIMED", "JOB_LEASE_PENDING", "LEASE_DENIED", "LEASE_DENIED", "LEASE_GRANTED", "JOB_RUNNING",
+	}
+	if got := types(f.list("/jobs/"+job+"/events", "events"), "type"); !slices.Equal(got, want) {
+		f.Errorf("the events are %v, want %v", got, want)
+	}
+}
+
 func tellDearerThanAll(f *fixture) {
 	job := id(f.submit("cost_units", 71))
 	f.claim()

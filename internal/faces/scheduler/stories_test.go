@@ -60,6 +60,7 @@ var stories = []story{
 	{name: "lease cancel", Covers: nil, options: Options{}, tell: tellLeaseCancel},
 	{name: "lease request invalid", Covers: nil, options: Options{}, tell: tellLeaseRequestInvalid},
 	{name: "denial", Covers: []string{"S-91", "S-92", "S-93", "S-94", "S-96", "S-97", "S-130", "S-131"}, options: Options{}, tell: tellDenial},
+	{name: "denial in the audit", Covers: []string{"S-128"}, options: Options{}, tell: tellDenialInAudit},
 	{name: "dearer than all", Covers: nil, options: Options{}, tell: tellDearerThanAll},
 	{name: "capacity", Covers: nil, options: Options{Capacity: units(100)}, tell: tellCapacity},
 	{name: "heartbeat", Covers: []string{"S-34", "S-98", "S-99", "S-100", "S-101", "S-102"}, options: Options{}, tell: tellHeartbeat},

@@ -132,6 +132,30 @@ func TestFactTables(t *testing.T) {
 	}
 	compare("after one in every state")
 
+	f.do(http.MethodPut, "/admin/capacity", object{"total": 80}, http.StatusOK)
+	dear := id(f.submit("cost_units", 81))
+	f.claim()
+	f.denied(dear)
+	f.denied(dear)
+	compare("with a denied lease")
+	f.do(http.MethodPut, "/admin/capacity", object{"total": 79}, http.StatusOK)
+	f.denied(dear)
+	compare("with another denied lease")
+	f.denied(dear)
+	f.denied(dear)
+	compare("with three denials")
+	f.post("/jobs/"+dear+"/cancel", object{"reason": "too dear"})
+	compare("after denials")
+	var counts []any
+	for _, e := range f.list("/jobs/"+dear+"/events", "events") {
+		if e["type"] == "LEASE_DENIED" {
+			counts = append(counts, int(number(member(e, "data")["count"])))
+		}
+	}
+	if !reflect.DeepEqual(counts, []any{2, 3}) {
+		t.Errorf("the denials were counted as %v", counts)
+	}
+
 	job := id(f.submit("priority", "URGENT", "cost_units", 2))
 	f.claim()
 	lease, _ := f.lease(job)["lease_id"].(string)
