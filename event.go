@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// EventType says what happened to a job. Every transition of the state machine has a type;
-// heartbeats have none, except that progress is told to followers and not kept.
+// EventType says what happened to a job or a provider. Every transition of the state machine has
+// a type; heartbeats have none, except that progress is told to followers and not kept.
 type EventType uint8
 
 const (
@@ -26,6 +26,8 @@ const (
 	EventRenewed                              // a limited renewal was used up
 	EventUpdated                              // metadata changed
 	EventProgress                             // its worker reported progress; only followers at the head get it, see [Driver.Follow]
+	EventProviderStatus                       // a provider of matching has another status
+	EventProviderSlashed                      // a provider of matching lost stake
 	eventEnd
 )
 
@@ -33,12 +35,17 @@ var eventNames = [...]string{
 	"", "job.submitted", "job.scheduled", "job.delayed", "job.claimed", "job.preparing",
 	"job.started", "job.completed", "job.failed", "job.retrying", "job.dead_lettered",
 	"job.cancelled", "job.cancel_requested", "job.cancel_delivered", "lease.renewed", "job.updated", "job.progress",
+	"provider.status", "provider.slashed",
 }
 
 func (t EventType) String() string { return nameOf(eventNames[:], int(t)) }
 
 // Valid reports whether t is an event type.
 func (t EventType) Valid() bool { return t >= EventSubmitted && t < eventEnd }
+
+// OfProvider reports whether events of the type are about a provider of matching, and not about
+// a job.
+func (t EventType) OfProvider() bool { return t == EventProviderStatus || t == EventProviderSlashed }
 
 // MarshalText returns the name.
 func (t EventType) MarshalText() ([]byte, error) { return []byte(t.String()), nil }
@@ -55,6 +62,9 @@ func (t *EventType) UnmarshalText(text []byte) error {
 
 // Event is one entry of the history. The store writes it in the same commit as the change
 // that it describes.
+//
+// Events of a provider have its id in Worker, an id that no job has in Job, the same in all of
+// them, and no Status. Reason has the new status, or why stake was taken; CostUnits how much.
 type Event struct {
 	Seq   uint64    // consecutive number within the store; Follow can resume after any of them
 	Time  time.Time // when the store applied the change

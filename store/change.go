@@ -30,6 +30,10 @@ type Change struct {
 	// Insert is jobs to be inserted as one group, as Insert would, after the updates. They
 	// do not depend on updated jobs.
 	Insert []gq.Spec
+
+	// Events are about no job: those of providers. They go to the log after the others. The
+	// store sets Seq and Time.
+	Events []gq.Event
 }
 
 // Changed is the answer to a [Change].
@@ -79,6 +83,11 @@ func CheckChange(c Change) error {
 			continue
 		}
 		first[u.Ref] = i
+	}
+	for i := range c.Events {
+		if e := &c.Events[i]; !e.Type.OfProvider() || e.Job.IsZero() || e.Queue == "" || e.JobType != "" || e.Lease != "" {
+			faults = append(faults, gq.Fault{Field: fmt.Sprintf("events[%d]", i), Problem: "is not that of a provider"})
+		}
 	}
 	if len(faults) > 0 {
 		return &gq.InvalidError{Faults: faults}

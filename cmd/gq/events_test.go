@@ -11,6 +11,7 @@ import (
 
 	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/internal/testing/cmdtest"
+	"github.com/gopherqueue/gq/internal/view"
 )
 
 // Past events are printed by number and filter; with --follow new ones come as they occur,
@@ -105,5 +106,28 @@ func TestEvents(t *testing.T) {
 	}
 	if err := follow.Wait(); err != nil {
 		t.Errorf("after an interrupt: %v", err)
+	}
+}
+
+// Events of providers are about no job: a line names the provider, and the views leave them out.
+func TestEventsOfProviders(t *testing.T) {
+	var out strings.Builder
+	p := process{stdout: &out, getenv: func(string) string { return "" }}
+	r := &remote{process: p}
+	events := []gq.Event{
+		{Seq: 1, Queue: "matching", Job: gq.JobID{1}, Type: gq.EventProviderSlashed, Worker: "gpu-7", Reason: "PROOF_INVALID", CostUnits: 42},
+		{Seq: 2, Queue: "matching", Job: gq.JobID{1}, Type: gq.EventProviderStatus, Worker: "gpu-7", Reason: "JAILED: fraud"},
+	}
+	if err := r.printEvents(&eventFilter{}, events); err != nil {
+		t.Fatal(err)
+	}
+	text := out.String()
+	if strings.Count(text, "gpu-7") != 2 || !strings.Contains(text, "42 of its stake; PROOF_INVALID") || !strings.Contains(text, "JAILED: fraud") || strings.Contains(text, "version") {
+		t.Errorf("events of a provider:\n%s", text)
+	}
+	for _, v := range view.All() {
+		if got := v.History(events); len(got) > 0 {
+			t.Errorf("view %s: %+v", v.Name, got)
+		}
 	}
 }

@@ -195,7 +195,9 @@ func (s screen) timeline(events []gq.Event) {
 // eventNote returns what an event says besides its type, in words.
 func eventNote(e *gq.Event) string {
 	var notes []string
-	if e.Worker != "" {
+	if e.Type == gq.EventProviderSlashed {
+		notes = append(notes, fmt.Sprintf("%d of its stake", e.CostUnits))
+	} else if e.Worker != "" && !e.Type.OfProvider() {
 		notes = append(notes, fmt.Sprintf("%s, lease version %d", e.Worker, e.Version))
 	}
 	if e.Type == gq.EventProgress {

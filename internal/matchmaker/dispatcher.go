@@ -111,7 +111,6 @@ type Dispatcher struct {
 	queue   string
 	process string        // random id of this process
 	woken   chan struct{} // supply or demand has changed
-	slashed broadcast     // there is a new penalty
 	known   atomic.Pointer[knownSettings]
 	clock   atomic.Pointer[reading]
 	last    atomic.Pointer[Levels]

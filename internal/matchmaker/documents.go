@@ -2,12 +2,14 @@ package matchmaker
 
 import (
 	"context"
+	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
 
 	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/internal/matchmaker/ledger"
+	"github.com/gopherqueue/gq/machine"
 	"github.com/gopherqueue/gq/match"
 	"github.com/gopherqueue/gq/store"
 )
@@ -18,7 +20,6 @@ const (
 	kindProvider  = "matching.provider" // the profile of a provider
 	kindLedger    = "matching.ledger"   // its ledger account
 	kindHeartbeat = "matching.beat"     // its last heartbeat
-	kindSlash     = "matching.slash"    // a penalty
 	kindClaim     = "matching.claim"    // a completion that its sink has not accepted yet
 	kindRuling    = "matching.ruling"   // a ruling that its sink has not accepted yet
 	kindSink      = "matching.sink"     // which process delivers to a sink, and how far it is
@@ -42,7 +43,6 @@ type head struct {
 	Matches int64      `json:"matches"` // assignments so far
 	Seed    match.Seed `json:"seed"`    // of the last round
 	Under   int64      `json:"under"`   // assignments under that seed
-	Slashes uint64     `json:"slashes"` // penalties so far
 	Writer  string     `json:"writer"`  // the process that wrote this: the records of rounds build on each other
 
 	Rulings uint64 `json:"rulings,omitzero"` // recorded for a sink so far
@@ -99,6 +99,7 @@ type draft struct {
 	docs    []store.Doc
 	written []func(version uint64) // called with each new version; may be nil
 	updates []store.Update
+	events  []gq.Event
 	head    func(*head) // changes the head; nil leaves it
 	err     error
 }
@@ -121,6 +122,16 @@ func (t *draft) putStatement(a *ledger.Account, s *ledger.Statement) {
 	t.put(kindLedger, a.Provider, a.Version, s, func(v uint64) { a.Written(s, v) })
 }
 
+// tell adds an event of a provider to the log of the queue.
+func (t *draft) tell(queue string, typ gq.EventType, provider, reason string, amount int64) {
+	sum := sha256.Sum256([]byte("gq.provider|" + provider))
+	id := gq.JobID(sum[:16])
+	id[6], id[8] = id[6]&0x0f|0x80, id[8]&0x3f|0x80 // no job has an id of version 8
+	t.events = append(t.events, gq.Event{
+		Queue: queue, Job: id, Type: typ, Worker: provider, Reason: machine.Truncate(reason, gq.MaxReasonBytes), CostUnits: amount,
+	})
+}
+
 func (t *draft) add(made store.Doc, written func(version uint64)) {
 	t.docs, t.written = append(t.docs, made), append(t.written, written)
 }
@@ -136,7 +147,7 @@ func (d *Dispatcher) commit(ctx context.Context, t *draft, next head) ([]gq.Stat
 	if t.err != nil {
 		return nil, t.err
 	}
-	done, err := d.change.Change(ctx, store.Change{Docs: t.docs, Updates: t.updates})
+	done, err := d.change.Change(ctx, store.Change{Docs: t.docs, Updates: t.updates, Events: t.events})
 	if err != nil {
 		d.stale = true // also if the outcome of the commit is unknown
 		return nil, err

@@ -328,6 +328,41 @@ func (f *fixture) told(j matchmaker.Job, want ...string) {
 	}
 }
 
+// toldOf checks the events of a provider in the log.
+func (f *fixture) toldOf(provider string, want ...string) {
+	f.Helper()
+	events, err := f.store.Events(f.Context(), 0, 1000)
+	if err != nil {
+		f.Fatal(err)
+	}
+	var got []string
+	for i := range events {
+		e := &events[i]
+		if !e.Type.OfProvider() || e.Worker != provider {
+			continue
+		}
+		notices, err := f.Notices(f.Context(), e)
+		if err != nil {
+			f.Fatal(err)
+		}
+		if e.Seq != uint64(i+1) || e.Queue != matchmaker.DefaultQueue || e.Time.IsZero() {
+			f.Errorf("event %+v", e)
+		}
+		if len(notices) == 0 {
+			got = append(got, e.Type.String()+" "+e.Reason)
+		}
+		for _, n := range notices {
+			if n.Seq != e.Seq || n.Provider != provider || !n.Job.IsZero() {
+				f.Errorf("notice %+v", n)
+			}
+			got = append(got, fmt.Sprintf("%s %s %d", n.Type, n.Reason, n.Penalty))
+		}
+	}
+	if !slices.Equal(got, want) {
+		f.Errorf("told of %s: %q, want %q", provider, got, want)
+	}
+}
+
 func names(n int) (list []string) {
 	for i := range n {
 		list = append(list, fmt.Sprintf("p%d", i))

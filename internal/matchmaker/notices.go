@@ -2,8 +2,6 @@ package matchmaker
 
 import (
 	"context"
-	"errors"
-	"sync"
 	"time"
 
 	"github.com/gopherqueue/gq"
@@ -24,7 +22,7 @@ const (
 // Notice is a message for subscribers. Fields that its type does not use are zero.
 type Notice struct {
 	Type     string
-	Seq      uint64 // of the event it comes from; 0 for a penalty
+	Seq      uint64 // of the event it comes from
 	Time     time.Time
 	Job      gq.JobID
 	Provider string
@@ -33,7 +31,6 @@ type Notice struct {
 	Digest   string
 	Reason   string
 	Penalty  int64
-	Slash    uint64 // number of a penalty
 }
 
 // Notices translates an event of the queue into zero, one or two notices.
@@ -59,6 +56,8 @@ func (d *Dispatcher) Notices(ctx context.Context, e *gq.Event) (list []Notice, e
 		}
 	}
 	switch e.Type {
+	case gq.EventProviderSlashed:
+		add(ProviderSlashed, func(n *Notice) { n.Job, n.Reason, n.Penalty = gq.JobID{}, e.Reason, e.CostUnits })
 	case gq.EventClaimed:
 		length, err := d.leaseLength(ctx, e.Job)
 		if err != nil {
@@ -109,26 +108,7 @@ func (d *Dispatcher) leaseLength(ctx context.Context, id gq.JobID) (time.Duratio
 // Subscribe sends every notice after an event until the context ends or send returns an
 // error. If other is not nil, it gets the events that are not notices.
 func (d *Dispatcher) Subscribe(ctx context.Context, after uint64, send func(Notice) error, other func(*gq.Event) error) error {
-	var mu sync.Mutex // held while send or other is called
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	var wait sync.WaitGroup
-	defer wait.Wait()
-	head, err := d.headNow(ctx)
-	if err != nil {
-		return err
-	}
-	wait.Go(func() {
-		err := d.followSlashes(ctx, head.Slashes, func(n Notice) error {
-			mu.Lock()
-			defer mu.Unlock()
-			return send(n)
-		})
-		if err != nil {
-			cancel(err)
-		}
-	})
-	err = d.engine.Follow(ctx, after, func(events []gq.Event) error {
+	return d.engine.Follow(ctx, after, func(events []gq.Event) error {
 		for i := range events {
 			e := &events[i]
 			if e.Queue != d.queue {
@@ -138,91 +118,22 @@ func (d *Dispatcher) Subscribe(ctx context.Context, after uint64, send func(Noti
 			if err != nil {
 				return err
 			}
-			mu.Lock()
 			for _, n := range notices {
-				if err == nil {
-					err = send(n)
+				if err := send(n); err != nil {
+					return err
 				}
 			}
 			if len(notices) == 0 && other != nil {
-				err = other(e)
-			}
-			mu.Unlock()
-			if err != nil {
-				return err
+				if err := other(e); err != nil {
+					return err
+				}
 			}
 		}
 		return nil
 	})
-	cancel(nil)
-	wait.Wait()
-	if err == nil {
-		if cause := context.Cause(ctx); !errors.Is(cause, context.Canceled) {
-			err = cause
-		}
-	}
-	return err
 }
 
 func (d *Dispatcher) headNow(ctx context.Context) (h head, err error) {
 	_, err = d.find(ctx, kindState, nameHead, &h)
 	return h, err
-}
-
-// slashPoll is how often penalties written by other nodes are read.
-const slashPoll = time.Second
-
-func (d *Dispatcher) followSlashes(ctx context.Context, after uint64, send func(Notice) error) error {
-	timer := time.NewTimer(slashPoll)
-	defer timer.Stop()
-	for {
-		sent := d.slashed.wait()
-		list, err := d.Slashes(ctx, after)
-		if ctx.Err() != nil {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-		for _, s := range list {
-			after = s.Number
-			err := send(Notice{
-				Type: ProviderSlashed, Time: s.At, Provider: s.Provider, Reason: s.Reason, Penalty: s.Penalty, Job: s.Job, Lease: s.Lease, Slash: s.Number,
-			})
-			if err != nil {
-				return err
-			}
-		}
-		timer.Reset(slashPoll)
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-sent:
-		case <-timer.C:
-		}
-	}
-}
-
-// broadcast wakes all goroutines that wait for it.
-type broadcast struct {
-	mu   sync.Mutex
-	wake chan struct{} // guarded by mu
-}
-
-func (s *broadcast) wait() <-chan struct{} {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.wake == nil {
-		s.wake = make(chan struct{})
-	}
-	return s.wake
-}
-
-func (s *broadcast) send() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.wake != nil {
-		close(s.wake)
-		s.wake = nil
-	}
 }

@@ -185,6 +185,11 @@ func (d *Dispatcher) SetStatus(ctx context.Context, id string, s match.Status, r
 		}
 		var t draft
 		d.putProfile(&t, p, now, func(next *registry.Profile) { next.Status, next.Reason = s, reason })
+		said := s.String()
+		if reason != "" {
+			said += ": " + reason
+		}
+		t.tell(d.queue, gq.EventProviderStatus, id, said, 0)
 		if s == match.Active {
 			return &t, nil, nil
 		}

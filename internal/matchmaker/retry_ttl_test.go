@@ -346,10 +346,7 @@ func TestProofs(t *testing.T) {
 		if len(sla.asked) != 1 || sla.asked[0] != want {
 			f.Errorf("the SLA engine was asked about %+v", sla.asked)
 		}
-		slashes, err := f.Slashes(f.Context(), 0)
-		if err != nil || len(slashes) != 1 || slashes[0].Penalty != 400 || slashes[0].Reason != "bad_proof" || slashes[0].Provider != "p" {
-			f.Errorf("slashes %+v, %v", slashes, err)
-		}
+		f.toldOf("p", "providerSlashed bad_proof 400")
 		if p := f.standing("p"); p.Stake != 9600 || p.Slashed != 400 || p.Findings != 1 || p.LeasesActive != 0 || p.Fails != 1 {
 			f.Errorf("the provider: %+v", p)
 		}

@@ -8,7 +8,6 @@ import (
 
 	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/internal/matchmaker/audit"
-	"github.com/gopherqueue/gq/internal/matchmaker/ledger"
 	"github.com/gopherqueue/gq/internal/matchmaker/registry"
 	"github.com/gopherqueue/gq/machine"
 	"github.com/gopherqueue/gq/match"
@@ -23,17 +22,6 @@ func (s settingsSLA) Judge(_ context.Context, f match.Finding) (match.Judgement,
 		Penalty: match.PartOf(f.Stake, s.Slash), Reason: match.ProofInvalid.String(),
 		Jail: s.JailAfter > 0 && f.Before+1 >= s.JailAfter,
 	}, nil
-}
-
-// Slash is a penalty.
-type Slash struct {
-	Number   uint64     `json:"n"`
-	Provider string     `json:"provider_id"`
-	Reason   string     `json:"reason"`
-	Penalty  int64      `json:"penalty"`
-	Job      gq.JobID   `json:"job_id"`
-	Lease    gq.LeaseID `json:"lease_id"`
-	At       time.Time  `json:"at"`
 }
 
 // ReportProof reports that the proof of a lease is invalid. An active lease fails; if it
@@ -78,10 +66,9 @@ func (d *Dispatcher) refuse(ctx context.Context, r Ref, f match.Finding) error {
 		s.Note(match.ProofInvalid, 0, now.Unix(), &d.settings)
 		penalty := min(verdict.Penalty, p.Stake)
 		if penalty > 0 {
-			next.Slashes++
-			d.slash(&t, p, s, Slash{
-				Number: next.Slashes, Provider: p.ID, Reason: verdict.Reason, Penalty: penalty, Job: f.Job, Lease: f.Lease, At: now.UTC(),
-			}, now)
+			s.Slashed += penalty
+			d.putProfile(&t, p, now, func(next *registry.Profile) { next.Stake -= penalty })
+			t.tell(d.queue, gq.EventProviderSlashed, p.ID, verdict.Reason, penalty)
 		}
 		if d.options.Hooks.Rulings != nil {
 			next.Rulings++
@@ -89,14 +76,13 @@ func (d *Dispatcher) refuse(ctx context.Context, r Ref, f match.Finding) error {
 			record.Penalty = max(0, penalty)
 			t.put(kindRuling, audit.Name(next.Rulings), 0, record, nil)
 		}
-		t.head = func(h *head) { h.Slashes, h.Rulings = next.Slashes, next.Rulings }
+		t.head = func(h *head) { h.Rulings = next.Rulings }
 		t.putStatement(p.Account, s)
 		return &t, done, nil
 	})
 	if err != nil {
 		return err
 	}
-	d.slashed.send()
 	d.rulings.wake()
 	if verdict.Jail {
 		_, err = d.SetStatus(ctx, f.Provider, match.Jailed, verdict.Reason)
@@ -131,13 +117,6 @@ func (d *Dispatcher) judge(ctx context.Context, f *match.Finding) (match.Judgeme
 	return verdict, nil
 }
 
-// slash writes a penalty.
-func (d *Dispatcher) slash(t *draft, p *registry.Provider, account *ledger.Statement, s Slash, now time.Time) {
-	account.Slashed += s.Penalty
-	d.putProfile(t, p, now, func(next *registry.Profile) { next.Stake -= s.Penalty })
-	t.put(kindSlash, audit.Name(s.Number), 0, s, nil)
-}
-
 // disprove fails an attempt because of its proof, unless it ended meanwhile.
 func disprove(r Ref, flaw string) store.Apply {
 	fail := failing(r, match.CodeProofInvalid, flaw)
@@ -151,23 +130,4 @@ func disprove(r Ref, flaw string) store.Apply {
 		}
 		return next, events, err
 	}
-}
-
-// Slashes lists the penalties after a number, oldest first.
-func (d *Dispatcher) Slashes(ctx context.Context, after uint64) ([]Slash, error) {
-	name := ""
-	if after > 0 {
-		name = audit.Name(after)
-	}
-	found, err := d.store.Docs(ctx, kindSlash, name, store.MaxPage)
-	if err != nil {
-		return nil, fmt.Errorf("list penalties: %w", err)
-	}
-	list := make([]Slash, len(found))
-	for i := range found {
-		if err := read(found[i], &list[i]); err != nil {
-			return nil, err
-		}
-	}
-	return list, nil
 }

@@ -181,7 +181,7 @@ var drawJob = rapid.Custom(func(r *rapid.T) gq.Job {
 var drawEvent = rapid.Custom(func(r *rapid.T) gq.Event {
 	e := gq.Event{
 		Seq: rapid.Uint64().Draw(r, "seq"), Time: maybeOf(drawTime).Draw(r, "time"), Queue: maybeOf(drawText).Draw(r, "queue"),
-		Job: maybeOf(drawJobID).Draw(r, "job"), Type: drawEnum(r, gq.EventUpdated), Status: drawEnum(r, gq.StatusCancelled),
+		Job: maybeOf(drawJobID).Draw(r, "job"), Type: drawEnum(r, gq.EventProviderSlashed), Status: drawEnum(r, gq.StatusCancelled),
 		Attempt: maybeOf(drawInt).Draw(r, "attempt"), Lease: maybeOf(drawLeaseID).Draw(r, "lease"),
 		Version: gq.LeaseVersion(rapid.Uint64().Draw(r, "version")), LeaseState: drawEnum(r, gq.LeaseCancelled),
 		Worker: maybeOf(drawText).Draw(r, "worker"), CostUnits: maybeOf(rapid.Int64()).Draw(r, "cost"),

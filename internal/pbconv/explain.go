@@ -109,7 +109,7 @@ func EventsFromProto(all []*pb.Event) ([]gq.Event, error) {
 func (r *protoReader) event(m *pb.Event) gq.Event {
 	e := gq.Event{
 		Seq: m.GetSeq(), Time: r.time("", "time", m.GetTime()), Queue: m.GetQueue(), Job: r.id("", "job_id", m.GetJobId()),
-		Type:   readEnum(r, "", "type", m.GetType(), gq.EventProgress),
+		Type:   readEnum(r, "", "type", m.GetType(), gq.EventProviderSlashed),
 		Status: readEnum(r, "", "status", m.GetStatus(), gq.StatusCancelled), Attempt: r.int("", "attempt", m.GetAttempt()),
 		Lease: gq.LeaseID(m.GetLeaseId()), Version: gq.LeaseVersion(m.GetVersion()),
 		LeaseState: readEnum(r, "", "lease_state", m.GetLeaseState(), gq.LeaseCancelled), Worker: m.GetWorker(),

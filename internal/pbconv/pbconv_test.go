@@ -247,7 +247,7 @@ func TestProtoEnumsAreTotal(t *testing.T) {
 		{pb.LeaseState(0), func(n uint8) string { return gq.LeaseState(n).String() }, uint8(gq.LeaseCancelled)},
 		{pb.Category(0), func(n uint8) string { return gq.Category(n).String() }, uint8(gq.CategorySystem)},
 		{pb.Cause(0), func(n uint8) string { return gq.Cause(n).String() }, uint8(gq.CauseFinished)},
-		{pb.EventType(0), func(n uint8) string { return gq.EventType(n).String() }, uint8(gq.EventUpdated)},
+		{pb.EventType(0), func(n uint8) string { return gq.EventType(n).String() }, uint8(gq.EventProviderSlashed)},
 		{pb.MissedRule(0), func(n uint8) string { return gq.MissedRule(n).String() }, uint8(gq.MissedAll)},
 	} {
 		values := v.enum.Descriptor().Values()

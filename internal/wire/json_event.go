@@ -47,6 +47,9 @@ func EventOf(e *gq.Event) Event {
 			Until: utc(e.Until), Reason: e.Reason, Note: e.Note, Elapsed: Duration(e.Elapsed), TraceParent: e.TraceParent,
 		},
 	}
+	if e.Type.OfProvider() {
+		out.Entity = e.Worker
+	}
 	if e.LeaseState != 0 {
 		out.Data.LeaseState = e.LeaseState.String()
 	}

@@ -80,13 +80,13 @@ func (w *eventWriter) append(b, seq []byte, e *gq.Event) []byte {
 		w.at, w.atText = e.Time, appendTime(w.atText[:0], e.Time)
 	}
 	b = append(b, w.atText...)
-	b = append(b, `,"entity":"`...)
-	if w.idText == nil || e.Job != w.id {
-		w.id = e.Job
-		w.idText, _ = e.Job.AppendText(w.idText[:0]) // never fails
+	b = append(b, `,"entity":`...)
+	if e.Type.OfProvider() {
+		b = appendText(b, e.Worker)
+	} else {
+		b = append(w.appendID(append(b, '"'), e), '"')
 	}
-	b = append(b, w.idText...)
-	b = append(b, `","type":"`...)
+	b = append(b, `,"type":"`...)
 	b = append(b, e.Type.String()...)
 	b = append(b, `","data":{`...)
 	open := len(b)
@@ -129,6 +129,15 @@ func (w *eventWriter) append(b, seq []byte, e *gq.Event) []byte {
 	}
 	b = appendWord(b, open, `"traceparent":`, e.TraceParent)
 	return append(b, '}', '}')
+}
+
+// appendID appends the id of an event's job.
+func (w *eventWriter) appendID(b []byte, e *gq.Event) []byte {
+	if w.idText == nil || e.Job != w.id {
+		w.id = e.Job
+		w.idText, _ = e.Job.AppendText(w.idText[:0]) // never fails
+	}
+	return append(b, w.idText...)
 }
 
 // appendMember starts a member of the object that begins at open.

@@ -75,6 +75,9 @@ func AppendEvent(e *gq.Event, b []byte) ([]byte, error) {
 	if has&eventHasTrace != 0 {
 		w.string(e.TraceParent)
 	}
+	if e.Type.OfProvider() {
+		w.string(e.Worker)
+	}
 	return w.b, nil
 }
 
@@ -102,7 +105,7 @@ func DecodeEvent(b []byte) (gq.Event, []byte, error) {
 	v := gq.Event{Type: gq.EventType(typ &^ typeBits), Status: gq.Status(d.byte())}
 	has := d.byte()
 	v.Attempt = d.int()
-	d.require(v.Type.Valid() && v.Status.Valid(), "event out of range")
+	d.require(v.Type.Valid() && (v.Status.Valid() || v.Status == 0 && v.Type.OfProvider()), "event out of range")
 	if typ&typeHasElapsed != 0 {
 		v.Elapsed = d.elapsed()
 	}
@@ -138,6 +141,9 @@ func DecodeEvent(b []byte) (gq.Event, []byte, error) {
 	}
 	if has&eventHasTrace != 0 {
 		v.TraceParent = d.string()
+	}
+	if v.Type.OfProvider() {
+		v.Worker = d.string()
 	}
 	d.require(eventHas(&v) == has, "empty field")
 	rest := d.b
@@ -205,6 +211,9 @@ func SkimEvent(v *gq.Event, b []byte) (rest []byte, err error) {
 		d.take(8)
 	}
 	if has&eventHasTrace != 0 {
+		d.bytes()
+	}
+	if v.Type.OfProvider() {
 		d.bytes()
 	}
 	return d.b, d.err

@@ -18,7 +18,7 @@ func (s *Store) Change(ctx context.Context, c store.Change) (store.Changed, erro
 	if err := store.CheckChange(c); err != nil {
 		return store.Changed{}, fmt.Errorf("change: %w", err)
 	}
-	weight, size := len(c.Updates)+len(c.Docs), 0
+	weight, size := len(c.Updates)+len(c.Docs)+len(c.Events), 0
 	group := store.Group{Jobs: c.Insert}
 	var encoded [][]byte
 	if len(c.Insert) > 0 {
@@ -89,6 +89,9 @@ func (tx *txn) changeAll(c store.Change, specs [][]byte, size int) (out store.Ch
 		if out.Versions, err = tx.putDocs(c.Docs); err != nil {
 			panic(fmt.Sprintf("local: documents of a change were accepted and then refused: %v", err))
 		}
+	}
+	for i := range c.Events {
+		tx.record(c.Events[i:i+1], &bucket{queue: tx.queue(c.Events[i].Queue)}, 0)
 	}
 	return out, nil
 }

@@ -228,7 +228,7 @@ func (w *eventWriter) add(e *gq.Event, typ string, queue uint32, previous uint64
 		w.last = e.Job
 	}
 	one := *e
-	if one.JobType = ""; typ != w.typ {
+	if one.JobType = ""; typ != w.typ && !e.Type.OfProvider() {
 		one.JobType, w.typ = typ, typ
 	}
 	w.b, _ = codec.AppendEvent(&one, w.b) // never fails
@@ -266,6 +266,7 @@ func decodeEvents(b []byte, first uint64, visit func(*storedEvent) bool) error {
 	}
 	b = b[9+n:]
 	var e storedEvent
+	typ := "" // of the last job
 	for i := range count {
 		if len(b) == 0 || b[0] > 1 || i == 0 && b[0] == 1 {
 			return bad()
@@ -294,14 +295,16 @@ func decodeEvents(b []byte, first uint64, visit func(*storedEvent) bool) error {
 			e.queue, e.previous = uint32(q), previous
 		}
 		var err error
-		typ := e.JobType
 		if e.Event, b, err = codec.DecodeEvent(b); err != nil {
 			return fmt.Errorf("event record %d: %w", first, err)
 		}
 		if typ != "" && e.JobType == typ {
 			return bad() // the same type must be left out
 		}
-		e.Job, e.Seq, e.Time, e.JobType = id, first+i, at, cmp.Or(e.JobType, typ)
+		if e.Job, e.Seq, e.Time = id, first+i, at; !e.Type.OfProvider() {
+			typ = cmp.Or(e.JobType, typ)
+			e.JobType = typ
+		}
 		if !visit(&e) {
 			return nil
 		}

@@ -121,6 +121,12 @@ func (s *Store) Change(ctx context.Context, c store.Change) (out store.Changed, 
 		return store.Changed{}, err
 	}
 	out.Versions = s.putDocs(c.Docs)
+	for _, e := range c.Events {
+		s.eventSeq++
+		e.Seq, e.Time = s.eventSeq, now
+		s.events = append(s.events, e)
+		s.changed(e.Queue)
+	}
 	return out, nil
 }
 

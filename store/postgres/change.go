@@ -48,7 +48,25 @@ func owned(out store.Changed, err error) (store.Changed, error) {
 }
 
 // change makes a valid change, except that an error leaves part of it.
-func (tx *txn) change(ctx context.Context, c store.Change) (out store.Changed, err error) {
+func (tx *txn) change(ctx context.Context, c store.Change) (store.Changed, error) {
+	out, err := tx.changeStored(ctx, c)
+	if err != nil {
+		return out, err
+	}
+	if len(c.Events) == 0 {
+		return out, nil
+	}
+	if err := tx.readClock(ctx); err != nil {
+		return out, err
+	}
+	for i := range c.Events {
+		tx.events.add(c.Events[i].Queue, "", &c.Events[i])
+	}
+	return out, tx.flush(ctx)
+}
+
+// changeStored makes all of a change but its events.
+func (tx *txn) changeStored(ctx context.Context, c store.Change) (out store.Changed, err error) {
 	if len(c.Updates) > 0 {
 		if out.States, err = tx.changeJobs(ctx, c); err != nil {
 			return out, err

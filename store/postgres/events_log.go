@@ -34,7 +34,7 @@ func (l *eventLog) add(queue, typ string, e *gq.Event) {
 		l.data = append(binary.AppendUvarint(l.data, uint64(len(queue))), queue...)
 	}
 	one := *e
-	if one.JobType = ""; typ != l.typ {
+	if one.JobType = ""; typ != l.typ && !e.Type.OfProvider() {
 		one.JobType, l.typ = typ, typ
 	}
 	l.data, l.err = codec.AppendEvent(&one, l.data)
@@ -91,8 +91,10 @@ func (k *idKey) walkLog(b []byte, jobs []int64, f func(place int, e gq.Event)) e
 			}
 			id = now
 		}
-		typ = cmp.Or(e.JobType, typ)
-		e.Job, e.Queue, e.JobType = id, queue, typ
+		if e.Job, e.Queue = id, queue; !e.Type.OfProvider() {
+			typ = cmp.Or(e.JobType, typ)
+			e.JobType = typ
+		}
 		f(place, e)
 		b = rest
 	}

@@ -21,7 +21,7 @@ func (tx *txn) flush(ctx context.Context) error { return tx.send(ctx, false) }
 func (tx *txn) finish(ctx context.Context) error { return tx.send(ctx, true) }
 
 func (tx *txn) send(ctx context.Context, last bool) error {
-	if len(tx.rows) == 0 && len(tx.moves) == 0 && tx.more.Len() == 0 {
+	if len(tx.rows) == 0 && len(tx.moves) == 0 && tx.events.n == 0 && tx.more.Len() == 0 {
 		return nil
 	}
 	if tx.segment == 0 && tx.events.n > 0 {

@@ -246,7 +246,7 @@ func (tx *txn) importEvents(ctx context.Context, events []gq.Event, isReported m
 		events = events[len(run):]
 		var log eventLog
 		for i := range run {
-			if isReported[run[i].Queue] {
+			if isReported[run[i].Queue] && !run[i].Type.OfProvider() {
 				report.event(int64(len(seqs)), i, run[i].Queue, nil, &run[i])
 			}
 			log.add(run[i].Queue, run[i].JobType, &run[i])

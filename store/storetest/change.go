@@ -67,8 +67,15 @@ var changeCases = []Case{
 	{
 		Name:   "Change/Reopen",
 		Clause: "what was changed together survives a restart together",
-		Needs:  []string{"Insert", "Get", "Doc", "Close", reopening},
+		Needs:  []string{"Insert", "Get", "Doc", "Events", "Close", reopening},
 		run:    changeReopen,
+	},
+	{
+		Name:   "Change/Events",
+		Clause: "events of providers are numbered in the log after those of the jobs in the same commit, or not written if anything is refused; no job has them",
+		Needs:  []string{"Insert", "Get", "Doc", "Events", "LastEvent", "History", "Close"},
+		Covers: []string{"M-120"},
+		run:    changeEvents,
 	},
 }
 
@@ -407,14 +414,69 @@ func changeReopen(e *env) {
 	out, err := c.Change(e.Context(), store.Change{
 		Docs:    []store.Doc{doc("k", "a", 0, "1")},
 		Updates: []store.Update{assign(jobs[0].ID, "lease-0", "w"), assign(jobs[1].ID, "lease-1", "w")},
+		Events:  []gq.Event{{Queue: "providers", Job: gq.JobID{6: 0x80, 8: 0x80, 15: 7}, Type: gq.EventProviderStatus, Worker: "gpu"}},
 	})
 	e.check("Change", err)
+	told, err := e.store().Events(e.Context(), 0, 100)
+	e.check("Events", err)
 	e.reopen()
+	again, err := e.store().Events(e.Context(), 0, 100)
+	e.check("Events", err)
+	e.equal("the events", again, told)
 	e.reads(doc("k", "a", out.Versions[0], "1"))
 	for i := range jobs {
 		e.equal("the state", e.state(jobs[i].ID), out.States[i])
 	}
 	if found := e.find(byLease("lease-1"), 0); found.Err != nil || found.State.ID != jobs[1].ID {
 		e.Errorf("lease-1 leads to %+v", found)
+	}
+}
+
+func changeEvents(e *env) {
+	c := e.changer()
+	if c == nil {
+		return
+	}
+	jobs := e.specs(1)
+	e.each(jobs...)
+	before, err := e.store().LastEvent(e.Context())
+	e.check("LastEvent", err)
+	id := gq.JobID{6: 0x80, 8: 0x80, 15: 7}
+	slashed := gq.Event{Queue: "providers", Job: id, Type: gq.EventProviderSlashed, Worker: "gpu|7", Reason: "forged", CostUnits: 1 << 50}
+	status := gq.Event{Queue: "providers", Job: id, Type: gq.EventProviderStatus, Worker: "gpu|7", Reason: "JAILED: audit"}
+	_, err = c.Change(e.Context(), store.Change{Docs: []store.Doc{doc("k", "a", 9, "1")}, Events: []gq.Event{slashed}})
+	e.is("a change with a document that is not there", err, gq.ErrConflict)
+	for _, wrong := range []gq.Event{
+		{Queue: "q", Job: jobs[0].ID, Type: gq.EventCompleted}, {Queue: "q", Type: gq.EventProviderStatus, Worker: "p"}, {Job: id, Type: gq.EventProviderStatus, Worker: "p"},
+	} {
+		_, err = c.Change(e.Context(), store.Change{Events: []gq.Event{wrong}})
+		e.is("a change with an event that no provider has", err, gq.ErrInvalid)
+	}
+	if last, err := e.store().LastEvent(e.Context()); err != nil || last != before {
+		e.Errorf("the last event is %d, want %d; %v", last, before, err)
+	}
+	_, err = c.Change(e.Context(), store.Change{
+		Docs: []store.Doc{doc("k", "a", 0, "1")}, Updates: []store.Update{assign(jobs[0].ID, "lease-0", "w")}, Events: []gq.Event{slashed, status},
+	})
+	e.check("Change", err)
+	_, err = c.Change(e.Context(), store.Change{Events: []gq.Event{status}})
+	e.check("Change of nothing but an event", err)
+	got, err := e.store().Events(e.Context(), before, 10)
+	e.check("Events", err)
+	if len(got) != 4 || got[0].Type != gq.EventClaimed || got[0].Job != jobs[0].ID {
+		e.Fatalf("the events are %+v", got)
+	}
+	for i, want := range []gq.Event{slashed, status, status} {
+		got := got[i+1]
+		if got.Seq != before+uint64(i)+2 || got.Time.IsZero() {
+			e.Errorf("event %d is number %d at %v", i, got.Seq, got.Time)
+		}
+		got.Seq, got.Time = 0, time.Time{}
+		e.equal("an event of a provider", got, want)
+	}
+	_, err = e.store().History(e.Context(), id)
+	e.is("the history of a provider", err, gq.ErrNotFound)
+	if h, err := e.store().History(e.Context(), jobs[0].ID); err != nil || h[len(h)-1].Type != gq.EventClaimed {
+		e.Errorf("the history of the job is %+v, %v", h, err)
 	}
 }

@@ -148,6 +148,8 @@ const (
 	EventType_EVENT_TYPE_LEASE_RENEWED        EventType = 14
 	EventType_EVENT_TYPE_JOB_UPDATED          EventType = 15
 	EventType_EVENT_TYPE_JOB_PROGRESS         EventType = 16 // only to subscribers that have caught up; not kept, and seq is that of the event before it
+	EventType_EVENT_TYPE_PROVIDER_STATUS      EventType = 17 // a provider of matching, named by worker, has the status in reason
+	EventType_EVENT_TYPE_PROVIDER_SLASHED     EventType = 18 // a provider of matching lost cost_units of its stake
 )
 
 // Enum value maps for EventType.
@@ -170,6 +172,8 @@ var (
 		14: "EVENT_TYPE_LEASE_RENEWED",
 		15: "EVENT_TYPE_JOB_UPDATED",
 		16: "EVENT_TYPE_JOB_PROGRESS",
+		17: "EVENT_TYPE_PROVIDER_STATUS",
+		18: "EVENT_TYPE_PROVIDER_SLASHED",
 	}
 	EventType_value = map[string]int32{
 		"EVENT_TYPE_UNSPECIFIED":          0,
@@ -189,6 +193,8 @@ var (
 		"EVENT_TYPE_LEASE_RENEWED":        14,
 		"EVENT_TYPE_JOB_UPDATED":          15,
 		"EVENT_TYPE_JOB_PROGRESS":         16,
+		"EVENT_TYPE_PROVIDER_STATUS":      17,
+		"EVENT_TYPE_PROVIDER_SLASHED":     18,
 	}
 )
 
@@ -3517,7 +3523,7 @@ const file_gopherqueue_v1_jobs_service_proto_rawDesc = "" +
 	"\x10CAUSE_CANCELLING\x10\x12\x12\x0e\n" +
 	"\n" +
 	"CAUSE_LOST\x10\x13\x12\x12\n" +
-	"\x0eCAUSE_FINISHED\x10\x14*\x8c\x04\n" +
+	"\x0eCAUSE_FINISHED\x10\x14*\xcd\x04\n" +
 	"\tEventType\x12\x1a\n" +
 	"\x16EVENT_TYPE_UNSPECIFIED\x10\x00\x12\x1c\n" +
 	"\x18EVENT_TYPE_JOB_SUBMITTED\x10\x01\x12\x1c\n" +
@@ -3536,7 +3542,9 @@ const file_gopherqueue_v1_jobs_service_proto_rawDesc = "" +
 	"\x1fEVENT_TYPE_JOB_CANCEL_DELIVERED\x10\r\x12\x1c\n" +
 	"\x18EVENT_TYPE_LEASE_RENEWED\x10\x0e\x12\x1a\n" +
 	"\x16EVENT_TYPE_JOB_UPDATED\x10\x0f\x12\x1b\n" +
-	"\x17EVENT_TYPE_JOB_PROGRESS\x10\x102\xa4\v\n" +
+	"\x17EVENT_TYPE_JOB_PROGRESS\x10\x10\x12\x1e\n" +
+	"\x1aEVENT_TYPE_PROVIDER_STATUS\x10\x11\x12\x1f\n" +
+	"\x1bEVENT_TYPE_PROVIDER_SLASHED\x10\x122\xa4\v\n" +
 	"\vJobsService\x12B\n" +
 	"\x06Submit\x12\x1d.gopherqueue.v1.SubmitRequest\x1a\x19.gopherqueue.v1.Submitted\x12V\n" +
 	"\vSubmitBatch\x12\".gopherqueue.v1.SubmitBatchRequest\x1a#.gopherqueue.v1.SubmitBatchResponse\x12V\n" +

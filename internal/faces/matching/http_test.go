@@ -391,7 +391,7 @@ func TestSocket(t *testing.T) {
 	}
 	f.must("POST", "/leases/"+lease+"/proof", `{"flaw":"forged"}`)
 	got := six.next()
-	if diff := cmp.Diff(object{"providerId": "p1", "reason": "PROOF_INVALID", "penalty": 1000.0}, got["data"]); diff != "" || got["type"] != "providerSlashed" || got["entity"] != "p1" {
+	if diff := cmp.Diff(object{"providerId": "p1", "reason": "PROOF_INVALID", "penalty": 1000.0}, got["data"]); diff != "" || got["type"] != "providerSlashed" || got["entity"] != "p1" || got["seq"] != 7.0 {
 		t.Errorf("%v (-want +got):\n%s", got, diff)
 	}
 	second := f.must("POST", "/jobs", `{"kind":"AI"}`)["id"].(string)
@@ -402,20 +402,32 @@ func TestSocket(t *testing.T) {
 		t.Errorf("cancelled: %v", got)
 	}
 	var types []string
-	for range 11 {
-		types = append(types, all.next()["type"].(string))
+	var status object
+	for range 12 {
+		next := all.next()
+		if types = append(types, next["type"].(string)); next["type"] == "provider.status" {
+			status = next
+		}
+	}
+	if data, _ := status["data"].(object); status["entity"] != "p1" || data["worker"] != "p1" || data["reason"] != "JAILED: fraud" || data["queue"] != "matching" || data["state"] != nil {
+		t.Errorf("status: %v", status)
 	}
 	wantTypes := []string{
-		"job.submitted", "job.scheduled", "jobAssigned", "job.started", "leaseRenewed", "jobCompleted",
-		"job.submitted", "job.scheduled", "jobAssigned", "leaseCancelled",
+		"job.submitted", "job.scheduled", "jobAssigned", "job.started", "leaseRenewed", "jobCompleted", "providerSlashed",
+		"job.submitted", "job.scheduled", "jobAssigned", "leaseCancelled", "provider.status",
 	}
-	types = slices.DeleteFunc(types, func(s string) bool { return s == "providerSlashed" })
 	if !slices.Equal(types, wantTypes) {
 		t.Errorf("%s: all of %v", second, types)
 	}
 	again := f.subscribe(fmt.Sprintf("/events/ws?after=%v", 0))
 	if got := again.next(); got["type"] != "jobAssigned" || got["seq"] == nil {
 		t.Errorf("from the beginning: %v", got)
+	}
+	for range 3 {
+		got = again.next()
+	}
+	if got["type"] != "providerSlashed" || got["seq"] != 7.0 {
+		t.Errorf("replayed: %v", got)
 	}
 	for _, after := range []string{"x", "-1", "1000000"} { // not a number, and one beyond the last event
 		if status, out := f.call("GET", "/events/ws?after="+after, ""); status != 400 || !strings.Contains(fmt.Sprint(out), "after") {
