@@ -174,8 +174,8 @@ func (r *remote) pastEvents(ctx context.Context, q queue, after uint64, pick *ev
 	return err
 }
 
-// subject returns what an event is about, as wide as the id of a job.
-func subject(e *gq.Event) string {
+// eventSubject returns what an event is about, as wide as the id of a job.
+func eventSubject(e *gq.Event) string {
 	if e.Type.OfProvider() {
 		return fmt.Sprintf("%-36s", oneLine(e.Worker, 36))
 	}
@@ -197,7 +197,7 @@ func (r *remote) printEvents(pick *eventFilter, events []gq.Event) error {
 			continue
 		}
 		if _, err := fmt.Fprintf(r.stdout, "%s  %s  %-20s %s  %-16s %-16s %s\n", s.paint(faint, e.Time.UTC().Format("15:04:05.000")),
-			subject(e), e.Type, s.status(e.Status, 11), oneLine(e.Queue, 40), oneLine(e.JobType, 40), oneLine(eventNote(e), 200)); err != nil {
+			eventSubject(e), e.Type, s.status(e.Status, 11), oneLine(e.Queue, 40), oneLine(e.JobType, 40), oneLine(eventNote(e), 200)); err != nil {
 			return err
 		}
 	}

@@ -14,6 +14,9 @@ import (
 // MaxOutputBytes is the largest output a job may have.
 const MaxOutputBytes = 262144
 
+// MaxDedupKeys is how many keys of submits are remembered. The oldest are forgotten first.
+const MaxDedupKeys = 10000
+
 // TooLarge is the failure reason of a job whose output would exceed MaxOutputBytes.
 const TooLarge = "OUTPUT_TOO_LARGE"
 

@@ -17,6 +17,7 @@ import (
 	internalpb "github.com/gopherqueue/gq/api/taskqueueinternal/v1"
 	"github.com/gopherqueue/gq/internal/designs/rpc"
 	"github.com/gopherqueue/gq/internal/designs/taskqueuetest"
+	"github.com/gopherqueue/gq/internal/taskwork"
 	"github.com/gopherqueue/gq/internal/testing/spec"
 	"github.com/gopherqueue/gq/services/job"
 )
@@ -306,7 +307,7 @@ func TestKeys(t *testing.T) {
 	spec.Covers(t, "T-143", "T-204", "T-205", "T-226", "T-227", "T-261")
 	f := open(t, nil)
 	first := f.create("key-0")
-	for i := 1; i < job.MaxDedupKeys; i++ {
+	for i := 1; i < taskwork.MaxDedupKeys; i++ {
 		f.create(fmt.Sprintf("key-%d", i))
 	}
 	if f.create("key-0") != first {
@@ -320,8 +321,8 @@ func TestKeys(t *testing.T) {
 	if f.create("key-0") != evicted {
 		t.Error("the new job does not own the key")
 	}
-	if job.MaxDedupKeys != 10000 {
-		t.Errorf("%d keys", job.MaxDedupKeys)
+	if taskwork.MaxDedupKeys != 10000 {
+		t.Errorf("%d keys", taskwork.MaxDedupKeys)
 	}
 	if open(t, nil).create("key-0") == evicted { // a new process remembers nothing
 		t.Error("keys outlive the service")

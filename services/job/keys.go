@@ -9,10 +9,6 @@ import (
 	publicpb "github.com/gopherqueue/gq/api/taskqueue/v1"
 )
 
-// MaxDedupKeys is how many keys of submits are remembered. The oldest are forgotten
-// first.
-const MaxDedupKeys = 10000
-
 // fingerprint identifies a spec.
 type fingerprint [sha256.Size]byte
 

@@ -12,6 +12,7 @@ import (
 
 	publicpb "github.com/gopherqueue/gq/api/taskqueue/v1"
 	internalpb "github.com/gopherqueue/gq/api/taskqueueinternal/v1"
+	"github.com/gopherqueue/gq/internal/taskwork"
 )
 
 // record is one job. The table owns the spec, which never changes after creation.
@@ -56,7 +57,7 @@ type table struct {
 }
 
 func newTable(c Config) *table {
-	return &table{config: c, jobs: make(map[string]*record), keys: newKeyCache(MaxDedupKeys)}
+	return &table{config: c, jobs: make(map[string]*record), keys: newKeyCache(taskwork.MaxDedupKeys)}
 }
 
 func (t *table) nowLocked() int64 {

@@ -12,7 +12,6 @@ import (
 
 	"github.com/gopherqueue/gq/internal/designs/load"
 	"github.com/gopherqueue/gq/internal/taskwork"
-	"github.com/gopherqueue/gq/services/job"
 )
 
 // A plan is written as a file of lines NAME=VALUE, which Compose reads as well: its files take
@@ -60,7 +59,7 @@ func (p *Plan) lines() []setting {
 		{"MAX_BACKLOG", "and at most this many", count{&p.MaxBacklog, 1, 1_000_000}},
 		{"FLOOR_CLIENTS", "clients of the comparison with bare gRPC; 0 omits it", count{&p.Floor, 0, mostClients}},
 		{"MAX_OUTPUT_BYTES", "a longer output fails its job; part of the contract", constant(taskwork.MaxOutputBytes)},
-		{"MAX_DEDUP_KEYS", "keys of submits that are remembered; part of the contract", constant(job.MaxDedupKeys)},
+		{"MAX_DEDUP_KEYS", "keys of submits that are remembered; part of the contract", constant(taskwork.MaxDedupKeys)},
 	}
 }
 
