@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/internal/testing/pgtest"
 )
 
@@ -62,8 +63,13 @@ func TestBoardWithTwoServers(t *testing.T) {
 	before := idle.values()
 	busy.gq("submit", "t", "--queue", "lonely", "--max-attempts", "1")
 	busy.gq("submit", "dead", "--max-attempts", "1")
-	if out := busy.gq("work", "--type", "dead", "--exec", "exit 75", "--once"); out.status > 1 {
-		t.Fatalf("%+v", out)
+	c := busy.client()
+	jobs, err := c.Claim(t.Context(), gq.ClaimRequest{Worker: "w", Types: []string{"dead"}, N: 1})
+	if err != nil || len(jobs) != 1 {
+		t.Fatal(jobs, err)
+	}
+	if _, err := c.Fail(t.Context(), jobs[0].State.Lease.Ref(), gq.Failure{Category: gq.CategoryTemporary}); err != nil {
+		t.Fatal(err)
 	}
 	const dead = `gq_events_total{type="job.dead_lettered"}`
 	waitFor(t, "both servers to see the dead letter", func() bool { return busy.values()[dead] == "1" && idle.values()[dead] == "1" })
@@ -142,7 +148,7 @@ func (e exposed) undocumented(page string) (faults []string) {
 }
 
 // foreignFlags are flags of other programs that the texts name.
-var foreignFlags = []string{"compose", "rm", "profile", "base-port", "target", "help", "retry-for", "server", "a-b-c", "quick", "cacert", "cert"}
+var foreignFlags = []string{"compose", "rm", "profile", "base-port", "target", "help", "retry-for", "server", "a-b-c", "quick", "settings", "env-file", "cacert", "cert"}
 
 var (
 	flagged   = regexp.MustCompile(`(?:^|[\s` + "`" + `(\[|"'])--([a-z][a-z0-9-]+)`)

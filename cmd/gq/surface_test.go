@@ -462,7 +462,7 @@ type commandRow struct {
 var commandRows = map[string]commandRow{
 	"serve": {long: true, bad: "--http nonsense:port:more"},
 	"work":  {long: true, bad: ""},
-	"step":  {long: true, bad: "charge"}, "input": {long: true, bad: "charge"}, // TestSteps runs them
+	"step":  {long: true, bad: "charge"}, "input": {long: true, bad: "charge"}, "progress": {long: true, bad: "much"}, // TestSteps runs them
 	"demo":  {long: true, bad: "extra"},
 	"bench": {long: true, bad: "--store redis:"},
 

@@ -134,7 +134,7 @@ func TestRollingUpgrade(t *testing.T) {
 	newest := serveWith(t, third, url)
 	passJobs(t, another, newest)
 	passJobs(t, newest, next)
-	if out := refusedBy(t, first, "migrate", "status", "--store", url); !strings.Contains(out, "layout 3") || !strings.Contains(out, "knows layout 1") {
+	if out := refusedBy(t, first, "migrate", "status", "--store", url); !strings.Contains(out, "layout 3") || !strings.Contains(out, "this program knows 1: too new") {
 		t.Errorf("a program two layouts behind says %s", out)
 	}
 }
