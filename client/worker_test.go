@@ -231,7 +231,9 @@ func TestCancelReachesARemoteHandlerAtOnce(t *testing.T) {
 	var told atomic.Int64
 	defer f.CancelRequests(func(jobs []gq.JobID) { told.Add(int64(len(jobs))) })()
 	w := newWorker(f, worker.Config{Slots: 20, HeartbeatEvery: time.Minute})
+	begun := make(chan struct{})
 	w.HandleFunc("endless", func(ctx context.Context, _ *worker.Run) error {
+		begun <- struct{}{}
 		<-ctx.Done()
 		return context.Cause(ctx)
 	})
@@ -244,9 +246,7 @@ func TestCancelReachesARemoteHandlerAtOnce(t *testing.T) {
 	var took []time.Duration
 	for range 21 {
 		id := f.job(func(s *gq.Spec) { s.Type = "endless" })
-		for must(f.Get(t.Context(), id, 0))(t).State.Status != gq.StatusRunning {
-			time.Sleep(time.Millisecond)
-		}
+		<-begun
 		asked := time.Now()
 		must(f.Cancel(t.Context(), claimed, ""))(t)
 		must(f.Cancel(t.Context(), id, "enough"))(t)

@@ -99,7 +99,8 @@ func (e *Engine) cancelAll(ctx context.Context, jobs []gq.Job, reason string, re
 	for i := range jobs {
 		updates[i] = cancelling(jobs[i].State.ID, reason)
 	}
-	updated, err := e.store.Update(ctx, updates)
+	// A page that has begun is told whole: what was done by a call that is cut short counts.
+	updated, err := e.store.Update(context.WithoutCancel(ctx), updates)
 	if err != nil {
 		return err
 	}

@@ -48,7 +48,7 @@ func (e *Engine) PurgeWhere(ctx context.Context, q gq.Query) (removed int, err e
 		for i := range page.Jobs {
 			ids[i] = page.Jobs[i].State.ID
 		}
-		answers, err := e.purge(ctx, page.Jobs, ids...)
+		answers, err := e.purge(context.WithoutCancel(ctx), page.Jobs, ids...) // told whole, as in cancelAll
 		if err != nil {
 			return removed, fmt.Errorf("purge many: %w", err)
 		}

@@ -238,12 +238,12 @@ func TestWorkflowBreadth(t *testing.T) {
 				t.Errorf("%s: %v\nwant %v", call, err, want)
 			}
 		}
-		tooMany := func(i int) gq.Fault {
-			return gq.Fault{Field: fmt.Sprintf("jobs[%d].depends_on", i), Problem: "1001 dependencies are more than 1000"}
+		tooMany := func(i int, name string) gq.Fault {
+			return gq.Fault{Field: fmt.Sprintf("jobs[%d].depends_on", i), Problem: fmt.Sprintf("1001 dependencies are more than 1000 (job %q)", name)}
 		}
 		before := f.records()
 		_, err = f.SubmitWorkflow(f.Context(), wide)
-		refused("submit", err, tooMany(gq.MaxDependencies+1), tooMany(gq.MaxDependencies+3))
+		refused("submit", err, tooMany(gq.MaxDependencies+1, "first"), tooMany(gq.MaxDependencies+3, "third"))
 		if now := f.records(); now != before {
 			t.Errorf("%d workflows after a refused one, want %d", now, before)
 		}
@@ -251,7 +251,7 @@ func TestWorkflowBreadth(t *testing.T) {
 		more.Add("more", job, all[1:]...)
 		more.Add("most", job, all...)
 		_, err = f.AddToWorkflow(f.Context(), id, more)
-		refused("add", err, tooMany(1))
+		refused("add", err, tooMany(1, "most"))
 		more.Jobs = more.Jobs[:1]
 		must[gq.Workflow](t)(f.AddToWorkflow(f.Context(), id, more))
 	})

@@ -115,6 +115,7 @@ type Dispatcher struct {
 	clock   atomic.Pointer[reading]
 	last    atomic.Pointer[Levels]
 	serving atomic.Pointer[[]gq.LiveWorker]
+	looked  time.Time // when workers last caught up; guarded by mu
 
 	claims, rulings, rounds *delivery // to the sinks
 

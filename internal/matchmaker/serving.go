@@ -8,8 +8,10 @@ import (
 	"github.com/gopherqueue/gq"
 )
 
-// mostServing is the most providers that are listed as workers.
-const mostServing = 1000
+const (
+	mostServing  = 1000             // the most providers that are listed as workers
+	servingAfter = 30 * time.Second // how old what other nodes have changed may be in that list
+)
 
 // workers lists the providers that a round now would include, the first by id, as the workers
 // of the queue. While a round or a call is in progress they are those of the last time, so that
@@ -26,8 +28,11 @@ func (d *Dispatcher) workers(ctx context.Context) []gq.LiveWorker {
 	if !d.loaded { // a reader does not load all jobs
 		return nil
 	}
-	if err := d.catchUp(ctx); err != nil && !d.loaded {
-		return nil
+	if time.Since(d.looked) > servingAfter { // readers ask every few seconds, on idle servers too
+		if err := d.catchUp(ctx); err != nil && !d.loaded {
+			return nil
+		}
+		d.looked = time.Now()
 	}
 	now := d.now().Unix()
 	if err := d.refreshHeartbeats(ctx, now); err != nil {
