@@ -73,7 +73,7 @@ var changeCases = []Case{
 	{
 		Name:   "Change/Events",
 		Clause: "events of providers are numbered in the log after those of the jobs in the same commit, or not written if anything is refused; no job has them",
-		Needs:  []string{"Insert", "Get", "Doc", "Events", "LastEvent", "History", "Close"},
+		Needs:  []string{"Insert", "Events", "LastEvent", "History", "Close"},
 		Covers: []string{"M-120"},
 		run:    changeEvents,
 	},

@@ -70,6 +70,15 @@ func (n *naive) Change(ctx context.Context, c store.Change) (out store.Changed, 
 		}
 		out.States = append(out.States, n.apply(jobs[i], u, now).State)
 	}
+	for _, e := range c.Events {
+		if n.bug == losesNotices {
+			break
+		}
+		n.data.seq++
+		e.Seq, e.Time = n.data.seq, now
+		n.data.events = append(n.data.events, e)
+		n.announce(e.Queue)
+	}
 	return own(n, out), nil
 }
 

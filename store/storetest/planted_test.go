@@ -162,6 +162,7 @@ const (
 	repeatsEvents     bug = "a replay begins with the event it should begin after"
 	settlesAnyway     bug = "what was to settle a job ends its lease also where it is refused"
 	tellsOneQueue     bug = "other queues of a pool are not told"
+	losesNotices      bug = "the events of providers of a change are not written"
 	tellsNoCancels    bug = "nobody is told that a running job is to stop"
 	tellsJobsOnly     bug = "what a queue is configured to is not told"
 	tellsInsertsEarly bug = "an insert is told before what happened last"
@@ -350,6 +351,7 @@ var planted = map[bug][]string{
 	repeatsEvents:     {"Events/Replay"},
 	settlesAnyway:     {"Settle/Hint"},
 	tellsOneQueue:     {"Notify/Room"},
+	losesNotices:      {"Change/Events"},
 	tellsNoCancels:    {"Notify/Cancels"},
 	tellsJobsOnly:     {"Notify/Room"},
 	tellsInsertsEarly: {"Events/Turns"},
@@ -440,7 +442,7 @@ var beyondModel = []bug{
 	halfChanges, changesBlindly, insertsBlindly, docsAnyway, // stories do not change documents and jobs together
 	spawnsAnyway, spawnsAgain, orphanless, losesChildren, // nor do they spawn
 	holdsOccupy, startsAnyway, poolsTellNothing, // stories have no pool that is occupied at the start
-	tellsOneQueue, tellsNoCancels, tellsJobsOnly, // stories do not use notifications
+	tellsOneQueue, tellsNoCancels, losesNotices, tellsJobsOnly, // stories do not use notifications
 	restartsDeadlines, losesCheckpoint, // nor replace by name
 	keyRateUnsaid, replacesUntold, // stories do not look at what is only counted
 	promisesTooLate, // stories have no run times that late
