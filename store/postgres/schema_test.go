@@ -158,6 +158,7 @@ func TestLongSchemaNames(t *testing.T) {
 // connections of an application's pool. The pool stays open.
 func TestContractInASchemaOfAPool(t *testing.T) {
 	b := backend(t, directly)
+	b.Again = true
 	start := func(t testing.TB, pool *pgxpool.Pool, cfg store.Config) store.Store {
 		t.Helper()
 		s, err := postgres.OpenPool(t.Context(), pool, awkward, cfg)

@@ -39,6 +39,10 @@ type Backend struct {
 	// Only selects the cases that [Run] runs; nil runs all of them.
 	Only func(Case) bool
 
+	// Again says that the suite also runs on the same store reached directly, which is
+	// where its cases are listed among the tests of requirements.
+	Again bool
+
 	// Stories is how many stories [RunModel] runs unless -rapid.checks is set; 0 is the
 	// default of package rapid. A dozen is enough for every important situation to occur.
 	Stories int
@@ -84,7 +88,7 @@ func Run(t *testing.T, b Backend) {
 			if b.Parallel {
 				t.Parallel()
 			}
-			if len(c.Covers) > 0 {
+			if len(c.Covers) > 0 && !b.Again {
 				spec.Covers(t, c.Covers...)
 			}
 			c.on(t, b)
