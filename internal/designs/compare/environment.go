@@ -4,8 +4,10 @@ import (
 	"bytes"
 	"fmt"
 	"os"
+	"path/filepath"
 	"runtime"
 	"runtime/debug"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -29,8 +31,8 @@ type Environment struct {
 
 // Others is how much processor time other processes used, in cores.
 type Others struct {
-	Mean float64 `json:"mean_cores"` // over the whole run
-	Most float64 `json:"most_cores"` // in one measurement
+	Mean float64 `json:"mean_cores"` // while a design ran
+	Most float64 `json:"most_cores"` // while one was running once
 }
 
 // scripts/compare sets these when it links the program.
@@ -95,16 +97,92 @@ func loadAverage() string {
 type usage struct {
 	at   time.Time
 	busy float64 // of the machine
-	own  float64 // of this process and its ended children
+	own  float64 // of this process, its ended children and the designs in containers
 }
 
 // ticks is the unit of the kernel's processor times, per second.
 const ticks = 100
 
-// usageNow reads the processor time, if the system provides it.
-func usageNow() (u usage, ok bool) {
+// usageNow reads the processor time, if the system provides it. In containers the
+// designs are not children of this process: they belong to the container engine, and so
+// do the proxies of their published ports.
+func usageNow(inContainers bool) (u usage, ok bool) {
 	stat, self := firstLine("/proc/stat"), firstLine("/proc/self/stat")
-	return parseUsage(time.Now(), stat, self)
+	u, ok = parseUsage(time.Now(), stat, self)
+	if ok && inContainers {
+		names, _ := filepath.Glob("/proc/[0-9]*/stat")
+		var all []process
+		for _, name := range names {
+			if p, ok := parseProcess(firstLine(name)); ok { // unless it has just ended
+				all = append(all, p)
+			}
+		}
+		u.own += engineTime(all)
+	}
+	return u, ok
+}
+
+// process is what /proc says of one.
+type process struct {
+	pid, parent int
+	name        string
+	seconds     float64 // of processor time, ended children included
+}
+
+func parseProcess(stat string) (p process, ok bool) {
+	open, end := strings.Index(stat, "("), strings.LastIndex(stat, ")") // the name may have spaces
+	if open < 0 || end < open {
+		return process{}, false
+	}
+	p.name = stat[open+1 : end]
+	rest := strings.Fields(stat[end+1:])
+	if len(rest) < 15 {
+		return process{}, false
+	}
+	numbers := make([]int, 0, 6)
+	for _, w := range append([]string{strings.TrimSpace(stat[:open]), rest[1]}, rest[11:15]...) {
+		n, err := strconv.Atoi(w)
+		if err != nil {
+			return process{}, false
+		}
+		numbers = append(numbers, n)
+	}
+	p.pid, p.parent = numbers[0], numbers[1]
+	for _, n := range numbers[2:] {
+		p.seconds += float64(n) / ticks
+	}
+	return p, true
+}
+
+// engineNames are what the processes of container engines begin with.
+var engineNames = []string{"dockerd", "containerd", "conmon"}
+
+// engineTime is the processor time of the container engine and of all its descendants,
+// which are the containers and the proxies of their ports.
+func engineTime(all []process) (seconds float64) {
+	byPID := make(map[int]process, len(all))
+	for _, p := range all {
+		byPID[p.pid] = p
+	}
+	belongs := func(p process) bool {
+		for range all { // a process that ended meanwhile may leave a circle
+			if slices.ContainsFunc(engineNames, func(n string) bool { return strings.HasPrefix(p.name, n) }) {
+				return true
+			}
+			parent, ok := byPID[p.parent]
+			if !ok {
+				return false
+			}
+			p = parent
+		}
+		return false
+	}
+	for _, p := range all {
+		if belongs(p) {
+			seconds += p.seconds
+		}
+	}
+	return seconds
 }
 
 func parseUsage(now time.Time, stat, self string) (u usage, ok bool) {

@@ -421,6 +421,50 @@ func TestProcessorTimeOfOthers(t *testing.T) {
 	}
 }
 
+// Two designs in containers, one with a proxy: their time is not that of others.
+func TestProcessorTimeOfContainers(t *testing.T) {
+	var all []process
+	for _, line := range []string{
+		"1 (init) S 0 1 1 0 -1 0 0 0 0 0 1000 1000 0 0 20 0",
+		"10 (dockerd) S 1 1 1 0 -1 0 0 0 0 0 100 0 0 0 20 0",
+		"11 (docker-proxy) S 10 1 1 0 -1 0 0 0 0 0 200 0 0 0 20 0",
+		"20 (containerd-shim) S 1 1 1 0 -1 0 0 0 0 0 50 0 0 50 20 0",
+		"21 (gq (node) 1) S 20 1 1 0 -1 0 0 0 0 0 300 100 0 0 20 0",
+		"30 (containerd-shim) S 1 1 1 0 -1 0 0 0 0 0 0 0 0 0 20 0",
+		"31 (gq) S 30 1 1 0 -1 0 0 0 0 0 0 0 500 0 20 0",
+		"40 (compile) S 1 1 1 0 -1 0 0 0 0 0 9000 0 0 0 20 0",
+		"51 (a) S 52 1 1 0 -1 0 0 0 0 0 7 0 0 0 20 0",
+		"52 (b) S 51 1 1 0 -1 0 0 0 0 0 7 0 0 0 20 0",
+	} {
+		p, ok := parseProcess(line)
+		if !ok {
+			t.Fatalf("%q is not read", line)
+		}
+		all = append(all, p)
+	}
+	if got := engineTime(all); got != 13 { // 1 + 2 + 1 + 4 + 5 seconds
+		t.Errorf("the engine and its containers used %v seconds, want 13", got)
+	}
+	for _, bad := range []string{"", "1 gq S 1", "1 (gq) S 1 2 3", "x (gq) S 0 1 1 0 -1 0 0 0 0 0 1 1 1 1 20", "1 (gq) S 0 1 1 0 -1 0 0 0 0 0 1 1 1 z 20"} {
+		if _, ok := parseProcess(bad); ok {
+			t.Errorf("%q is read", bad)
+		}
+	}
+}
+
+// The mean weighs by time, and a measurement tells its own share.
+func TestOthersOfARun(t *testing.T) {
+	begin := time.Unix(1000, 0)
+	s := session{before: usage{at: begin}}
+	s.watch(usage{at: begin.Add(10 * time.Second), busy: 15, own: 10}, true)
+	s.before = usage{at: begin.Add(time.Minute), busy: 20, own: 10}
+	s.watch(usage{at: begin.Add(90 * time.Second), busy: 26, own: 13}, true)
+	s.watch(usage{}, false)
+	if s.others != 0.1 || s.mostOthers != 0.5 || s.othersTime != 8 || s.watched != 40 {
+		t.Errorf("others %v, at most %v, %v core seconds in %v", s.others, s.mostOthers, s.othersTime, s.watched)
+	}
+}
+
 func TestEnvironmentIsReported(t *testing.T) {
 	e := newEnvironment()
 	if runtime.GOOS == "linux" && (e.Kernel == "" || e.MemoryMiB < 1 || len(strings.Fields(e.LoadBefore)) != 3) {

@@ -32,7 +32,7 @@ type Row struct {
 	Cell       Cell               `json:"cell"`
 	Repetition int                `json:"repetition"`             // from 1 on
 	Memory     map[string]float64 `json:"memory_mib,omitempty"`   // resident, by node, after the measurement
-	Others     *float64           `json:"others_cores,omitempty"` // processor time of other processes, from before the design was started until it had stopped
+	Others     *float64           `json:"others_cores,omitempty"` // processor time of other processes, from before the design was started until it had stopped; in containers, while it ran
 	*load.Report
 }
 
@@ -87,7 +87,6 @@ func Run(ctx context.Context, p Plan, designs []Design, launch Launcher, w Watch
 	s := &session{Watch: w, plan: p, launch: launch, results: &Results{StartedAt: time.Now().UTC(), Plan: p, Environment: newEnvironment()}}
 	s.closed, s.open = p.measurements()
 	s.Say("%d measurements of closed loops and about %d of open ones, about %v in all", s.closed, s.open, p.Expected().Round(time.Second))
-	before, known := usageNow()
 	defer func() { err = errors.Join(err, s.stop()) }()
 	if err := s.closedLoops(ctx, designs); err != nil {
 		return nil, err
@@ -106,8 +105,8 @@ func Run(ctx context.Context, p Plan, designs []Design, launch Launcher, w Watch
 	r := s.results
 	r.Seconds = time.Since(r.StartedAt).Seconds()
 	r.Environment.LoadAfter = loadAverage()
-	if after, ok := usageNow(); ok && known && !s.foreign {
-		r.Environment.Others = &Others{Mean: after.others(before), Most: s.mostOthers}
+	if s.watched > 0 {
+		r.Environment.Others = &Others{Mean: s.othersTime / s.watched, Most: s.mostOthers}
 	}
 	return r, nil
 }
@@ -120,11 +119,15 @@ type session struct {
 	results      *Results
 	closed, open int // remaining measurements; open is an estimate
 
-	system     System // the running one, or nil
-	design     string // its name
-	before     usage  // when it was started
-	foreign    bool   // designs are not child processes of this one
-	mostOthers float64
+	system System // the running one, or nil
+	design string // its name
+
+	before       usage // when it was started
+	inContainers bool
+	others       float64 // processes' cores while the last design ran
+	mostOthers   float64
+	othersTime   float64 // core seconds of them in watched seconds
+	watched      float64
 }
 
 // turn returns the order of the designs, which rotates.
@@ -203,13 +206,13 @@ func (s *session) measure(ctx context.Context, d Design, rep int, cell Cell) (_ 
 	}
 	row := Row{Design: d.Name, Cell: cell, Repetition: rep + 1, Memory: s.system.Memory(), Report: report}
 	if s.plan.Relaunch {
-		before := s.before
+		watched := s.watched
 		if err := s.stop(); err != nil {
 			return nil, err
 		}
-		if after, ok := usageNow(); ok && !s.foreign {
-			others := after.others(before)
-			row.Others, s.mostOthers = &others, max(s.mostOthers, others)
+		if s.watched > watched {
+			others := s.others
+			row.Others = &others
 		}
 	}
 	if s.Raw != "" {
@@ -246,14 +249,14 @@ func (s *session) start(ctx context.Context, d Design) (err error) {
 	if err := s.stop(); err != nil {
 		return err
 	}
-	s.before, _ = usageNow()
+	s.before, _ = usageNow(false)
 	system, err := s.launch(ctx, d)
 	if err != nil {
 		return err
 	}
 	s.system, s.design = system, d.Name
-	if _, ok := system.(*composed); ok {
-		s.foreign = true
+	if _, s.inContainers = system.(*composed); s.inContainers {
+		s.before, _ = usageNow(true)
 	}
 	return nil
 }
@@ -264,7 +267,25 @@ func (s *session) stop() error {
 	}
 	system := s.system
 	s.system = nil
-	return system.Stop()
+	if s.inContainers { // a container that has been removed can no longer be asked
+		s.watch(usageNow(true))
+		return system.Stop()
+	}
+	err := system.Stop()
+	s.watch(usageNow(false)) // only children that have ended are counted
+	return err
+}
+
+// watch counts what other processes have used since the design was started.
+func (s *session) watch(now usage, ok bool) {
+	elapsed := now.at.Sub(s.before.at).Seconds()
+	if !ok || s.before.at.IsZero() || elapsed <= 0 {
+		return
+	}
+	s.others = now.others(s.before)
+	s.mostOthers = max(s.mostOthers, s.others)
+	s.othersTime += s.others * elapsed
+	s.watched += elapsed
 }
 
 // floor measures the two servers alternately, so that a disturbance does not affect
