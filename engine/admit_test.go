@@ -31,19 +31,41 @@ func held(r *gq.ClaimRequest) { r.Hold = true }
 func TestAdmit(t *testing.T) {
 	bubble(t, func(t *testing.T, f *fixture) {
 		f.pooled(gq.DefaultQueue, 5)
-		first, second := f.submit(gq.Spec{CostUnits: 3}), f.submit(gq.Spec{CostUnits: 3})
+		first, second := f.submit(gq.Spec{CostUnits: 3}), f.submit(gq.Spec{CostUnits: 4})
 		jobs := f.claim(2, held)
+		const denial = "capacity exceeded: used=3, requested=4, capacity=5, count="
+		recorded := func(s gq.State, reason string, events ...string) {
+			t.Helper()
+			var told []string
+			for _, e := range must[[]gq.Event](t)(f.Events(t.Context(), 0, 100)) {
+				if _, denied := machine.ParseDenial(e.Reason); denied {
+					told = append(told, e.Reason)
+					if e.Job != second {
+						t.Errorf("a denial is recorded for %v", e.Job)
+					}
+				}
+			}
+			if s.Reason != reason || !slices.Equal(told, events) {
+				t.Errorf("the job says %q and the history %q, want %q and %q", s.Reason, told, reason, events)
+			}
+		}
 		s, err := f.Admit(t.Context(), jobs[0].State.Lease.Ref(), 7*time.Second, time.Minute)
 		if err != nil || s.Status != gq.StatusRunning || s.Lease.TTL != 7*time.Second || s.RunAt.After(time.Now()) {
 			t.Fatalf("the first start: %+v, %v", s, err)
 		}
+		recorded(s, "")
 		time.Sleep(time.Second)
 		ref := jobs[1].State.Lease.Ref()
 		s, err = f.Admit(t.Context(), ref, 0, time.Minute)
 		full, ok := errors.AsType[*machine.CapacityError](err)
-		if !ok || *full != (machine.CapacityError{Pool: "p", Used: 3, Requested: 3, Capacity: 5}) {
+		if !ok || *full != (machine.CapacityError{Pool: "p", Used: 3, Requested: 4, Capacity: 5}) {
 			t.Fatalf("the second start: %v", err)
 		}
+		recorded(s, denial+"1", denial+"1")
+		if s, err = f.Admit(t.Context(), ref, 0, time.Minute); !errors.Is(err, gq.ErrNoCapacity) {
+			t.Fatalf("once more: %v", err)
+		}
+		recorded(s, denial+"2", denial+"1")
 		if s.Status != gq.StatusClaimed || s.Detail != gq.DetailLeasePending || !s.RunAt.Equal(time.Now().Add(time.Minute)) || !s.Lease.HeartbeatAt.Equal(time.Now()) {
 			t.Errorf("refused, the job is %+v", s)
 		}
@@ -62,6 +84,7 @@ func TestAdmit(t *testing.T) {
 		if s, err = f.Admit(t.Context(), ref, 0, time.Minute); err != nil || s.Status != gq.StatusRunning {
 			t.Errorf("with room: %+v, %v", s, err)
 		}
+		recorded(s, "", denial+"1", denial+"2")
 		if _, err := f.Admit(t.Context(), ref, 0, time.Minute); !errors.Is(err, gq.ErrIllegalMove) {
 			t.Errorf("a running job asks: %v", err)
 		}

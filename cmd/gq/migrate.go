@@ -22,7 +22,8 @@ func newMigrate(p process) *cobra.Command {
 
 A server does this when it starts. Use the command to do it earlier, as another
 role, or with another tool. All tables are in one schema: gq, or the one that the
-URL names (?gq_schema=NAME). Migrations run in one transaction, and any number of
+URL names (?gq_schema=NAME). Two more, gq_matching and gq_scheduler, have views for
+people who query with SQL. Migrations run in one transaction, and any number of
 processes may run them at once. Servers of the version before go on working on a
 migrated database; older ones must be stopped first. The command refuses a database
 that a version has migrated which is too new for this program.`,
@@ -92,8 +93,12 @@ func newMigrateUp(p process) *cobra.Command {
 		if *inJSON {
 			return wire.EncodeJSON(p.stdout, migrationReport{Version: max(before.Version, before.Current), Before: &before.Version})
 		}
-		if !before.Pending() {
+		switch {
+		case !before.Pending():
 			_, err = fmt.Fprintf(p.stdout, "schema version %d is up to date\n", before.Version)
+			return err
+		case before.Version == before.Current:
+			_, err = fmt.Fprintf(p.stdout, "schema version %d is up to date, and has the views of this program now\n", before.Version)
 			return err
 		}
 		_, err = fmt.Fprintf(p.stdout, "schema version %d, before %d\n", before.Current, before.Version)

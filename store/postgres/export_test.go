@@ -51,7 +51,7 @@ func (s *Store) URL() string { return s.pool.Config().ConnString() }
 // MigrateFurther migrates a database as a later version with one more step would.
 func MigrateFurther(ctx context.Context, url string, to int, sql string) error {
 	return connected(ctx, url, func(conn connection) error {
-		_, err := migrate(ctx, conn, append(slices.Clone(migrations), migration{to: to, name: "made-up.sql", sql: sql}))
+		_, err := migrate(ctx, conn, append(slices.Clone(migrations), migration{to: to, name: "made-up.sql", sql: sql}), true)
 		return err
 	})
 }

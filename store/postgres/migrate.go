@@ -62,19 +62,21 @@ type Layout struct {
 	Version int // of the tables; 0 if there are none
 	Oldest  int // programs that know this version or a later one can use the tables
 	Current int // known by this program
+
+	Stale bool // the views are not those that this program makes
 }
 
 // Pending reports whether [MigrateUp] has anything to do.
-func (l Layout) Pending() bool { return l.Version < l.Current }
+func (l Layout) Pending() bool { return l.Version < l.Current || l.Stale }
 
-// MigrateUp upgrades a database to the layout of this program, in one transaction. Any
+// MigrateUp upgrades a database to the layout and the views of this program, in one transaction. Any
 // number of processes may do so at once, and programs of the layout before may go on using
 // it. It changes nothing if a newer version has migrated the database and says that this
 // program can still use it. The error is [gq.ErrFormat] if the tables belong to a version that
 // is too new or to another program, and [gq.ErrInUse] if servers that are too old run.
 func MigrateUp(ctx context.Context, url string) (before Layout, err error) {
 	err = connected(ctx, url, func(conn connection) error {
-		before, err = migrate(ctx, conn, migrations)
+		before, err = migrate(ctx, conn, migrations, true)
 		return err
 	})
 	return before, err
@@ -100,6 +102,7 @@ func MigrateDump(schema string) (string, error) {
 	for _, m := range migrations {
 		fmt.Fprintf(&b, "-- %s\n\n%s\n%s\n", m.name, dialect.of(m.sql), dialect.of(m.finish)) // nobody uses the tables yet
 	}
+	fmt.Fprintf(&b, "-- views.sql\n\n%s\n", dialect.of(views))
 	return b.String(), nil
 }
 
@@ -132,9 +135,9 @@ type querier interface {
 	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
 }
 
-// migrate applies the missing steps, unless another process already did. It refuses tables
-// that this program does not know.
-func migrate(ctx context.Context, db beginner, steps []migration) (before Layout, err error) {
+// migrate applies the missing steps, unless another process already did, and then makes the views.
+// It refuses tables that this program does not know.
+func migrate(ctx context.Context, db beginner, steps []migration, insist bool) (before Layout, err error) {
 	err = pgx.BeginFunc(ctx, db, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, "SELECT pg_advisory_xact_lock($1, 0)", lockMigration); err != nil {
 			return err
@@ -162,6 +165,9 @@ func migrate(ctx context.Context, db beginner, steps []migration) (before Layout
 		if err == nil {
 			_, err = finish(ctx, tx, steps, now)
 		}
+		if err == nil {
+			err = refreshViews(ctx, tx, now, insist)
+		}
 		return err
 	})
 	return before, err
@@ -179,7 +185,12 @@ func layoutOf(ctx context.Context, db querier, steps []migration) (Layout, error
 	if !ours {
 		return l, fmt.Errorf("the database has a schema of that name that is not GopherQueue's: %w", gq.ErrFormat)
 	}
-	err = db.QueryRow(ctx, "SELECT version, coalesce(oldest, version) FROM gq.migration ORDER BY version DESC LIMIT 1").Scan(&l.Version, &l.Oldest)
+	var comment string
+	err = db.QueryRow(ctx, `
+		SELECT version, coalesce(oldest, version), coalesce(`+viewsComment+`, '')
+		FROM gq.migration
+		ORDER BY version DESC
+		LIMIT 1`).Scan(&l.Version, &l.Oldest, &comment)
 	if err != nil && !errors.Is(err, pgx.ErrNoRows) {
 		return l, err
 	}
@@ -189,5 +200,6 @@ func layoutOf(ctx context.Context, db querier, steps []migration) (Layout, error
 	case l.Version < steps[0].to:
 		return l, fmt.Errorf("the schema of the queue has no layout: %w", gq.ErrFormat)
 	}
+	l.Stale = l.Version <= l.Current && !strings.Contains(comment, viewsVersion)
 	return l, nil
 }

@@ -104,7 +104,7 @@ func start(ctx context.Context, pool database, begins begins, cfg store.Config) 
 	cfg, err := cfg.WithDefaults()
 	var before Layout
 	if err == nil {
-		before, err = migrate(ctx, pool, migrationsFor(cfg))
+		before, err = migrate(ctx, pool, migrationsFor(cfg), false)
 	}
 	var now Layout
 	if err == nil {

@@ -6,6 +6,7 @@ import (
 	"hash/fnv"
 	"net/url"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"unicode"
@@ -33,10 +34,9 @@ const maxSchemaName = 63
 // Setting search_path would be simpler, but behind a pooler every transaction may run on
 // another connection.
 type dialect struct {
-	schema     string
-	identifier string   // the schema in quotes
-	literal    string   // the same within a string literal
-	known      sync.Map // rewritten statements by the original
+	schema string
+	names  [3]string // the schema and those beside it in quotes, in the order of besides
+	known  sync.Map  // rewritten statements by the original
 }
 
 // newDialect returns the dialect of a schema. Any name will do that PostgreSQL keeps as it
@@ -59,8 +59,27 @@ func newDialect(schema string) (*dialect, error) {
 	case schema == "public":
 		return refuse("is where applications keep their own tables; choose a schema for the queue alone")
 	}
-	identifier := pgx.Identifier{schema}.Sanitize()
-	return &dialect{schema: schema, identifier: identifier, literal: strings.ReplaceAll(identifier, "'", "''")}, nil
+	d := &dialect{schema: schema}
+	for i, suffix := range besides {
+		d.names[i] = pgx.Identifier{beside(schema, suffix)}.Sanitize()
+	}
+	return d, nil
+}
+
+// besides are what the schemas of a store end in: that of its tables, and those of the views for the
+// documents on matching and on the scheduler.
+var besides = [...]string{"", "_matching", "_scheduler"}
+
+// beside is the name of a schema for views. PostgreSQL would cut a longer name, so it has the beginning
+// of the name and a hash.
+func beside(schema, suffix string) string {
+	if len(schema)+len(suffix) <= maxSchemaName {
+		return schema + suffix
+	}
+	h := fnv.New32a()
+	h.Write([]byte(schema)) //nolint:errcheck // a hash never fails
+	end := fmt.Sprintf("_%08x%s", h.Sum32(), suffix)
+	return strings.ToValidUTF8(schema[:maxSchemaName-len(end)], "") + end
 }
 
 // cutSchema removes the schema from a URL, since PostgreSQL does not know the parameter.
@@ -98,9 +117,9 @@ func (d *dialect) channel() string {
 var (
 	dollarQuote = regexp.MustCompile(`\$\w*\$`)
 
-	// A string literal that names something of the schema begins with its name.
-	qualified = regexp.MustCompile(`'?\bgq\.`)
-	itself    = regexp.MustCompile(`(CREATE SCHEMA IF NOT EXISTS |to_regnamespace\(')gq\b`)
+	// A string literal that names something of a schema begins with its name.
+	qualified = regexp.MustCompile(`('?)\bgq(_matching|_scheduler)?\.`)
+	itself    = regexp.MustCompile(`(CREATE SCHEMA (?:IF NOT EXISTS )?|to_regnamespace\(')gq(_matching|_scheduler)?\b`)
 	locking   = regexp.MustCompile(`pg_(?:try_)?advisory_xact_lock(?:_shared)?\(\$\d+`)
 )
 
@@ -113,18 +132,9 @@ func (d *dialect) of(sql string) string {
 	if known, ok := d.known.Load(sql); ok {
 		return known.(string)
 	}
-	text := qualified.ReplaceAllStringFunc(sql, func(found string) string {
-		if found[0] == '\'' {
-			return "'" + d.literal + "."
-		}
-		return d.identifier + "."
-	})
-	text = itself.ReplaceAllStringFunc(text, func(found string) string {
-		before := strings.TrimSuffix(found, DefaultSchema)
-		if strings.HasSuffix(before, "'") {
-			return before + d.literal
-		}
-		return before + d.identifier
+	text := replaceEach(qualified, sql, func(quote, suffix string) string { return quote + d.quoted(suffix, quote != "") + "." })
+	text = replaceEach(itself, text, func(before, suffix string) string {
+		return before + d.quoted(suffix, strings.HasSuffix(before, "'"))
 	})
 	text = strings.ReplaceAll(text, "'"+defaultChannel+"'", "'"+d.channel()+"'")
 	h := fnv.New32a()
@@ -136,6 +146,23 @@ func (d *dialect) of(sql string) string {
 		d.known.Store(text, text) // rewriting twice must not change it again
 	}
 	return text
+}
+
+// quoted is the schema that ends in a suffix.
+func (d *dialect) quoted(suffix string, inLiteral bool) string {
+	name := d.names[slices.Index(besides[:], suffix)]
+	if inLiteral {
+		return strings.ReplaceAll(name, "'", "''")
+	}
+	return name
+}
+
+// replaceEach replaces all matches of an expression with two groups.
+func replaceEach(e *regexp.Regexp, text string, f func(first, last string) string) string {
+	return e.ReplaceAllStringFunc(text, func(found string) string {
+		groups := e.FindStringSubmatch(found)
+		return f(groups[1], groups[2])
+	})
 }
 
 // maxKnownStatement limits the size of cached statements in bytes. schema.sql, which is

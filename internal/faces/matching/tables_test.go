@@ -137,7 +137,7 @@ func (r *reports) verb(lease, verb, body string) {
 // table reads a view.
 func (r *reports) table(name string) (all []object) {
 	r.Helper()
-	rows, err := r.conn.Query(r.Context(), "SELECT to_jsonb(v) FROM gq."+name+" AS v")
+	rows, err := r.conn.Query(r.Context(), "SELECT to_jsonb(v) FROM gq_matching."+name+" AS v")
 	if err != nil {
 		r.Fatal(err)
 	}
@@ -226,13 +226,13 @@ func (r *reports) equal(when string) {
 				slices.SortFunc(got, byKey)
 			}
 			if len(want) != len(got) {
-				different += fmt.Sprintf("gq.%s has %d rows, the face answers %d\n", name, len(got), len(want))
+				different += fmt.Sprintf("gq_matching.%s has %d rows, the face answers %d\n", name, len(got), len(want))
 				continue
 			}
 			for i := range want {
 				r.seen[fmt.Sprint(name, " ", got[i]["state"])], r.seen[fmt.Sprint(name, " ", got[i]["status"])] = true, true
 				if !reflect.DeepEqual(got[i], want[i]) {
-					different += fmt.Sprintf("gq.%s has\n%v\nand the face answers\n%v\n", name, got[i], want[i])
+					different += fmt.Sprintf("gq_matching.%s has\n%v\nand the face answers\n%v\n", name, got[i], want[i])
 				}
 			}
 		}
@@ -257,12 +257,12 @@ func TestTables(t *testing.T) {
 	for name, want := range tables {
 		rows, err := r.conn.Query(t.Context(), `
 			SELECT column_name::text FROM information_schema.columns
-			WHERE table_schema = 'gq' AND table_name = $1 ORDER BY ordinal_position`, name)
+			WHERE table_schema = 'gq_matching' AND table_name = $1 ORDER BY ordinal_position`, name)
 		if err != nil {
 			t.Fatal(err)
 		}
 		if got, err := pgx.CollectRows(rows, pgx.RowTo[string]); err != nil || !slices.Equal(got, want) {
-			t.Errorf("gq.%s has the columns %v, want %v (%v)", name, got, want, err)
+			t.Errorf("gq_matching.%s has the columns %v, want %v (%v)", name, got, want, err)
 		}
 	}
 	r.must("POST", "/beacon", `{"chain_id":"c","epoch_id":7,"block_height":1,"beacon":"aa"}`)
@@ -297,8 +297,9 @@ func TestTables(t *testing.T) {
 	if err := r.conn.QueryRow(t.Context(), "SELECT (SELECT count(*) FROM gq.live) + (SELECT count(*) FROM gq.done)").Scan(&all); err != nil || all != len(r.jobs)+4 {
 		t.Errorf("there are %d jobs, want %d: %v", all, len(r.jobs)+4, err)
 	}
-	if n := len(r.table("scheduler_job_runs")); n != 0 {
-		t.Errorf("the scheduler's view has %d jobs of matching", n)
+	var runs int
+	if err := r.conn.QueryRow(t.Context(), "SELECT count(*) FROM gq_scheduler.scheduler_job_runs").Scan(&runs); err != nil || runs != 0 {
+		t.Errorf("the scheduler's view has %d jobs of matching: %v", runs, err)
 	}
 	for _, job := range []string{done, renewed, failed, refused} {
 		r.verb(given[job], "ack", "{}")
@@ -435,7 +436,7 @@ func TestLeasesViewReadsEachCommitOnce(t *testing.T) {
 		if _, err := tx.Exec(t.Context(), "SET LOCAL track_functions = 'all'"); err != nil {
 			return err
 		}
-		if err := tx.QueryRow(t.Context(), "SELECT count(*) FROM (SELECT * FROM gq.leases OFFSET 0) AS v").Scan(&rows); err != nil {
+		if err := tx.QueryRow(t.Context(), "SELECT count(*) FROM (SELECT * FROM gq_matching.leases OFFSET 0) AS v").Scan(&rows); err != nil {
 			return err
 		}
 		return tx.QueryRow(t.Context(), `SELECT (SELECT coalesce(sum(f.calls), 0)::integer FROM pg_stat_xact_user_functions AS f JOIN pg_proc AS p ON p.oid = f.funcid JOIN pg_language AS l ON l.oid = p.prolang WHERE l.lanname = 'plpgsql'), (SELECT count(*) FROM gq.segment)`).Scan(&calls, &segments)

@@ -58,7 +58,7 @@ func TestFactTables(t *testing.T) {
 
 	table := func(name string) map[string]object {
 		t.Helper()
-		rows, err := conn.Query(t.Context(), "SELECT to_jsonb(v) FROM gq."+name+" AS v")
+		rows, err := conn.Query(t.Context(), "SELECT to_jsonb(v) FROM gq_scheduler."+name+" AS v")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -235,13 +235,13 @@ func TestLeaseRunsReadEachCommitOnce(t *testing.T) {
 		if _, err := tx.Exec(t.Context(), "SET LOCAL track_functions = 'all'"); err != nil {
 			return err
 		}
-		if err := tx.QueryRow(t.Context(), "SELECT count(*), count(*) FILTER (WHERE addon_id = 'foreign') FROM (SELECT * FROM gq.scheduler_lease_runs OFFSET 0) AS v").Scan(&rows, &foreign); err != nil {
+		if err := tx.QueryRow(t.Context(), "SELECT count(*), count(*) FILTER (WHERE addon_id = 'foreign') FROM (SELECT * FROM gq_scheduler.scheduler_lease_runs OFFSET 0) AS v").Scan(&rows, &foreign); err != nil {
 			return err
 		}
 		if err := tx.QueryRow(t.Context(), `SELECT (SELECT coalesce(sum(f.calls), 0)::integer FROM pg_stat_xact_user_functions AS f JOIN pg_proc AS p ON p.oid = f.funcid JOIN pg_language AS l ON l.oid = p.prolang WHERE l.lanname = 'plpgsql'), (SELECT count(*) FROM gq.segment)`).Scan(&calls, &segments); err != nil {
 			return err
 		}
-		return tx.QueryRow(t.Context(), "SELECT count(*) FROM gq.scheduler_job_runs").Scan(&runs)
+		return tx.QueryRow(t.Context(), "SELECT count(*) FROM gq_scheduler.scheduler_job_runs").Scan(&runs)
 	})
 	if err != nil {
 		t.Fatal(err)
