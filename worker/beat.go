@@ -129,7 +129,7 @@ func (k *keeper) beat(ctx context.Context, runs []*Run, now time.Time) {
 	k.worker.heartbeats.record(err)
 	for i, r := range sent {
 		if err == nil {
-			k.answered(r, answers[i], now)
+			k.answered(r, answers[i], now, beats[i].Progress >= 0)
 		} else {
 			k.unanswered(r, beats[i].Progress >= 0)
 		}
@@ -151,11 +151,11 @@ func (k *keeper) unanswered(r *Run, progress bool) {
 	}
 }
 
-// answered applies the answer to a beat that was sent at the given time.
-func (k *keeper) answered(r *Run, a gq.LeaseResult, sent time.Time) {
+// answered applies the answer to a beat that was sent at the given time, with progress or without.
+func (k *keeper) answered(r *Run, a gq.LeaseResult, sent time.Time, progress bool) {
 	kind := errs.KindOf(a.Err)
 	if a.Err != nil && passing(kind) {
-		k.unanswered(r, false)
+		k.unanswered(r, progress)
 		return
 	}
 	var notices []notice

@@ -229,3 +229,40 @@ func TestLogsNameTheJobAndNeverQuoteIt(t *testing.T) {
 		}
 	})
 }
+
+// A job whose lease is lost takes no time from the others that are still to end.
+func TestDrainBesideALostLease(t *testing.T) {
+	bubble(t, func(f *fixture) {
+		f.config.DrainTimeout, f.config.Grace = 10*time.Second, 5*time.Second
+		ended := make(chan struct{})
+		f.handle(func(ctx context.Context, run *worker.Run) error {
+			switch {
+			case run.Attempt() > 1:
+			case run.Policy().LeaseTTL < time.Minute:
+				<-ended // it ignores its context
+			default:
+				<-ctx.Done()
+				time.Sleep(2 * time.Second)
+				close(ended)
+			}
+			return nil
+		})
+		f.run()
+		f.work(func(p *gq.Policy) { p.LeaseTTL = 5 * time.Second })
+		id := f.work(patient)
+		f.link.setCut("heartbeat", gq.ErrStoreFailed)
+		after(6 * time.Second)
+		f.link.setCut("heartbeat", nil)
+		if s := f.worker.Stats(); s.LeasesLost != 1 {
+			t.Errorf("stats %+v", s)
+		}
+		start := time.Now()
+		if err := f.stop(); err != nil {
+			t.Errorf("Run: %v", err)
+		}
+		if took := time.Since(start); took != 12*time.Second {
+			t.Errorf("stopped after %v", took)
+		}
+		f.wantStatus(id, gq.StatusCompleted)
+	})
+}

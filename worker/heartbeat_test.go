@@ -315,3 +315,87 @@ func TestCheckpointTellsOfACancel(t *testing.T) {
 		f.wantStatus(id, gq.StatusCancelled)
 	})
 }
+
+// telling is a queue that tells of cancel requests.
+type telling struct {
+	*link
+	tell func(jobs []gq.JobID)
+}
+
+func (q *telling) CancelRequests(f func(jobs []gq.JobID)) (stop func()) {
+	q.tell = f
+	return func() {}
+}
+
+// A request to stop several jobs reaches all their handlers at once.
+func TestCancelOfSeveralJobs(t *testing.T) {
+	bubble(t, func(f *fixture) {
+		q := &telling{link: f.link}
+		w := worker.New(q, worker.Config{Logger: discard(), HeartbeatEvery: time.Hour})
+		var asked time.Time
+		w.HandleFunc("work", func(ctx context.Context, run *worker.Run) error {
+			<-ctx.Done()
+			if late := time.Since(asked); late > time.Millisecond {
+				t.Errorf("job %s learned it after %v", run.ID(), late)
+			}
+			return context.Cause(ctx)
+		})
+		w.Start(f.Context())
+		var ids []gq.JobID
+		for range 3 {
+			ids = append(ids, f.work(patient), f.work(func(p *gq.Policy) { *p = gq.PresetAI.Policy() }))
+		}
+		after(time.Second)
+		asked = time.Now()
+		for _, id := range ids {
+			f.memory.ask(id, "enough")
+		}
+		q.tell(ids)
+		after(time.Second)
+		for _, id := range ids {
+			f.wantStatus(id, gq.StatusCancelled)
+		}
+		if err := w.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// unsure is a queue that cannot answer for the jobs of a heartbeat the first time.
+type unsure struct {
+	*link
+	answered bool
+}
+
+func (q *unsure) Heartbeat(ctx context.Context, beats []gq.Heartbeat) ([]gq.LeaseResult, error) {
+	if q.answered {
+		return q.link.Heartbeat(ctx, beats)
+	}
+	q.answered = true
+	answers := make([]gq.LeaseResult, len(beats))
+	for i := range answers {
+		answers[i].Err = gq.ErrStoreFailed
+	}
+	return answers, nil
+}
+
+// A report that the queue could not take in is sent again.
+func TestProgressSurvivesAnUnansweredBeat(t *testing.T) {
+	bubble(t, func(f *fixture) {
+		w := worker.New(&unsure{link: f.link}, worker.Config{Logger: discard()})
+		w.HandleFunc("work", func(ctx context.Context, run *worker.Run) error {
+			return errors.Join(run.Progress(ctx, 0.5, "row 40"), sleepFor(time.Minute)(ctx, run))
+		})
+		w.Start(f.Context())
+		id := f.work(nil)
+		after(30 * time.Second)
+		if s := f.job(id).State; s.Note != "row 40" || s.Progress != 0.5 {
+			t.Errorf("the job has progress %v %q", s.Progress, s.Note)
+		}
+		after(time.Minute)
+		f.wantStatus(id, gq.StatusCompleted)
+		if err := w.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+}

@@ -302,3 +302,58 @@ func TestManyWithBadPayloads(t *testing.T) {
 		}
 	})
 }
+
+// A job that leaves its group alone takes nobody with it: jobs that come later are in another group.
+func TestManyAfterALonelyCancel(t *testing.T) {
+	bubble(t, func(f *fixture) {
+		worker.HandleMany(f.mux, track, worker.Gather{Size: 2, Wait: time.Minute}, func(context.Context, []*worker.Job[int]) []error { return nil })
+		alone := f.submitInts(1)
+		f.run()
+		after(time.Second)
+		f.memory.ask(alone[0], "changed my mind")
+		after(10 * time.Second)
+		f.wantStatus(alone[0], gq.StatusCancelled)
+		ids := f.submitInts(2)
+		after(time.Second)
+		for _, id := range ids {
+			f.wantStatus(id, gq.StatusCompleted)
+		}
+	})
+}
+
+// A group that waits for a slot of its queue set holds up no group of another set.
+func TestManyInTwoQueueSets(t *testing.T) {
+	bubble(t, func(f *fixture) {
+		f.config.Slots = 3
+		f.config.QueueSets = []worker.QueueSet{{Queues: []string{"slow"}, Slots: 1}, {Queues: []string{"quick"}, Slots: 2}}
+		worker.HandleMany(f.mux, track, worker.Gather{Size: 1}, func(_ context.Context, jobs []*worker.Job[int]) []error {
+			if jobs[0].Queue() == "slow" {
+				time.Sleep(10 * time.Minute)
+			}
+			return nil
+		})
+		submit := func(queue string) gq.JobID {
+			return f.submit(gq.Spec{Type: track.Name(), Queue: queue, Payload: gq.Payload{Data: []byte("1")}})
+		}
+		slow := []gq.JobID{submit("slow"), submit("slow")}
+		f.run()
+		after(time.Second)
+		for _, id := range slow { // one runs, and one waits for its slot
+			f.wantStatus(id, gq.StatusRunning)
+		}
+		quick := submit("quick")
+		after(time.Second)
+		f.wantStatus(quick, gq.StatusCompleted)
+		after(time.Hour)
+		for _, id := range slow {
+			f.wantStatus(id, gq.StatusCompleted)
+		}
+	})
+}
+
+// A group whose jobs have all left keeps no slot, also if it gets one at the same moment.
+func TestManyThatLeaveWithASlot(t *testing.T) {
+	if used := worker.EnterGone(100); used != 0 {
+		t.Errorf("%d slots are in use by nobody", used)
+	}
+}

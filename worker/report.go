@@ -45,7 +45,7 @@ func (s *reporter) send(ctx context.Context, r *Run, b gq.Heartbeat) (gq.LeaseRe
 	select {
 	case <-p.done:
 		if p.err == nil {
-			s.worker.keeper.answered(r, p.answer, p.sent)
+			s.worker.keeper.answered(r, p.answer, p.sent, false)
 		}
 		return p.answer, p.err
 	case <-ctx.Done(): // the queue may still save it

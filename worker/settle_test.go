@@ -4,11 +4,14 @@ import (
 	"context"
 	"errors"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/machine"
 	"github.com/gopherqueue/gq/worker"
 )
 
@@ -183,3 +186,81 @@ func TestCheckpointsShareCalls(t *testing.T) {
 
 // patient has a lease that outlives an outage of minutes.
 func patient(p *gq.Policy) { p.LeaseTTL = 10 * time.Minute }
+
+// moody takes as long for every call as jobs need to end together. It rejects a call with a bad outcome, and a
+// call with a single good one the first time.
+type moody struct {
+	picky
+	mu    sync.Mutex
+	known map[gq.LeaseID]bool
+}
+
+func (q *moody) Settle(ctx context.Context, outcomes []gq.Outcome) ([]gq.LeaseResult, error) {
+	time.Sleep(10 * time.Millisecond)
+	q.mu.Lock()
+	id := outcomes[0].Lease.ID
+	refuse := len(outcomes) == 1 && string(outcomes[0].Result) == "good" && !q.known[id]
+	q.known[id] = q.known[id] || refuse
+	q.mu.Unlock()
+	if refuse {
+		return nil, gq.ErrStoreFailed
+	}
+	return q.picky.Settle(ctx, outcomes)
+}
+
+// Outcomes that are sent one by one because of a bad one are sent again, each of them, if the queue
+// fails meanwhile.
+func TestOutcomesBesideABadOneAreSentAgain(t *testing.T) {
+	bubble(t, func(f *fixture) {
+		q := &moody{picky: picky{f.memory}, known: make(map[gq.LeaseID]bool)}
+		w := worker.New(q, worker.Config{Logger: discard(), Slots: 20})
+		var ran atomic.Int32
+		worker.HandleResult(w, gq.NewKind[string, []byte]("work"), func(ctx context.Context, job *worker.Job[string]) ([]byte, error) {
+			ran.Add(1)
+			d := time.Second
+			if job.Args == "first" { // its call is under way when the others end
+				d -= 5 * time.Millisecond
+			}
+			return []byte(job.Args), sleepFor(d)(ctx, job.Run)
+		})
+		for _, args := range []string{"first", "bad", "good", "good", "good", "good", "good"} {
+			s := gq.Spec{Type: "work", Payload: gq.Payload{Data: []byte(`"` + args + `"`)}, Policy: machine.DefaultPolicy()}
+			patient(&s.Policy)
+			f.submit(s)
+		}
+		w.Start(f.Context())
+		after(time.Minute)
+		if n := f.counts()[gq.StatusCompleted]; n != 6 || ran.Load() != 7 {
+			t.Errorf("%d of 6 completed, and %d executions of 7", n, ran.Load())
+		}
+		if err := w.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// The shortest lease says how soon outcomes are sent again, wherever it stands among them.
+func TestOutcomesAreSentAgainBeforeTheShortestLeaseEnds(t *testing.T) {
+	bubble(t, func(f *fixture) {
+		f.handle(func(ctx context.Context, run *worker.Run) error {
+			d := 100 * time.Millisecond
+			if run.Policy().LeaseTTL < time.Minute {
+				d = 200 * time.Millisecond // it ends later
+			}
+			return sleepFor(d)(ctx, run)
+		})
+		f.run()
+		for range 8 { // the pauses are random
+			f.link.setCut("settle", gq.ErrStoreFailed)
+			long := f.work(patient)
+			short := f.work(func(p *gq.Policy) { p.LeaseTTL = 5 * time.Second })
+			after(4900 * time.Millisecond)
+			f.link.setCut("settle", nil)
+			after(10 * time.Second)
+			f.wantStatus(long, gq.StatusCompleted)
+			if j := f.wantStatus(short, gq.StatusCompleted); j.State.Attempt != 1 {
+				t.Errorf("the job with the short lease ran %d times", j.State.Attempt)
+			}
+		}
+	})
+}
