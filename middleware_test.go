@@ -133,6 +133,34 @@ func TestRedaction(t *testing.T) {
 	}
 }
 
+// within is a driver whose transactions are the queue itself.
+type within struct{ gq.Driver }
+
+func (d within) Within(any) (gq.Submitter, error) { return d.Driver, nil }
+
+// Middleware also seals what a transaction submits and what an edit changes.
+func TestRedactionInTransactionsAndEdits(t *testing.T) {
+	c := openWith(t)
+	sealing := (&gq.Client{Driver: within{c.Driver}}).With(gq.Middleware{Seal: func(_ context.Context, d gq.Data) (gq.Data, error) {
+		d.Bytes = bytes.ReplaceAll(d.Bytes, []byte("hunter2"), []byte("***"))
+		return d, nil
+	}})
+	id, err := noted.Submit(t.Context(), sealing.In("a transaction"), "hunter2")
+	if err != nil {
+		t.Fatal(err)
+	}
+	edited, err := sealing.Edit(t.Context(), id, gq.JobEdit{Payload: &gq.Payload{Data: []byte(`"now hunter2"`)}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for id, want := range map[gq.JobID]string{id: `"***"`, edited.ID(): `"now ***"`} {
+		j, err := c.Get(t.Context(), id, gq.WithPayload)
+		if err != nil || string(j.Spec.Payload.Data) != want {
+			t.Errorf("stored %q, want %s: %v", j.Spec.Payload.Data, want, err)
+		}
+	}
+}
+
 // Faulty middleware fails the call; nothing is stored.
 func TestFaultyMiddleware(t *testing.T) {
 	refusal := errors.New("refused")

@@ -198,6 +198,10 @@ func TestSubmitManyDrafts(t *testing.T) {
 	if third.Spec.Type != "ping" || third.Metadata.Tags["row"] != "3" {
 		t.Errorf("the third job is %+v", third.Spec)
 	}
+	again := func(id string) gq.Draft { return chargeOrder.With(order{ID: id}, gq.Key("2")) }
+	if _, err := gq.SubmitMany(ctx, client, []gq.Draft{ping.With(gq.None{}), again("3"), ping.With(gq.None{}), again("4")}); !strings.HasPrefix(fmt.Sprint(err), "job 1: ") {
+		t.Errorf("of two rejected jobs the error is about the other: %v", err)
+	}
 	bad := gq.NewKind[chan int, gq.None]("bad")
 	if ids, err := gq.SubmitMany(ctx, client, []gq.Draft{ping.With(gq.None{}), bad.With(nil)}); ids != nil || err == nil {
 		t.Errorf("arguments that cannot be encoded: %v, %v", ids, err)

@@ -176,6 +176,12 @@ func TestUnknownOutcomesAreTold(t *testing.T) {
 			_, err := f.Heartbeat(ctx, []gq.Heartbeat{{Lease: lease, Progress: -1, Spawn: []gq.Spec{{Type: "work"}}}})
 			return err
 		},
+		"a keyless child before another": func() error {
+			_, err := f.Heartbeat(ctx, []gq.Heartbeat{{Lease: lease, Progress: -1, Spawn: []gq.Spec{
+				{Type: "work"}, {Type: "work", Key: gq.IdempotencyKey{Name: "child"}},
+			}}})
+			return err
+		},
 	} {
 		// The client has noticed the earlier break; otherwise the call would be lost on
 		// its way.
@@ -237,6 +243,56 @@ func TestGeneratedKeys(t *testing.T) {
 	}
 	if claimed := f.claim(); claimed.Spec.Key != (gq.IdempotencyKey{}) {
 		t.Errorf("the worker sees the key %+v", claimed.Spec.Key)
+	}
+}
+
+// In a batch some jobs have keys of the caller and some have keys of the client. Each result says the truth about its
+// own job, also behind one that the client rejects.
+func TestGeneratedKeysBesideOthers(t *testing.T) {
+	f := serve(t)
+	ctx := t.Context()
+	mine := gq.Spec{Type: "work", Key: gq.IdempotencyKey{Name: "mine"}}
+	first := must(f.Submit(ctx, mine))(t)
+	batch := must(f.SubmitBatch(ctx, []gq.Spec{{Type: "\xff"}, {Type: "work"}, mine, {Type: "work"}}))(t)
+	if !errors.Is(batch[0].Err, gq.ErrInvalid) || !batch[2].Existing || !batch[2].Same || batch[2].ID() != first.ID() {
+		t.Errorf("the rejected one: %v, the one with a key: %+v", batch[0].Err, batch[2])
+	}
+	for _, i := range []int{1, 3} {
+		if batch[i].Err != nil || batch[i].Existing || batch[i].Same {
+			t.Errorf("submission %d: %+v", i, batch[i])
+		}
+	}
+}
+
+// Calls that have lasted longer than Options.RetryFor, with a server that had nothing to say, outlive
+// its restart like others.
+func TestLongCallsOutliveAServer(t *testing.T) {
+	t.Parallel()
+	const retryFor = 10 * time.Second
+	f := serve(t, func(f *fixture) { f.events, f.client.RetryFor = true, retryFor })
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	id := f.job()
+	last := must(f.LastEvent(ctx))(t)
+	followed, waited := make(chan error, 1), make(chan error, 1)
+	go func() {
+		followed <- f.Follow(ctx, last, func([]gq.Event) error { stop(); return nil })
+	}()
+	go func() {
+		j, err := f.Wait(t.Context(), id)
+		if err == nil && j.State.Status != gq.StatusCancelled {
+			err = fmt.Errorf("the job is %s", j.State.Status)
+		}
+		waited <- err
+	}()
+	time.Sleep(retryFor + time.Second)
+	f.kill()
+	f.start()
+	must(f.engine.Cancel(t.Context(), id, ""))(t)
+	for name, ended := range map[string]chan error{"follow": followed, "wait": waited} {
+		if err := <-ended; err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
 	}
 }
 

@@ -264,3 +264,30 @@ func TestCancelReachesARemoteHandlerAtOnce(t *testing.T) {
 		t.Errorf("the server named %d jobs, want the 21 of this client", told.Load())
 	}
 }
+
+// Several workers can share a client: one that leaves takes the news of cancels from no other.
+func TestListenersLeaveAlone(t *testing.T) {
+	var cancels atomic.Pointer[func([]gq.JobID)]
+	f := serve(t, func(f *fixture) {
+		f.options.CancelRequests = func(tell func([]gq.JobID)) (stop func()) {
+			cancels.Store(&tell)
+			return func() {}
+		}
+	})
+	defer f.engine.CancelRequests(func(jobs []gq.JobID) { (*cancels.Load())(jobs) })()
+	told := make(chan gq.JobID, 10)
+	leave := f.CancelRequests(func([]gq.JobID) { t.Error("a listener that left was told") })
+	defer f.CancelRequests(func(jobs []gq.JobID) { told <- jobs[0] })()
+	f.job()
+	job := f.claim()
+	leave()
+	must(f.Cancel(t.Context(), job.State.ID, ""))(t)
+	select {
+	case id := <-told:
+		if id != job.State.ID {
+			t.Errorf("told of %s", id)
+		}
+	case <-time.After(time.Minute):
+		t.Error("the listener that stayed was not told")
+	}
+}
