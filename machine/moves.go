@@ -38,7 +38,7 @@ var moves = []Move{
 
 	{gq.StatusClaimed, gq.StatusRunning, "started"},
 	{gq.StatusClaimed, gq.StatusScheduled, "hold lost without fault"},
-	{gq.StatusClaimed, gq.StatusRetrying, "hold lost by the holder's fault"},
+	{gq.StatusClaimed, gq.StatusRetrying, "hold lost by the holder's fault, or given back for later"},
 	{gq.StatusClaimed, gq.StatusDeadLetter, "faults exhausted, or lifetime over"},
 	{gq.StatusClaimed, gq.StatusCancelled, "cancelled, or not started in time"},
 

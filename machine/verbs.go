@@ -343,8 +343,8 @@ func (t *step) cancelled(honoured bool, now time.Time) *gq.Event {
 	return e
 }
 
-// Release returns a held job without using up an attempt. The job is claimable after the delay,
-// or at once if it had not started. A job with a cancel request ends instead, and so does a job
+// Release returns a held job without using up an attempt. The job is claimable after the delay.
+// A job with a cancel request ends instead, and so does a job
 // whose lifetime ends before the delay.
 func Release(s gq.State, ref gq.LeaseRef, delay time.Duration, reason string, now time.Time) (gq.State, []gq.Event, error) {
 	reason = Truncate(reason, gq.MaxReasonBytes)
@@ -366,12 +366,14 @@ func Release(s gq.State, ref gq.LeaseRef, delay time.Duration, reason string, no
 	switch {
 	case t.Cancellation.Requested():
 		t.cancelled(true, now)
-	case t.Status == gq.StatusClaimed:
+	case t.Status == gq.StatusClaimed && delay == 0:
 		t.RunAt = earlier(t.RunAt, now)
 		e := withLease(t.move(gq.StatusScheduled, now), t.Lease)
 		e.Reason = reason
 	default:
-		t.Bound++
+		if t.Status == gq.StatusRunning {
+			t.Bound++ // the attempt does not count
+		}
 		if e := t.retry(delay, now); e.Status != gq.StatusDeadLetter {
 			e.Reason = reason
 		}

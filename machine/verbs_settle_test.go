@@ -176,10 +176,19 @@ func TestRelease(t *testing.T) {
 func TestReleaseOfHold(t *testing.T) {
 	for _, preset := range enum.All[gq.Preset]() {
 		j := submit(t, preset.Policy())
-		j.do(release(j.claim(machine.Grant{}), time.Minute))
+		j.do(release(j.claim(machine.Grant{}), 0))
 		j.is(gq.StatusScheduled)
 		if j.s.Attempt != 0 || j.s.Faults != 0 || j.s.Losses != 0 || j.s.Bound != j.s.Policy.MaxAttempts || !machine.Claimable(&j.s, j.now) {
 			t.Errorf("%s: a hold that was given back cost something: %+v", preset, j.s)
+		}
+		for range 2 { // given back for later
+			j.do(release(j.claim(machine.Grant{}), time.Minute))
+			j.is(gq.StatusRetrying)
+			j.after(time.Minute-1).refuses(gq.ErrIllegalMove, map[string]verb{"Claim": claim})
+			j.after(1)
+		}
+		if j.s.Attempt != 0 || j.s.Faults != 0 || j.s.Losses != 0 || j.s.Bound != j.s.Policy.MaxAttempts || !machine.Claimable(&j.s, j.now) {
+			t.Errorf("%s: a hold that was given back for later cost something: %+v", preset, j.s)
 		}
 	}
 }

@@ -194,7 +194,7 @@ func History(events []gq.Event) (all []Event) {
 				continue
 			}
 		case gq.EventRetrying:
-			if e.LeaseState == gq.LeaseExpired && e.Elapsed == 0 && !running[e.Job] { // so was this one, before an execution
+			if e.Elapsed == 0 && !running[e.Job] { // so was this one, before an execution
 				back[e.Job] = true
 				continue
 			}
