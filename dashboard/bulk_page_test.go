@@ -47,7 +47,13 @@ func TestManyJobsAreConfirmedByTheirNumber(t *testing.T) {
 			t.Errorf("typed %q: %d", typed, a.StatusCode)
 		}
 	}
+	form.Del("typed")
+	form.Del("count")
+	if a := s.do(http.MethodPost, "jobs/bulk", form); a.StatusCode != http.StatusOK || !strings.Contains(a.body, "Type 1,200 to confirm") {
+		t.Errorf("confirmed without any number: %d", a.StatusCode)
+	}
 	live(2400)
+	form.Set("count", "1200")
 	form.Set("typed", "1,200")
 	s.finish(form, "n=1200", 10*time.Millisecond)
 	live(1200)

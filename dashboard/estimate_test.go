@@ -1,6 +1,7 @@
 package dashboard
 
 import (
+	"context"
 	"strings"
 	"testing"
 	"time"
@@ -74,5 +75,40 @@ func TestPerSecond(t *testing.T) {
 		if got := percent(share); got != want {
 			t.Errorf("%v is %q, want %q", share, got, want)
 		}
+	}
+}
+
+// running is a queue system with running jobs. Those of a queue take as long as its name says.
+type running struct {
+	gq.Driver
+	jobs map[gq.JobID]gq.Job
+}
+
+func (r *running) Get(_ context.Context, id gq.JobID, _ gq.Parts) (gq.Job, error) {
+	return r.jobs[id], nil
+}
+
+func (r *running) QueueHistory(_ context.Context, q gq.HistoryQuery) ([]gq.HistoryPoint, error) {
+	return []gq.HistoryPoint{{Time: q.Since, Started: 100}}, nil
+}
+
+func (r *running) QueueActivity(_ context.Context, queues ...string) ([]gq.QueueActivity, error) {
+	run, err := time.ParseDuration(queues[0])
+	return []gq.QueueActivity{{Queue: queues[0], HistoryPoint: gq.HistoryPoint{Run: gq.Latency{Count: 1, P50: run}}}}, err
+}
+
+// A job that waits for several starts after the one that takes longest, in whatever order they are named.
+func TestStartAfterSeveralJobs(t *testing.T) {
+	now := time.Date(2026, time.January, 1, 12, 0, 0, 0, time.UTC)
+	queue := &running{jobs: make(map[gq.JobID]gq.Job)}
+	x := &gq.Explanation{}
+	for i, run := range []string{"20m", "1h", "10m"} {
+		id := gq.JobID{byte(i + 1)}
+		queue.jobs[id] = gq.Job{Spec: gq.Spec{Queue: run}, State: gq.State{ID: id, Status: gq.StatusRunning, StartedAt: now.Add(-time.Minute)}}
+		x.Jobs = append(x.Jobs, gq.Related{Job: id, Status: gq.StatusRunning})
+	}
+	v := &visit{d: &Dashboard{queue: queue, now: func() time.Time { return now }}, ctx: t.Context()}
+	if e, err := v.afterDependencies(x); err != nil || !e.At.Equal(now.Add(59*time.Minute)) {
+		t.Errorf("it starts at %v, %v", e.At, err)
 	}
 }

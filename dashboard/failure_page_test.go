@@ -124,6 +124,7 @@ func TestASearchForQueuesContinues(t *testing.T) {
 	last := s.get("queues?find=nowhere&after=queue-009999", http.StatusOK)
 	s.has(last, "No queue has <b>nowhere</b> in its name.")
 	s.lacks(last, "Next page")
+	s.has(s.get("queues?find=queue-0000", http.StatusOK), `rel="next" href="./queues?after=queue-000049&amp;find=queue-0000"`) // a full page
 }
 
 // What a worker claims leads to a page: of the queue, or of the queues that a pattern matches.

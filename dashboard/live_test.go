@@ -79,12 +79,16 @@ func TestLiveMessages(t *testing.T) {
 		followed, ended := make(chan error, 1), make(chan error, 1)
 		go func() { followed <- l.follow(ctx, 0) }()
 		go func() { ended <- l.pump(ctx, followed, change{Many: true}) }()
+		last := "" // of the messages with changes
 		// changes waits and returns how many messages named changes, and how many said that there are many.
 		changes := func(d time.Duration) (named, many int) {
 			time.Sleep(d)
 			synctest.Wait()
 			for range len(told) {
 				text := <-told
+				if strings.Contains(text, "event: change") {
+					last = text
+				}
 				switch {
 				case strings.Contains(text, `"many":true`):
 					many++
@@ -104,7 +108,13 @@ func TestLiveMessages(t *testing.T) {
 		check("nothing happened", time.Minute, 0, 0)
 		events.add(1)
 		check("a change, told at once", time.Millisecond, 1, 0)
+		if strings.Contains(last, `"seq"`) {
+			t.Errorf("a page that reads itself now may show what was before, and is told that it need not read again: %s", last)
+		}
 		check("told again", livePace, 1, 0)
+		if !strings.Contains(last, `"seq":1`) {
+			t.Errorf("the last message does not say which event it covers: %s", last)
+		}
 		check("and no more", time.Minute, 0, 0)
 
 		events.add(1000)

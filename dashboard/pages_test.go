@@ -244,6 +244,7 @@ func TestActionsOnAJob(t *testing.T) {
 	if third := s.post(replayed, at+"/replay", "known", known); strings.Contains(third, known) || !strings.Contains(third, "done=replayed") {
 		t.Errorf("a replay of who has seen the first leads to %s", third)
 	}
+	s.has(s.get(s.post(replayed, at+"/replay", "known", known), http.StatusOK), "The job was already replayed.") // the page is from before the third
 	if c, err := s.queue.Counts(t.Context(), "mail"); err != nil || c[0].Live() != 2 {
 		t.Errorf("there are %+v, %v", c, err)
 	}
@@ -425,6 +426,24 @@ func TestWorkflows(t *testing.T) {
 	page = s.get(s.post(page, "workflows/"+id.String()+"/cancel"), http.StatusOK)
 	s.has(page, "The workflow was cancelled.", "Retry what did not complete")
 	s.has(s.get(s.post(page, "workflows/"+id.String()+"/retry"), http.StatusOK), "submitted again")
+}
+
+// Only who may change every job of a workflow is offered to change it.
+func TestWorkflowsOfTwoQueues(t *testing.T) {
+	s := newSite(t, dashboard.Options{Access: guests{"first": {"one", ""}, "second": {"two", ""}, "both": {"one", "two", ""}}})
+	flow := gq.NewWorkflow("order")
+	one := flow.Add("one", gq.Draft{Spec: gq.Spec{Type: "t", Queue: "one"}})
+	flow.Add("two", gq.Draft{Spec: gq.Spec{Type: "t", Queue: "two"}}, gq.After(one))
+	id, err := s.queue.SubmitWorkflow(t.Context(), flow)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for token, may := range map[string]bool{"first": false, "second": false, "both": true} {
+		s.signIn(token)
+		if got := strings.Contains(s.get("workflows/"+id.String(), http.StatusOK), id.String()+`/cancel"`); got != may {
+			t.Errorf("%s is offered to cancel it: %v", token, got)
+		}
+	}
 }
 
 func TestLargeGraphsAreCollapsed(t *testing.T) {

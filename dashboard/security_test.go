@@ -133,6 +133,24 @@ func TestFormsOfOtherSites(t *testing.T) {
 	}
 }
 
+// A form is accepted only in the session whose page it comes from.
+func TestTokensBelongToTheirSession(t *testing.T) {
+	s := newSite(t, dashboard.Options{Access: guests{"one": {"mail", ""}, "other": {"mail", ""}}})
+	s.submit(gq.Spec{Queue: "mail", Type: "t"})
+	s.signIn("one")
+	first := s.get("queue?name=mail", http.StatusOK)
+	s.signIn("other")
+	form := url.Values{"csrf": {s.token(first)}, "name": {"mail"}}
+	if a := s.do(http.MethodPost, "queue/pause", form); a.StatusCode != http.StatusForbidden {
+		t.Errorf("a form of another session: %d", a.StatusCode)
+	}
+	s.signIn("one")
+	if a := s.do(http.MethodPost, "queue/pause", form); a.StatusCode != http.StatusForbidden {
+		t.Errorf("a form of an earlier session of the visitor: %d", a.StatusCode)
+	}
+	s.post(s.get("queue?name=mail", http.StatusOK), "queue/pause", "name", "mail")
+}
+
 func TestRebinding(t *testing.T) {
 	s := newSite(t, dashboard.Options{Hosts: []string{"queue.example"}})
 	for host, status := range map[string]int{

@@ -71,6 +71,25 @@ func TestSessionsOfOthersStay(t *testing.T) {
 	}
 }
 
+// Of a visitor with too many sessions the one ends that was not used for the longest time, whichever began first.
+func TestTheLeastUsedSessionEnds(t *testing.T) {
+	var s sessions
+	now := time.Date(2026, time.January, 1, 0, 0, 0, 0, time.UTC)
+	v := &Visitor{Name: "v"}
+	first, second := s.begin(v, now), s.begin(v, now.Add(time.Second))
+	for i := range maxOfOne - 2 {
+		s.begin(v, now.Add(time.Duration(i+2)*time.Second))
+	}
+	now = now.Add(time.Minute)
+	if s.find(first, now) == nil {
+		t.Fatal("a session ended before there were too many")
+	}
+	s.begin(v, now.Add(time.Second))
+	if s.find(first, now) == nil || s.find(second, now) != nil {
+		t.Error("the session that was used last ended")
+	}
+}
+
 // Wrong sign-ins are limited for each address and for all together, until the minute is over. Right ones
 // do not count.
 func TestGuessesAreFew(t *testing.T) {
