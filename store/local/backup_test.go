@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -125,18 +126,20 @@ func TestBackupIsIncremental(t *testing.T) {
 		}
 		holds(t, to, test.jobs)
 	}
-	third := take(1)
-	if third.Removed != 2 {
+	third := take(2)
+	if third.Removed != 1 {
 		t.Errorf("the third backup removed %d generations", third.Removed)
 	}
-	if names, err := Generations(backups); err != nil || len(names) != 1 || names[0] != third.Generation {
+	if names, err := Generations(backups); err != nil || !slices.Equal(names, []string{second.Generation, third.Generation}) {
 		t.Errorf("generations %v, %v", names, err)
 	}
-	to := filepath.Join(root, "third")
-	if _, err := RestoreBackup(t.Context(), backups, "", to); err != nil {
-		t.Fatal(err)
+	for name, jobs := range map[string]int{second.Generation: 1010, third.Generation: 1020} {
+		to := filepath.Join(root, "kept-"+name)
+		if _, err := RestoreBackup(t.Context(), backups, name, to); err != nil {
+			t.Fatal(err)
+		}
+		holds(t, to, jobs)
 	}
-	holds(t, to, 1020)
 }
 
 // Bad input and damage are refused; nothing is left behind that could be taken for a store.

@@ -130,6 +130,19 @@ func graphAnyOrder(e *env) {
 		e.complete(j)
 		e.release()
 	}
+
+	first, second, both := e.spec(), e.spec(), e.spec()
+	depends(gq.DependencyAfter, first.ID, second.ID)(&both)
+	last := e.minted(both, first, second)[0].ID // renamed, like what it names
+	for range 2 {
+		j := e.one()
+		if j.State.ID == last {
+			e.Fatalf("claimed a job before both of its dependencies")
+		}
+		e.complete(j)
+		e.release()
+	}
+	e.claimed("after both of its dependencies", 2, []gq.JobID{last})
 }
 
 // chainOf returns a group in which each job runs after the previous one.

@@ -160,11 +160,20 @@ func notifyDue(e *env) {
 		}
 		w.due, w.asked = time.Time{}, false
 	}
+	kept := e.each(e.spec(inQueue("k"), keepFor(10*time.Minute)), e.spec(inQueue("k"), keepFor(20*time.Minute)))
+	w.hears("k", "the end of two jobs", func() { // in one commit
+		for _, u := range e.tryUpdate(cancelled(kept[0].ID), cancelled(kept[1].ID)) {
+			e.check("cancel", u.Err)
+		}
+	})
+	dueBy("the end of two jobs with retentions of their own", e.now().Add(10*time.Minute))
 	w.hears("a", "a delayed submission", func() { e.add(inQueue("a"), delayed(time.Hour)) })
 	dueBy("a delayed submission", e.now().Add(time.Hour))
 	w.hears("a", "a submission", func() { e.add(inQueue("a")) })
 	dueBy("a submission", e.now().Add(7*24*time.Hour)) // its lifetime
-	j := e.one(from("a"))
+	j := e.one(from("a"), lasting(10*time.Minute))
+	w.hears("b", "a submission", func() { e.add(inQueue("b")) }) // comes after the news of the claim
+	dueBy("a claim", e.now().Add(10*time.Minute))
 	var again gq.State
 	w.hears("a", "a failure that is retried", func() { again = e.fail(j, temporary) })
 	dueBy("a failure that is retried", again.RunAt)
@@ -175,16 +184,20 @@ func notifyCancels(e *env) {
 	if w == nil {
 		return
 	}
-	states := e.insert(e.specs(5)...)
+	states := e.insert(e.specs(7)...)
 	running := e.one()
-	e.cancel(states[4].ID) // it waits
+	e.cancel(states[6].ID) // it waits
 	e.cancel(running.State.ID)
 	e.complete(e.one())
 	last := e.one()
 	e.cancel(last.State.ID)
-	e.cancel(last.State.ID)                                      // a second request changes nothing
+	e.cancel(last.State.ID) // a second request changes nothing
+	two := idsOf(e.claim(2))
+	for _, u := range e.tryUpdate(cancelled(two[0]), cancelled(two[1])) { // in one commit
+		e.check("cancel", u.Err)
+	}
 	w.hears("b", "a submission", func() { e.add(inQueue("b")) }) // comes after all of them
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	e.equal("the jobs that are asked to stop", w.cancels, []gq.JobID{running.State.ID, last.State.ID})
+	e.equal("the jobs that are asked to stop", w.cancels, []gq.JobID{running.State.ID, last.State.ID, two[0], two[1]})
 }

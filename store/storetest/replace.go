@@ -266,6 +266,12 @@ func replaceDepth(e *env) {
 	if c := e.counts()["q"]; c.Live() != 1 || c.By[gq.StatusCancelled] != 1 {
 		e.Errorf("%d jobs are live and %d cancelled, want 1 and 1", c.Live(), c.By[gq.StatusCancelled])
 	}
+	e.put("later", func(q *gq.Queue) { q.MaxDepth = 1 })
+	postponed := func(d time.Duration) gq.Spec {
+		return e.spec(unique("d", gq.WhileWaiting, gq.Debounced), delayed(d), inQueue("later"))
+	}
+	e.fresh("one to be postponed", postponed(time.Minute))
+	e.refused(gq.ErrQueueFull, postponed(time.Hour), e.spec(inQueue("later"))) // a job that is postponed keeps its place
 }
 
 func replaceRefused(e *env) {

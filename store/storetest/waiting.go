@@ -39,6 +39,12 @@ func waitingClaimable(e *env) {
 	e.add(inQueue("mail.b"))
 	e.add(inQueue("mailer"))
 	e.equal("jobs in two queues", e.waiting("mail.", "", 10), []string{"mail.a", "mail.b"})
+	e.put("mail.a", func(q *gq.Queue) { q.Paused = true })
+	if got := e.waiting("mail.", "", 10); !slices.Contains(got, "mail.b") {
+		e.Errorf("one of them paused: %q", got)
+	}
+	e.put("mail.a", func(*gq.Queue) {})
+	e.equal("both after the pause", e.waiting("mail.", "", 10), []string{"mail.a", "mail.b"})
 	a := e.one(from("mail.a"), lasting(time.Minute))
 	e.equal("one of them claimed", e.waiting("mail.", "", 10), []string{"mail.b"})
 	e.complete(e.one(from("mail.b")))

@@ -107,7 +107,12 @@ func (e *env) fail(j gq.Job, f gq.Failure) gq.State {
 
 func (e *env) cancel(id gq.JobID) gq.State {
 	e.Helper()
-	return e.update(id, cancelling("no longer wanted"))
+	return e.updated(cancelled(id))
+}
+
+// cancelled is an update that cancels a job.
+func cancelled(id gq.JobID) store.Update {
+	return store.Update{Ref: byID(id), Apply: cancelling("no longer wanted")}
 }
 
 // end brings a waiting job, the next one that a claim would find, to a terminal status.
