@@ -78,7 +78,8 @@ type Writer interface {
 	// A job whose spec names another one in Replaces takes its place, and so does a job
 	// that replaces the holder of its key. The old job is cancelled in the same commit
 	// ([machine.Replace]), each names the other, and jobs that wait for the old one wait
-	// for the new one from then on. The deadlines of a job named in Replaces go on for the
+	// for the new one from then on. A dependency on a replaced job, also of a later group, is
+	// one on the job that stands in its place. The deadlines of a job named in Replaces go on for the
 	// new one, and with Group.CarryOn so do its attempts, lease versions and checkpoint.
 	//
 	// Item errors: [gq.ErrInvalid] with every fault, [gq.ErrDuplicateID],

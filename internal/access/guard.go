@@ -103,15 +103,28 @@ func (c *caller) foreign(ctx context.Context, s Scope, ids []gq.JobID) (map[gq.J
 	if c.MayEverywhere(s) || len(ids) == 0 {
 		return nil, nil
 	}
-	jobs, err := c.guard.engine.Jobs(ctx, ids, 0)
-	if err != nil {
-		return nil, fmt.Errorf("find the queues of jobs: %w", err)
-	}
 	foreign := map[gq.JobID]bool{}
-	for id, j := range jobs {
-		if !c.May(s, j.Spec.Queue) {
-			foreign[id] = true
+	stands := map[gq.JobID][]gq.JobID{} // by job, the named ones in whose place it stands
+	for _, id := range ids {
+		stands[id] = []gq.JobID{id}
+	}
+	for len(stands) > 0 {
+		jobs, err := c.guard.engine.Jobs(ctx, slices.Collect(maps.Keys(stands)), 0)
+		if err != nil {
+			return nil, fmt.Errorf("find the queues of jobs: %w", err)
 		}
+		next := map[gq.JobID][]gq.JobID{}
+		for id, j := range jobs {
+			if !c.May(s, j.Spec.Queue) {
+				for _, named := range stands[id] {
+					foreign[named] = true
+				}
+			}
+			if by := j.State.ReplacedBy; !by.IsZero() {
+				next[by] = append(next[by], stands[id]...)
+			}
+		}
+		stands = next
 	}
 	return foreign, nil
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/gopherqueue/gq"
 )
@@ -210,5 +211,26 @@ func TestForeignWorkers(t *testing.T) {
 		if err := f.guard.WorkerStopped(ctx, name); err != nil || listed(name) {
 			t.Errorf("worker %s: %v, listed %t", name, err, listed(name))
 		}
+	}
+}
+
+// A job that depends on one that was moved away depends on the copy, so its submitter needs the
+// queue of the copy too.
+func TestDependencyOnAMovedJob(t *testing.T) {
+	f := newFixture(t)
+	ctx := f.as("submit,read@own")
+	old, err := f.engine.Submit(f.Context(), gq.Spec{Queue: "own", Type: "t", Delay: time.Hour})
+	if err != nil {
+		t.Fatal(err)
+	}
+	late := gq.Spec{Queue: "own", Type: "t", DependsOn: []gq.Dependency{{Job: old.ID(), Kind: gq.DependencyAfter}}}
+	if _, err := f.guard.Submit(ctx, late); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.engine.Edit(f.Context(), old.ID(), gq.JobEdit{Queue: "foreign"}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.guard.Submit(ctx, late); !errors.Is(err, gq.ErrDenied) {
+		t.Errorf("after the move: %v, want %v", err, gq.ErrDenied)
 	}
 }

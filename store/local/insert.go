@@ -377,7 +377,10 @@ func (tx *txn) resolveGraph(p *checkedGroup, after []gq.JobID, b *spawner) (grou
 		if placed[i].Existing {
 			continue
 		}
-		f.deps[i] = renamed(g.Jobs[i].DependsOn, same)
+		var err error
+		if f.deps[i], err = tx.standing(g.Jobs[i].DependsOn, same, members, f.parents, b); err != nil {
+			return f, err
+		}
 		if after != nil {
 			f.deps[i] = store.Ordered(f.deps[i], after[i])
 		}
@@ -409,19 +412,35 @@ func (tx *txn) resolveGraph(p *checkedGroup, after []gq.JobID, b *spawner) (grou
 	return f, nil
 }
 
-// renamed replaces members that resolve to existing jobs in dependencies.
-func renamed(deps []gq.Dependency, same map[gq.JobID]gq.JobID) []gq.Dependency {
-	if len(same) == 0 {
-		return deps
-	}
-	out := make([]gq.Dependency, len(deps))
-	for i, d := range deps {
-		if existing, ok := same[d.Job]; ok {
-			d.Job = existing
+// standing names in dependencies the existing jobs that members resolve to, and the last job that
+// took the place of a replaced one. It reads jobs outside the group into parents.
+func (tx *txn) standing(deps []gq.Dependency, same map[gq.JobID]gq.JobID, members map[gq.JobID]bool, parents map[gq.JobID]parent, b *spawner) ([]gq.Dependency, error) {
+	out := slices.Clone(deps)
+	for i := range out {
+		for d := &out[i]; ; {
+			if to, ok := same[d.Job]; ok {
+				d.Job = to
+			}
+			if members[d.Job] {
+				break
+			}
+			p, known := parents[d.Job]
+			if !known {
+				var err error
+				if p, err = tx.parent(d.Job, b); errors.Is(err, gq.ErrNotFound) {
+					break
+				} else if err != nil {
+					return nil, err
+				}
+				parents[d.Job] = p
+			}
+			if p.state.ReplacedBy.IsZero() {
+				break
+			}
+			d.Job = p.state.ReplacedBy
 		}
-		out[i] = d
 	}
-	return out
+	return out, nil
 }
 
 func (tx *txn) parent(id gq.JobID, b *spawner) (parent, error) {

@@ -234,6 +234,9 @@ func (tx *txn) prepare(ctx context.Context, groups []store.Group, change []int64
 	if err != nil {
 		return nil, nil, err
 	}
+	if rows, err = tx.lockHeirs(ctx, jobs, rows, strength); err != nil {
+		return nil, nil, err
+	}
 	if slices.ContainsFunc(jobs, func(s *gq.Spec) bool { return s.OrderKey != "" }) {
 		if rows, err = tx.lockTails(ctx, p.keys, rows, strength); err != nil {
 			return nil, nil, err
@@ -268,6 +271,36 @@ func (tx *txn) prepare(ctx context.Context, groups []store.Group, change []int64
 		tx.book = p.book
 	}
 	return p, rows, err
+}
+
+// lockHeirs locks the jobs that took the places of replaced ones on which new jobs depend.
+func (tx *txn) lockHeirs(ctx context.Context, jobs []*gq.Spec, rows []*row, strength string) ([]*row, error) {
+	known := make(map[gq.JobID]*row)
+	for more := rows; ; {
+		for _, r := range more {
+			known[r.state.ID] = r
+		}
+		var missing [][16]byte
+		for _, spec := range jobs {
+			for _, d := range spec.DependsOn {
+				id := d.Job
+				for known[id] != nil && !known[id].state.ReplacedBy.IsZero() {
+					id = known[id].state.ReplacedBy
+				}
+				if known[id] == nil && id != d.Job {
+					missing = append(missing, id)
+				}
+			}
+		}
+		numbers, err := tx.numbered(ctx, missing)
+		if err == nil {
+			more, err = tx.lock(ctx, slices.Collect(maps.Values(numbers)), strength)
+		}
+		if err != nil || len(more) == 0 {
+			return rows, err
+		}
+		rows = append(rows, more...)
+	}
 }
 
 // refers reports whether a job has a key or an order key, has dependencies or replaces another one, which other

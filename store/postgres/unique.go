@@ -95,9 +95,7 @@ func (p *plan) identify(g *store.Group) (members []member, keys map[gq.Idempoten
 	}
 	for i := range g.Jobs {
 		for _, d := range g.Jobs[i].DependsOn {
-			if id, ok := existing[d.Job]; ok {
-				d.Job = id
-			}
+			d.Job = p.standing(d.Job, existing)
 			members[i].deps = append(members[i].deps, d)
 		}
 	}
@@ -165,7 +163,7 @@ func (p *plan) checkFollowers(g *store.Group, members []member, staged []staging
 			}
 			waiting = machine.NewDependency(members[s.member].deps,
 				func(id gq.JobID) bool {
-					return slices.ContainsFunc(old.DependsOn, func(d gq.Dependency) bool { return p.heirOf(d.Job) == id || d.Job == id })
+					return slices.ContainsFunc(old.DependsOn, func(d gq.Dependency) bool { return p.standing(d.Job, nil) == id || d.Job == id })
 				},
 				func(id gq.JobID) bool {
 					if k := slices.IndexFunc(g.Jobs, func(s gq.Spec) bool { return s.ID == id }); k >= 0 {
@@ -216,6 +214,22 @@ func (p *plan) heirOf(id gq.JobID) gq.JobID {
 			return id
 		}
 		id = by
+	}
+}
+
+// standing returns the job that a dependency is about: the existing job that a member resolves to,
+// and the last job that took the place of a replaced one.
+func (p *plan) standing(id gq.JobID, existing map[gq.JobID]gq.JobID) gq.JobID {
+	for {
+		next, ok := existing[id]
+		if !ok {
+			s, _ := p.state(id)
+			next = s.ReplacedBy
+		}
+		if next.IsZero() {
+			return id
+		}
+		id = next
 	}
 }
 

@@ -174,10 +174,7 @@ func (m *model) planGraph(g store.Group, p *plan) {
 		}
 		seen := make(map[string]bool)
 		for _, d := range s.DependsOn {
-			to := d.Job
-			if alias, ok := p.alias[to]; ok {
-				to = alias
-			}
+			to := m.meant(d.Job, p)
 			_, exists := m.jobs[to]
 			inside := slices.ContainsFunc(g.Jobs, func(o gq.Spec) bool { return o.ID == to })
 			what := fmt.Sprint(to, d.Kind == gq.DependencyFanOut)
@@ -325,10 +322,7 @@ func (m *model) make(g store.Group, p *plan, answer store.Inserted) {
 	m.lineUp(made)
 	for _, j := range made {
 		for _, d := range j.spec.DependsOn {
-			to := d.Job
-			if alias, ok := p.alias[to]; ok {
-				to = alias
-			}
+			to := m.meant(d.Job, p)
 			if d.Kind != gq.DependencyFanOut {
 				j.edges = append(j.edges, modelEdge{parent: m.jobs[to], kind: d.Kind})
 			}
@@ -338,11 +332,7 @@ func (m *model) make(g store.Group, p *plan, answer store.Inserted) {
 	for range made {
 		for _, j := range made {
 			for _, d := range j.spec.DependsOn {
-				to := d.Job
-				if alias, ok := p.alias[to]; ok {
-					to = alias
-				}
-				parent := m.jobs[to]
+				parent := m.jobs[m.meant(d.Job, p)]
 				j.s.Inherited = urgent(j.s.Inherited, parent.priority())
 				j.s.Depth = max(j.s.Depth, parent.s.Depth+1)
 			}
@@ -353,6 +343,20 @@ func (m *model) make(g store.Group, p *plan, answer store.Inserted) {
 		j.s.Gate = j.spec.Gate
 		j.become(gq.StatusPending, nil, m.now)
 		j.proceed(m.now)
+	}
+}
+
+// meant returns the job that a dependency is about.
+func (m *model) meant(id gq.JobID, p *plan) gq.JobID {
+	for {
+		next, ok := p.alias[id]
+		if j := m.jobs[id]; !ok && j != nil {
+			next = j.s.ReplacedBy
+		}
+		if next.IsZero() {
+			return id
+		}
+		id = next
 	}
 }
 

@@ -103,9 +103,7 @@ func (n *naive) insert(g store.Group, now time.Time) (answer store.Inserted) {
 		s.Replaces = extra[s.ID].replaces
 		s.DependsOn = slices.Clone(s.DependsOn)
 		for k, d := range s.DependsOn {
-			if to, ok := alias[d.Job]; ok {
-				s.DependsOn[k].Job = to
-			}
+			s.DependsOn[k].Job = n.standing(d.Job, alias)
 		}
 		specs = append(specs, s)
 	}
@@ -121,6 +119,21 @@ func (n *naive) insert(g store.Group, now time.Time) (answer store.Inserted) {
 		}
 	}
 	return store.Inserted{Jobs: placed}
+}
+
+// standing returns the job that a dependency is about: the existing job that a member resolves to,
+// and the last job that took the place of a replaced one.
+func (n *naive) standing(id gq.JobID, alias map[gq.JobID]gq.JobID) gq.JobID {
+	for {
+		next, ok := alias[id]
+		if j := n.data.jobs[id]; !ok && j != nil && n.bug != namesReplaced {
+			next = j.state.ReplacedBy
+		}
+		if next.IsZero() {
+			return id
+		}
+		id = next
+	}
 }
 
 func (n *naive) keyOf(s gq.Spec) gq.IdempotencyKey {

@@ -46,6 +46,7 @@ const (
 	losesCheckpoint     bug = "a job that was put off loses its checkpoint"
 	keepsReplaced       bug = "a job that is replaced stays"
 	leavesFollowers     bug = "dependents stay with the job that is replaced"
+	namesReplaced       bug = "a later dependency on a replaced job is about that one"
 	replacesAnything    bug = "a job that a worker holds can be replaced"
 	toleratesUnknown    bug = "unknown dependencies are ignored"
 	forgetsDepth        bug = "existing jobs have no depth"
@@ -244,6 +245,7 @@ var planted = map[bug][]string{
 	losesCheckpoint:     {"PutOff/Later"},
 	keepsReplaced:       {"Replace/Key", "Replace/Named", "Replace/Race", "Unique/InCall"},
 	leavesFollowers:     {"Replace/Dependents"},
+	namesReplaced:       {"Replace/Late"},
 	replacesAnything:    {"Replace/Held"},
 	toleratesUnknown:    {"Graph/Unknown"},
 	forgetsDepth:        {"Graph/Depth"},

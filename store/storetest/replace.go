@@ -42,6 +42,12 @@ var replaceCases = []Case{
 		run:    replaceDependents,
 	},
 	{
+		Name:   "Replace/Late",
+		Clause: "a job that names a replaced one in its dependencies, also one that was replaced twice, waits for the job that stands in its place",
+		Needs:  []string{"Insert", "Get", "Claim", "Update", "ReleaseDependents", "Close"},
+		run:    replaceLate,
+	},
+	{
 		Name:   "Replace/Chain",
 		Clause: "a job for which others wait is not replaced by one that depends on a longer chain, so that nothing can wait for itself, nor if too many wait",
 		Needs:  []string{"Insert", "Get", "History", "Counts", "Close"},
@@ -203,11 +209,6 @@ func replaceDependents(e *env) {
 	third := e.spec(replacing(second.ID), delayed(time.Hour))
 	e.fresh("the successor's successor", third)
 	e.release()
-	late := e.spec(depends(gq.DependencyFanIn, old.ID))
-	e.insert(late)
-	e.release()
-	e.stands("a job that depends on the replaced one from now on", late.ID, gq.StatusScheduled)
-	e.complete(e.one())
 	for _, id := range []gq.JobID{after.ID, any.ID, always.ID} {
 		if s := e.state(id); s.Status != gq.StatusPending {
 			e.Errorf("a dependent of the replaced job is %s (%s), want PENDING", s.Status, s.Reason)
@@ -219,6 +220,48 @@ func replaceDependents(e *env) {
 	for id, want := range map[gq.JobID]gq.Status{after.ID: gq.StatusFailed, any.ID: gq.StatusScheduled, always.ID: gq.StatusScheduled} {
 		e.stands("a dependent, after the last successor failed", id, want)
 	}
+}
+
+func replaceLate(e *env) {
+	first := e.spec(delayed(time.Hour))
+	e.fresh("a job", first)
+	second := e.spec(replacing(first.ID), delayed(time.Hour))
+	e.fresh("its successor", second)
+	after := e.spec(depends(gq.DependencyAfter, first.ID))
+	e.fresh("a job that names the replaced one", after)
+	third := e.spec(replacing(second.ID), delayed(time.Hour), depends(gq.DependencyFanOut, first.ID))
+	if got := e.refused(gq.ErrInvalid, third).fields(); !slices.Equal(got, []string{"depends_on[0].job"}) {
+		e.Errorf("a successor that depends on what it stands for: faults of %v, want depends_on[0].job", got)
+	}
+	third.DependsOn = nil
+	e.fresh("the successor's successor", third)
+	always, inside := e.spec(depends(gq.DependencyFanIn, first.ID)), e.spec(depends(gq.DependencyAfter, second.ID))
+	e.each(always)
+	fourth := e.spec(replacing(third.ID), delayed(time.Hour))
+	e.insert(inside, fourth) // the last successor, and one that names an earlier one
+	e.release()
+	for _, id := range []gq.JobID{after.ID, always.ID, inside.ID} {
+		e.stands("a job that names a replaced one", id, gq.StatusPending)
+	}
+	e.clock.Advance(time.Hour)
+	e.complete(e.one())
+	e.release()
+	for _, id := range []gq.JobID{after.ID, always.ID, inside.ID} {
+		e.stands("a job that names a replaced one, after the last successor", id, gq.StatusScheduled)
+	}
+	late := e.spec(depends(gq.DependencyAfter, first.ID))
+	e.fresh("a job that names it after that", late)
+	e.release()
+	e.stands("that job", late.ID, gq.StatusScheduled)
+	once := e.spec(delayed(time.Hour), inQueue("failing"))
+	e.fresh("another job", once)
+	twice := e.spec(replacing(once.ID), inQueue("failing"))
+	e.fresh("its successor", twice)
+	e.end(twice.ID, gq.StatusFailed, from("failing"))
+	failed := e.spec(depends(gq.DependencyAfter, once.ID))
+	e.fresh("a job that names it", failed)
+	e.release()
+	e.stands("that job, of which the successor failed", failed.ID, gq.StatusFailed)
 }
 
 func replaceChain(e *env) {
