@@ -9,7 +9,6 @@ import (
 	"strings"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/store"
@@ -111,12 +110,12 @@ func connected(ctx context.Context, url string, f func(connection) error) error 
 	if err != nil {
 		return fmt.Errorf("migrate: %w", err)
 	}
-	settings, err := pgxpool.ParseConfig(url) // it accepts the pool parameters of a URL
+	settings, err := parseURL(url) // it accepts the pool parameters of a URL
 	if err != nil {
 		return fmt.Errorf("migrate: %w", err)
 	}
 	settings.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeExec // prepared statements of different clients may clash behind a pooler
-	conn, err := pgx.ConnectConfig(ctx, settings.ConnConfig)
+	conn, err := dial(ctx, settings.ConnConfig)
 	if err != nil {
 		return fmt.Errorf("migrate: %w", err)
 	}

@@ -23,7 +23,7 @@ func Open(ctx context.Context, url string, cfg store.Config) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open postgres: %w", err)
 	}
-	settings, err := pgxpool.ParseConfig(url)
+	settings, err := parseURL(url)
 	if err != nil {
 		return nil, fmt.Errorf("open postgres: %w", err)
 	}
@@ -187,7 +187,7 @@ func readIDKey(ctx context.Context, db querier) (*idKey, error) {
 // behindPooler reports whether the connection goes through a pooler such as PgBouncer. A
 // pooler reports invented process ids to its clients, which differ from the server's.
 func behindPooler(ctx context.Context, settings *pgx.ConnConfig) (bool, error) {
-	conn, err := pgx.ConnectConfig(ctx, settings)
+	conn, err := dial(ctx, settings)
 	if err != nil {
 		return false, err
 	}

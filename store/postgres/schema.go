@@ -200,7 +200,7 @@ func (p database) connect(ctx context.Context) (*pgx.Conn, error) {
 			return nil, err
 		}
 	}
-	return pgx.ConnectConfig(ctx, settings.ConnConfig)
+	return dial(ctx, settings.ConnConfig)
 }
 
 func (p database) Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error) {
