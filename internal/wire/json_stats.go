@@ -10,6 +10,7 @@ import (
 // Stats is a summary of an installation.
 type Stats struct {
 	Queues      []QueueCounts    `json:"queues"`
+	NextCursor  string           `json:"next_cursor,omitzero" doc:"Absent on the last page of queues."`
 	Total       map[string]int64 `json:"total" doc:"Jobs by state."`
 	Live        int64            `json:"live" doc:"Jobs that have not ended."`
 	Held        int64            `json:"held" doc:"Jobs that workers have."`

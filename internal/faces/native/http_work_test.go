@@ -1,6 +1,7 @@
 package native
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -204,6 +205,44 @@ func TestQueuePages(t *testing.T) {
 	}
 	for query, field := range map[string]string{"limit=0": "limit", "limit=1001": "limit", "limit=x": "limit", "cursor=a%20b": "cursor"} {
 		if got := s.want(400, "GET", "/v1/queues?"+query); len(got.fields()) != 1 || got.fields()[0] != field {
+			t.Errorf("%s: %s", query, got.text)
+		}
+	}
+}
+
+// The figures of queues come in pages, of 1000 unless told; the totals are those of all queues.
+func TestStatsPages(t *testing.T) {
+	s := newSite(t, HTTPOptions{})
+	const many = 2100
+	for name := range many {
+		s.submit(fmt.Sprintf(`{"type":"t","queue":"q%04d"}`, name))
+	}
+	for limit, want := range map[string][]int{"": {1000, 1000, 100}, "limit=999&": {999, 999, 102}} {
+		var pages []int
+		next := 0
+		for cursor := ""; len(pages) < 10; {
+			got := s.want(200, "GET", "/v1/stats?"+limit+"cursor="+cursor)
+			queues := got.at("queues").([]any)
+			for i := range queues {
+				if name := fmt.Sprintf("q%04d", next); got.str("queues", i, "queue") != name || got.at("queues", i, "live") != jsonNumber("1") {
+					t.Fatalf("queue %d is %v, want %s", next, queues[i], name)
+				}
+				next++
+			}
+			if got.at("live") != jsonNumber("2100") || got.at("total", "SCHEDULED") != jsonNumber("2100") {
+				t.Errorf("the totals of a page are %v", got.at("total"))
+			}
+			pages = append(pages, len(queues))
+			if cursor = got.str("next_cursor"); cursor == "" {
+				break
+			}
+		}
+		if !slices.Equal(pages, want) {
+			t.Errorf("%q: pages of %v queues, want %v", limit, pages, want)
+		}
+	}
+	for query, field := range map[string]string{"limit=0": "limit", "limit=1001": "limit", "cursor=a%20b": "cursor"} {
+		if got := s.want(400, "GET", "/v1/stats?"+query); len(got.fields()) != 1 || got.fields()[0] != field {
 			t.Errorf("%s: %s", query, got.text)
 		}
 	}

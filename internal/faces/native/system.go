@@ -1,10 +1,13 @@
 package native
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/gopherqueue/gq"
@@ -19,6 +22,10 @@ type (
 	health struct {
 		Status string `json:"status" doc:"ok, or not_ready."`
 		Reason string `json:"reason,omitzero" doc:"Why it is not ready."`
+	}
+	statsInput struct {
+		Cursor string    `query:"cursor" doc:"next_cursor of the page before."`
+		Limit  countText `query:"limit" doc:"Queues on the page; 1000 unless told, which is also the most."`
 	}
 	workerInput struct {
 		Name string `path:"name" doc:"The worker's name; a slash in it is %2F."`
@@ -37,6 +44,7 @@ func (h *HTTP) systemRoutes() []httpx.Route {
 		}, h.stopWorker),
 		httpx.Handle(httpx.Route{
 			Method: http.MethodGet, Path: "/v1/stats", ID: "stats", Tag: "system", Summary: "Count jobs by queue and state",
+			Description: "Queues come by name, a page at a time; everything else is about all of them on every page.",
 		}, h.stats),
 		httpx.Handle(httpx.Route{
 			Method: http.MethodGet, Path: "/healthz", ID: "health", Tag: "system", Open: true, Summary: "Is the process alive?",
@@ -63,12 +71,29 @@ func (h *HTTP) stopWorker(ctx context.Context, in *workerInput, _ *httpx.None) (
 	return nil, h.engine.WorkerStopped(ctx, in.Name)
 }
 
-func (h *HTTP) stats(ctx context.Context, _ *httpx.None, _ *httpx.None) (*httpx.Answer[wire.Stats], error) {
+func (h *HTTP) stats(ctx context.Context, in *statsInput, _ *httpx.None) (*httpx.Answer[wire.Stats], error) {
+	var p parameters
+	limit := cmp.Or(p.count("limit", in.Limit, maxPage), maxPage)
+	checkQueueCursor(&p, in.Cursor)
+	if err := p.err(); err != nil {
+		return nil, err
+	}
 	s, err := h.engine.Stats(ctx)
 	if err != nil {
 		return nil, err
 	}
-	return httpx.OK(wire.StatsOf(&s)), nil
+	first, found := slices.BinarySearchFunc(s.Queues, in.Cursor, func(c gq.Count, name string) int { return strings.Compare(c.Queue, name) })
+	if found {
+		first++
+	}
+	s.Queues = s.Queues[first:]
+	var next string
+	if len(s.Queues) > limit {
+		s.Queues, next = s.Queues[:limit], s.Queues[limit-1].Queue
+	}
+	out := wire.StatsOf(&s)
+	out.NextCursor = next
+	return httpx.OK(out), nil
 }
 
 // readyWithin is how long the store may take to respond to a readiness probe.
