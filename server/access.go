@@ -84,6 +84,8 @@ func newDoor(ctx context.Context, cfg *config.Config, e *engine.Engine, o Option
 	a.observed.Describe(func() gq.ServerState { return a.state(cfg) })
 	a.trail = trail.New(s, log, nil)
 	a.guard = access.NewGuard(a.trail.Engine(a.observed))
+	a.guard.OnRefused(a.observed.Refused)
+	a.gate.OnRefused(a.observed.Refused)
 	a.hub = feed.New(e)
 	if a.hooks, err = newHooks(cfg, s, a.hub, log); err != nil {
 		return nil, err

@@ -21,6 +21,7 @@ import (
 type Gate struct {
 	ring     *Keyring
 	log      *slog.Logger
+	tell     func(error) // learns of each refusal
 	required atomic.Bool
 	refused  atomic.Int64 // since the last log line
 	logged   atomic.Int64 // time of that line in Unix nanoseconds
@@ -32,10 +33,13 @@ func NewGate(k *Keyring, required bool, log *slog.Logger) *Gate {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
-	g := &Gate{ring: k, log: log}
+	g := &Gate{ring: k, log: log, tell: func(error) {}}
 	g.required.Store(required)
 	return g
 }
+
+// OnRefused sets what learns of each refusal. Call it before the first call.
+func (g *Gate) OnRefused(f func(error)) { g.tell = f }
 
 // Required reports whether callers must present a token.
 func (g *Gate) Required(ctx context.Context) bool {
@@ -69,6 +73,7 @@ func (g *Gate) verify(ctx context.Context, authorization []string, from func() s
 	}
 	if err != nil {
 		if errors.Is(err, gq.ErrUnauthenticated) {
+			g.tell(err)
 			g.note(ctx, text, from())
 		}
 		return nil, err

@@ -1,6 +1,7 @@
 package access
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -21,6 +22,7 @@ type Guard struct {
 	engine      engine.API
 	waiting     *Places
 	subscribers *Places
+	refused     func(error)
 }
 
 // NewGuard wraps an engine.
@@ -29,7 +31,23 @@ func NewGuard(e engine.API) *Guard {
 		engine:      redacting{e},
 		waiting:     NewPlaces("waiting calls", maxWaiting, maxWaitingEach),
 		subscribers: NewPlaces("event subscriptions", maxSubscribed, maxSubscribeEach),
+		refused:     func(error) {},
 	}
+}
+
+// OnRefused sets what learns of each refusal: of whole calls, and of items of calls. Call it before
+// the first call of the engine.
+func (g *Guard) OnRefused(f func(error)) { g.refused = f }
+
+// refuse returns a refusal and tells it.
+func (g *Guard) refuse(err error) error {
+	g.refused(err)
+	return err
+}
+
+// missing refuses a caller without a scope.
+func (c *caller) missing(s Scope, where string, args ...any) error {
+	return c.guard.refuse(s.Missing(where, args...))
 }
 
 // caller is a caller who has the call's scope on at least one queue.
@@ -42,12 +60,13 @@ type caller struct {
 func (g *Guard) enter(ctx context.Context, s Scope) (*caller, error) {
 	i, err := Enter(ctx)
 	if err != nil {
-		return nil, err
+		return nil, g.refuse(err)
 	}
+	c := &caller{i, g}
 	if !i.MaySomewhere(s) {
-		return nil, s.Missing("")
+		return nil, c.missing(s, "")
 	}
-	return &caller{i, g}, nil
+	return c, nil
 }
 
 // on rejects a caller without a scope on the named queue.
@@ -59,9 +78,9 @@ func (c *caller) on(s Scope, queue string) error {
 		return nil
 	}
 	if machine.CheckQueueName(queue) != nil {
-		return s.Missing(" on queue %.80q", queue)
+		return c.missing(s, " on queue %.80q", queue)
 	}
-	return s.Missing(" on queue %s", queue)
+	return c.missing(s, " on queue %s", queue)
 }
 
 // everywhere rejects a caller without a scope on all queues.
@@ -69,7 +88,7 @@ func (c *caller) everywhere(s Scope) error {
 	if c.MayEverywhere(s) {
 		return nil
 	}
-	return s.Missing(" on all queues")
+	return c.missing(s, " on all queues")
 }
 
 // asking makes the engine check the caller's scope on the queue of each job that a call
@@ -83,7 +102,7 @@ func (c *caller) asking(ctx context.Context, s Scope) context.Context {
 		if c.May(s, queue) {
 			return nil
 		}
-		return s.Missing(" on the queue of this job")
+		return c.missing(s, " on the queue of this job")
 	})
 }
 
@@ -150,7 +169,7 @@ func (c *caller) specs(ctx context.Context, specs []gq.Spec) ([]error, error) {
 	for i := range specs {
 		for _, d := range specs[i].DependsOn {
 			if out[i] == nil && foreign[d.Job] {
-				out[i] = (Submit | Read).Missing(" on the queue of job %s, which the new job depends on", d.Job)
+				out[i] = c.missing(Submit|Read, " on the queue of job %s, which the new job depends on", d.Job)
 			}
 		}
 	}
@@ -197,18 +216,16 @@ func (g *Guard) Allow(ctx context.Context, s Scope, queue string, owner func() (
 	if err != nil {
 		return err
 	}
-	denied := c.on(s, queue)
-	if denied == nil || s&Work == 0 || !c.MaySomewhere(Work) {
-		return denied
+	if !c.May(s, cmp.Or(queue, gq.DefaultQueue)) && s&Work != 0 && c.MaySomewhere(Work) {
+		name, err := owner()
+		if err != nil {
+			return err
+		}
+		if name != "" && c.May(Work, queue+"/"+name) {
+			return nil
+		}
 	}
-	name, err := owner()
-	if err != nil {
-		return err
-	}
-	if name != "" && c.May(Work, queue+"/"+name) {
-		return nil
-	}
-	return denied
+	return c.on(s, queue)
 }
 
 // Known rejects callers without any scope.

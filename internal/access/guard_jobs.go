@@ -181,7 +181,7 @@ func (g *Guard) Edit(ctx context.Context, id gq.JobID, change gq.JobEdit) (gq.Su
 		return gq.SubmitResult{}, err
 	}
 	if change.Queue != "" && !c.May(Submit, change.Queue) {
-		return gq.SubmitResult{}, Submit.Missing(" on the queue that the job would move to")
+		return gq.SubmitResult{}, c.missing(Submit, " on the queue that the job would move to")
 	}
 	return g.engine.Edit(c.asking(ctx, Submit), id, change)
 }

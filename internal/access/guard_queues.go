@@ -1,6 +1,7 @@
 package access
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -96,14 +97,14 @@ func (g *Guard) ChangeQueue(ctx context.Context, name string, change func(*gq.Qu
 	if c.MayEverywhere(Admin) {
 		return g.engine.ChangeQueue(ctx, name, change)
 	}
-	denied := fmt.Errorf("put queue %.80q into another pool: %w", name, c.everywhere(Admin))
+	denied := func() error { return fmt.Errorf("put queue %.80q into another pool: %w", name, c.everywhere(Admin)) }
 	old, err := g.engine.Queue(ctx, name)
 	if err != nil && !errors.Is(err, gq.ErrNotFound) {
 		return gq.Queue{}, err
 	}
 	pool := old.Pool
 	if change(&old); old.Pool != pool {
-		return gq.Queue{}, denied // before anything is written
+		return gq.Queue{}, denied() // before anything is written
 	}
 	refused := false
 	q, err := g.engine.ChangeQueue(ctx, name, func(q *gq.Queue) {
@@ -114,7 +115,7 @@ func (g *Guard) ChangeQueue(ctx context.Context, name string, change func(*gq.Qu
 		}
 	})
 	if err == nil && refused {
-		return gq.Queue{}, denied
+		return gq.Queue{}, denied()
 	}
 	return q, err
 }
@@ -194,7 +195,7 @@ func (g *Guard) Schedules(ctx context.Context) ([]gq.Schedule, error) {
 	if err != nil || c.MayEverywhere(Read) {
 		return schedules, err
 	}
-	return slices.DeleteFunc(schedules, func(s gq.Schedule) bool { return c.on(Read, s.Template.Queue) != nil }), nil
+	return slices.DeleteFunc(schedules, func(s gq.Schedule) bool { return !c.May(Read, cmp.Or(s.Template.Queue, gq.DefaultQueue)) }), nil
 }
 
 // owns rejects changes of a schedule whose jobs go to a queue that the caller does not

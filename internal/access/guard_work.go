@@ -146,7 +146,7 @@ func (g *Guard) WorkerStopped(ctx context.Context, worker string) error {
 			if c.May(Work, queue) {
 				return nil
 			}
-			return Work.Missing(" on the queues of this worker")
+			return c.missing(Work, " on the queues of this worker")
 		})
 	}
 	return g.engine.WorkerStopped(ctx, worker)

@@ -42,6 +42,9 @@ func (o *Observed) Stats(ctx context.Context) (gq.Stats, error) {
 	return stats, err
 }
 
+// Refused counts a refusal by the access check.
+func (o *Observed) Refused(err error) { o.measured.refusals.access(err) }
+
 // Assigned measures a matching round that assigned jobs.
 func (o *Observed) Assigned(states []gq.State, took time.Duration) {
 	o.measured.took(callClaim, len(states), took)

@@ -10,16 +10,25 @@ import (
 	"github.com/gopherqueue/gq/internal/errs"
 )
 
+// callAccess is the call of refusals by the access check, which comes before every call.
+const callAccess = "access"
+
+// accessRefusals are the reasons of refusals by the access check.
+var accessRefusals = []*gq.Error{gq.ErrDenied, gq.ErrUnauthenticated, gq.ErrRateLimited}
+
 // refusals counts what the queue refused: whole calls, and single items of calls.
 type refusals struct{ by *prometheus.CounterVec }
 
 func newRefusals(registry *prometheus.Registry) refusals {
 	r := refusals{prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "gq_refused_total", Help: "Jobs, claims, heartbeats and outcomes that were refused, by the code of the error.",
+		Name: "gq_refused_total", Help: "Jobs, claims, heartbeats, outcomes and, as access, calls without the rights that were refused, by the code of the error.",
 	}, []string{"call", "reason"})}
 	registry.MustRegister(r.by)
 	for _, name := range callNames { // so that the first refusal is an increase
 		r.by.WithLabelValues(name, gq.ErrDiskFull.Code)
+	}
+	for _, reason := range accessRefusals {
+		r.by.WithLabelValues(callAccess, reason.Code)
 	}
 	return r
 }
@@ -30,6 +39,15 @@ func (r refusals) add(which int, err error) {
 		return
 	}
 	r.by.WithLabelValues(callNames[which], errs.CodeOf(err)).Inc()
+}
+
+// access counts a refusal by the access check. Other errors are those of the store.
+func (r refusals) access(err error) {
+	for _, reason := range accessRefusals {
+		if errors.Is(err, reason) {
+			r.by.WithLabelValues(callAccess, reason.Code).Inc()
+		}
+	}
 }
 
 // leases counts those that a call about leases refused.
