@@ -40,8 +40,8 @@ func TestAdmit(t *testing.T) {
 			for _, e := range must[[]gq.Event](t)(f.Events(t.Context(), 0, 100)) {
 				if _, denied := machine.ParseDenial(e.Reason); denied {
 					told = append(told, e.Reason)
-					if e.Job != second {
-						t.Errorf("a denial is recorded for %v", e.Job)
+					if e.Job != second || e.Queue != gq.DefaultQueue {
+						t.Errorf("a denial is recorded for %v in %s", e.Job, e.Queue)
 					}
 				}
 			}

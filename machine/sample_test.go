@@ -108,6 +108,9 @@ func TestPoolAdmits(t *testing.T) {
 		if (err == nil) != fits || err != nil && !errors.Is(err, gq.ErrNoCapacity) {
 			t.Errorf("cost %d beside 60 of 70: %v", cost, err)
 		}
+		if full, is := errors.AsType[*machine.CapacityError](err); is && *full != (machine.CapacityError{Pool: "p", Used: 60, Requested: cost, Capacity: 70}) {
+			t.Errorf("cost %d beside 60 of 70 is refused with %+v", cost, *full)
+		}
 	}
 	over := gq.Pool{Capacity: 10, Used: 20} // reduced while jobs ran
 	if machine.AdmitToPool(over, 0) != nil || machine.AdmitToPool(over, 1) == nil {

@@ -381,21 +381,21 @@ END $$;
 -- looked for before anything is read from bytes. The id is computed for each row that is compared.
 CREATE VIEW gq.jobs AS
 SELECT
-    gq.job_id(k.secret, s.seq, j.native, j.stored_id) AS id, s.queue, j.type,
+    gq.job_id(k.secret, s.seq, (r.j).native, (r.j).stored_id) AS id, s.queue, (r.j).type,
     (ARRAY['PENDING', 'DELAYED', 'SCHEDULED', 'CLAIMED', 'RUNNING', 'RETRYING', 'COMPLETED', 'FAILED', 'DEAD_LETTER', 'CANCELLED'])[
         CASE WHEN s.run_at <= n.now THEN 3 ELSE s.status END] AS state, -- what time has changed already
-    CASE WHEN j.detail > 0 THEN (ARRAY['CLAIMED', 'PREPARING', 'LEASE_PENDING', 'ASSIGNED'])[j.detail] END AS detail,
-    (ARRAY['CRITICAL', 'HIGH', 'NORMAL', 'LOW', 'BULK'])[j.own] AS priority,
-    (ARRAY['CRITICAL', 'HIGH', 'NORMAL', 'LOW', 'BULK'])[j.effective] AS effective_priority,
-    j.attempt, j.bound AS max_attempts, j.waits,
-    gq.instant(j.created) AS created_at, gq.instant(j.updated) AS updated_at, gq.instant(j.run_at) AS run_at,
-    gq.instant(CASE WHEN s.run_at <= n.now THEN s.run_at ELSE j.scheduled END) AS scheduled_at,
-    gq.instant(j.started) AS started_at, gq.instant(j.completed) AS completed_at,
-    CASE WHEN s.attempting THEN j.worker END AS worker, CASE WHEN s.attempting THEN j.lease END AS lease_id,
-    CASE WHEN s.attempting THEN gq.instant(j.expires) END AS lease_expires_at,
-    j.message AS error, j.code AS error_code, j.reason, j.requester, j.limit_key, j.order_key, j.workflow, j.ref,
-    CASE WHEN m.changed IS NULL THEN j.tags ELSE coalesce(m.changed[3], '{}')::jsonb END AS tags,
-    CASE WHEN m.changed IS NULL THEN j.correlation ELSE nullif(m.changed[4], '') END AS correlation_id,
+    CASE WHEN (r.j).detail > 0 THEN (ARRAY['CLAIMED', 'PREPARING', 'LEASE_PENDING', 'ASSIGNED'])[(r.j).detail] END AS detail,
+    (ARRAY['CRITICAL', 'HIGH', 'NORMAL', 'LOW', 'BULK'])[(r.j).own] AS priority,
+    (ARRAY['CRITICAL', 'HIGH', 'NORMAL', 'LOW', 'BULK'])[(r.j).effective] AS effective_priority,
+    (r.j).attempt, (r.j).bound AS max_attempts, (r.j).waits,
+    gq.instant((r.j).created) AS created_at, gq.instant((r.j).updated) AS updated_at, gq.instant((r.j).run_at) AS run_at,
+    gq.instant(CASE WHEN s.run_at <= n.now THEN s.run_at ELSE (r.j).scheduled END) AS scheduled_at,
+    gq.instant((r.j).started) AS started_at, gq.instant((r.j).completed) AS completed_at,
+    CASE WHEN s.attempting THEN (r.j).worker END AS worker, CASE WHEN s.attempting THEN (r.j).lease END AS lease_id,
+    CASE WHEN s.attempting THEN gq.instant((r.j).expires) END AS lease_expires_at,
+    (r.j).message AS error, (r.j).code AS error_code, (r.j).reason, (r.j).requester, (r.j).limit_key, (r.j).order_key, (r.j).workflow, (r.j).ref,
+    CASE WHEN r.changed IS NULL THEN (r.j).tags ELSE coalesce(r.changed[3], '{}')::jsonb END AS tags,
+    CASE WHEN r.changed IS NULL THEN (r.j).correlation ELSE nullif(r.changed[4], '') END AS correlation_id,
     s.seq AS sequence
 FROM (
     SELECT seq, queue, status, CASE WHEN status IN (2, 6) THEN run_at END AS run_at, false AS attempting, body, data FROM gq.ready
@@ -420,10 +420,11 @@ CROSS JOIN gq.id_key AS k
 CROSS JOIN (
     SELECT greatest(h.time, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint * 1000) AS now FROM gq.head AS h
 ) AS n
-CROSS JOIN LATERAL gq.read_job(s.body, s.data) AS j
-LEFT JOIN LATERAL ( -- tags and the like that were changed
-    SELECT gq.read_fields(b.data, 0, 'bbmss') AS changed FROM gq.blob AS b WHERE b.seq = s.seq AND b.part = 4 OFFSET 0
-) AS m ON true;
+CROSS JOIN LATERAL ( -- OFFSET 0: read once, or not at all if a query needs neither
+    SELECT gq.read_job(s.body, s.data) AS j,
+        (SELECT gq.read_fields(b.data, 0, 'bbmss') FROM gq.blob AS b WHERE b.seq = s.seq AND b.part = 4) AS changed -- tags and the like
+    OFFSET 0
+) AS r;
 
 -- The scheduler API
 
