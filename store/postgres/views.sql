@@ -443,7 +443,8 @@ SELECT
     r.id AS job_id, r.queue AS addon_id, r.type AS job_type, r.priority, r.cost AS cost_units, r.scheduler_state AS state, r.attempts,
     gq.instant(r.created) AS created_at, gq.instant(r.started) AS started_at, gq.instant(r.completed) AS finished_at,
     r.claimed_by, r.last_run AS lease_id, f.status AS final_status,
-    CASE WHEN f.status <> 'SUCCEEDED' THEN coalesce(w.report ->> 'error', nullif(r.failure, ''), nullif(r.reason, '')) END AS error_text,
+    CASE WHEN f.status = 'SUCCEEDED' AND w.framed THEN nullif(w.report ->> 'error', '') -- a warning
+        WHEN f.status <> 'SUCCEEDED' THEN coalesce(w.report ->> 'error', nullif(r.failure, ''), nullif(r.reason, '')) END AS error_text,
     CASE WHEN f.status IS NOT NULL THEN nullif(CASE
         WHEN w.framed THEN w.report -> 'result_data'
         WHEN w.report IS NULL THEN to_jsonb(translate(encode(w.result, 'base64'), E'\n', ''))

@@ -163,6 +163,11 @@ func TestFactTables(t *testing.T) {
 		"job_id": job, "worker_id": worker, "status": "SUCCEEDED",
 		"result_data": object{"frames": 3, "parts": []any{"a", nil}}, "metrics": object{"runtime_ms": 12.5},
 	}, http.StatusOK)
+	for _, warning := range []any{"2 of 35 frames were skipped", "", nil} {
+		job, lease := f.running()
+		f.release(job, lease, "SUCCEEDED", "error", warning, "result_data", object{"frames": 3})
+	}
+	compare("after successes with warnings")
 	waiting := id(f.submit("addon_id", "late", "cost_units", 1, "priority", "LOW"))
 	f.claim("addon_id", "late")
 	f.lease(waiting)
