@@ -257,3 +257,22 @@ func TestTriggerVersusSlot(t *testing.T) {
 		})
 	}
 }
+
+// A limit counts the jobs of all commits of a backfill.
+func TestBackfillLimit(t *testing.T) {
+	bubble(t, func(t *testing.T, f *fixture) {
+		start := time.Now().UTC().Add(-24 * time.Hour)
+		must[gq.Schedule](t)(f.PutSchedule(t.Context(), gq.Schedule{Name: "s", Every: time.Minute, Start: start, Template: gq.Spec{Type: "t", Queue: "q"}}))
+		b := gq.Backfill{Schedule: "s", From: start, To: start.Add(399 * time.Minute), Limit: 150}
+		for _, want := range []gq.BackfillReport{
+			{Slots: 400, Missing: 400, Submitted: 150, Next: start.Add(150 * time.Minute)},
+			{Slots: 250, Missing: 250, Submitted: 150, Next: start.Add(300 * time.Minute)},
+			{Slots: 100, Missing: 100, Submitted: 100},
+		} {
+			if got := must[gq.BackfillReport](t)(f.BackfillSchedule(t.Context(), b)); got != want {
+				t.Fatalf("%+v, want %+v", got, want)
+			}
+			b.From = want.Next
+		}
+	})
+}

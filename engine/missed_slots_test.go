@@ -39,3 +39,27 @@ func TestOverlapOfMissedSlots(t *testing.T) {
 		})
 	}
 }
+
+// If the queue has room for some of many missed slots, the rest fires later. The slots need
+// several commits.
+func TestMissedSlotsBeyondTheRoom(t *testing.T) {
+	bubble(t, func(t *testing.T, f *fixture) {
+		f.putQueue(gq.Queue{Name: "q", MaxDepth: 200})
+		for range 80 {
+			f.submit(gq.Spec{Queue: "q", Type: "blocking"})
+		}
+		put := must[gq.Schedule](t)(f.PutSchedule(t.Context(), gq.Schedule{
+			Name: "s", Every: time.Minute, Missed: gq.MissedAll, MissedLimit: 200, Template: gq.Spec{Type: "t", Queue: "q"},
+		}))
+		time.Sleep(time.Until(put.Next.Add(149*time.Minute + time.Second)))
+		f.sweep()
+		if s := must[gq.Schedule](t)(f.Schedule(t.Context(), "s")); s.Fired != 120 || !s.Next.Equal(put.Next.Add(120*time.Minute)) {
+			t.Errorf("with room for 120 jobs: fired %d, next %v after %v", s.Fired, s.Next, put.Next)
+		}
+		must[gq.CancelReport](t)(f.CancelWhere(t.Context(), gq.Query{Queue: "q", Types: []string{"blocking"}}, ""))
+		f.sweep()
+		if s := must[gq.Schedule](t)(f.Schedule(t.Context(), "s")); s.Fired != 150 || !s.Next.Equal(put.Next.Add(150*time.Minute)) {
+			t.Errorf("with room for all: fired %d, next %v after %v", s.Fired, s.Next, put.Next)
+		}
+	})
+}

@@ -383,3 +383,23 @@ func TestWorkerWithSeveralFilters(t *testing.T) {
 		want("one set", gq.LiveWorker{Queues: []string{"a", "b"}, Types: []string{"t"}, MaxCost: 3})
 	})
 }
+
+// TestWorkerOfTwoServers counts the jobs of a worker that holds some through each of two servers.
+func TestWorkerOfTwoServers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		nodes, _ := nodesOf(t, 2)
+		for i, f := range nodes {
+			f.run()
+			for range i + 1 {
+				f.submit(gq.Spec{})
+				f.take(as("w"))
+			}
+		}
+		time.Sleep(6 * time.Second) // a node tells this often what it has heard of workers that it knows
+		for i, f := range nodes {
+			if got := f.workers(); len(got) != 1 || got[0].Running != 3 || len(got[0].Leases) != 3 {
+				t.Errorf("node %d lists %+v", i, got)
+			}
+		}
+	})
+}

@@ -124,8 +124,11 @@ func TestEditKeepsDeadlines(t *testing.T) {
 // The overlap rule follows a slot's job that was edited, moved or put off.
 func TestOverlapFollowsReplacedJobs(t *testing.T) {
 	replace := map[string]func(f *fixture, id gq.JobID) gq.JobID{
-		"edited": func(f *fixture, id gq.JobID) gq.JobID {
-			return must[gq.SubmitResult](f.T)(f.Edit(f.Context(), id, gq.JobEdit{Payload: &gq.Payload{Data: []byte("2")}})).ID()
+		"edited twice": func(f *fixture, id gq.JobID) gq.JobID {
+			for _, data := range []string{"2", "3"} {
+				id = must[gq.SubmitResult](f.T)(f.Edit(f.Context(), id, gq.JobEdit{Payload: &gq.Payload{Data: []byte(data)}})).ID()
+			}
+			return id
 		},
 		"moved": func(f *fixture, id gq.JobID) gq.JobID {
 			return must[gq.SubmitResult](f.T)(f.Edit(f.Context(), id, gq.JobEdit{Queue: "other"})).ID()

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -167,5 +168,28 @@ func TestListsBeginAfterAName(t *testing.T) {
 		if _, err := f.QueuesAfter(t.Context(), "a name, not of a queue", 10); err != nil {
 			t.Error(err)
 		}
+	})
+}
+
+// News of a queue wakes the claims of every pattern that it matches.
+func TestWaitForSeveralPatterns(t *testing.T) {
+	bubble(t, func(t *testing.T, f *fixture) {
+		f.putQueue(gq.Queue{Name: "mail.new", Paused: true})
+		for range 3 {
+			f.submit(gq.Spec{Queue: "mail.new"})
+		}
+		start := time.Now()
+		var waits sync.WaitGroup
+		for i, pattern := range []string{"*", "mail.*", "mail.new*"} {
+			waits.Go(func() {
+				f.claim(1, as(fmt.Sprint(i)), on(pattern), waiting(time.Hour))
+				if took := time.Since(start); took != time.Minute {
+					t.Errorf("a claim by %s got its job after %v", pattern, took)
+				}
+			})
+		}
+		time.Sleep(time.Minute)
+		must[gq.Queue](t)(f.Resume(t.Context(), "mail.new"))
+		waits.Wait()
 	})
 }

@@ -256,3 +256,38 @@ func TestWorkflowBreadth(t *testing.T) {
 		must[gq.Workflow](t)(f.AddToWorkflow(f.Context(), id, more))
 	})
 }
+
+// A job of a retried workflow waits for all of the jobs that are tried again.
+func TestRetriedJobWaitsForAll(t *testing.T) {
+	bubble(t, func(t *testing.T, f *fixture) {
+		job := func(queue string) gq.Draft {
+			policy := gq.PresetSemantics.Policy()
+			policy.MaxAttempts = 1
+			return gq.Draft{Spec: gq.Spec{Type: "t", Queue: queue, Policy: policy}}
+		}
+		names := []string{"a", "b", "c"}
+		flow := gq.NewWorkflow("w")
+		var refs []gq.Ref
+		for _, name := range names {
+			refs = append(refs, flow.Add(name, job(name)))
+		}
+		flow.Add("join", job("join"), gq.After(refs...))
+		id := must[gq.WorkflowID](t)(f.SubmitWorkflow(t.Context(), flow))
+		for _, name := range names {
+			_, lease := f.take(on(name))
+			must[gq.State](t)(f.Fail(t.Context(), lease, gq.Failure{Category: gq.CategoryPermanent}))
+		}
+		f.sweep()
+		must[gq.Workflow](t)(f.RetryWorkflow(t.Context(), id))
+		for _, name := range []string{"b", "a", "c"} {
+			w := must[gq.Workflow](t)(f.Workflow(t.Context(), id))
+			if join, _ := w.Job("join"); join.Job.State.Status != gq.StatusPending {
+				t.Errorf("before %s the last job is %s", name, join.Job.State.Status)
+			}
+			_, lease := f.take(on(name))
+			must[gq.State](t)(f.Complete(t.Context(), lease, nil))
+			f.sweep()
+		}
+		f.take(on("join"))
+	})
+}
