@@ -95,6 +95,28 @@ func TestComposeB(t *testing.T) {
 	}
 }
 
+// The load generator of each Compose file has the settings of the comparison, and without a
+// file the values of the full plan.
+func TestComposeLoadTakesTheSettings(t *testing.T) {
+	settings := make(map[string]string)
+	for line := range strings.Lines(readFile(t, "../docker/settings.env")) {
+		if name, value, found := strings.Cut(strings.TrimSpace(line), "="); found && !strings.HasPrefix(line, "#") {
+			settings[name] = value
+		}
+	}
+	for _, file := range []string{"compose.a.yaml", "compose.b.yaml", "compose.c.yaml"} {
+		load := readCompose(t, file).Services["load"]
+		for variable, setting := range map[string]string{
+			"GQ_CONCURRENCY": "MIX_CLIENTS", "GQ_CONNECTIONS": "CONNECTIONS", "GQ_WARMUP": "WARMUP", "GQ_DURATION": "DURATION", "GQ_DRAIN": "DRAIN",
+			"GQ_PAYLOAD": "PAYLOAD_SIZE_BYTES", "GQ_SEED": "SEED",
+		} {
+			if got, want := load.Environment[variable], "${"+setting+":-"+settings[setting]+"}"; got != want {
+				t.Errorf("%s: %s of the load is %q, want %q", file, variable, got, want)
+			}
+		}
+	}
+}
+
 // Design C in containers has as many slots as the others, and one store.
 func TestComposeC(t *testing.T) {
 	c := readCompose(t, "compose.c.yaml")

@@ -12,6 +12,7 @@ import (
 
 	"github.com/gopherqueue/gq/internal/designs/load"
 	"github.com/gopherqueue/gq/internal/taskwork"
+	"github.com/gopherqueue/gq/services/coordinator"
 )
 
 // A plan is written as a file of lines NAME=VALUE, which Compose reads as well: its files take
@@ -60,13 +61,15 @@ func (p *Plan) lines() []setting {
 		{"FLOOR_CLIENTS", "clients of the comparison with bare gRPC; 0 omits it", count{&p.Floor, 0, mostClients}},
 		{"MAX_OUTPUT_BYTES", "a longer output fails its job; part of the contract", constant(taskwork.MaxOutputBytes)},
 		{"MAX_DEDUP_KEYS", "keys of submits that are remembered; part of the contract", constant(taskwork.MaxDedupKeys)},
+		{"HEARTBEAT_INTERVAL_MS", "how often a worker tells that it lives; part of the contract", constant(coordinator.HeartbeatInterval.Milliseconds())},
+		{"WORKER_TIMEOUT_MS", "a worker silent for longer has lost its jobs; part of the contract", constant(coordinator.WorkerTimeout.Milliseconds())},
 	}
 }
 
 // SettingsText returns the plan as a settings file.
 func (p Plan) SettingsText() string {
 	var b strings.Builder
-	b.WriteString("# Settings of a comparison of the task queue's designs: gqlab compare --settings FILE.\n# The Compose files take their slots from it: docker compose --env-file FILE.\n")
+	b.WriteString("# Settings of a comparison of the task queue's designs: gqlab compare --settings FILE.\n# The Compose files take their slots and their load from it: docker compose --env-file FILE.\n")
 	for _, s := range p.lines() {
 		fmt.Fprintf(&b, "\n# %s\n%s=%s\n", s.about, s.name, s)
 	}
@@ -103,6 +106,11 @@ func ReadSettings(name string) (Plan, error) {
 			if err := s.Set(value); err != nil {
 				faults = append(faults, fmt.Errorf("%s: %s: %w", name, s.name, err))
 			}
+		}
+	}
+	for _, share := range []string{"NODE_SLOTS", "SERVER_SLOTS"} { // Compose, which does not divide, would use those of 6
+		if _, there := values[share]; !there && p.Slots != FullPlan().Slots {
+			faults = append(faults, fmt.Errorf("%s: %s is missing: it follows from TOTAL_WORKER_SLOTS, and Compose reads it from here", name, share))
 		}
 	}
 	if p.Slots%composeNodes != 0 {

@@ -49,6 +49,7 @@ func TestEverySettingCounts(t *testing.T) {
 		"TOTAL_WORKER_SLOTS=12", "NODE_SLOTS=2", "SERVER_SLOTS=4", "DESIGNS=B,A", "CONCURRENCY=2,3", "WORK_DURATION=5ms", "MIXES=submit=2,status=0,result=1;submit=1,status=9,result=0",
 		"MIX_CLIENTS=7", "REPETITIONS=5", "WARMUP=20ms", "DURATION=300ms", "DRAIN=9s", "PAYLOAD_SIZE_BYTES=0", "CONNECTIONS=3", "SEED=42", "RATE=0", "MAX_RATE=12.5", "LIMIT=2s",
 		"BACKLOG=3s", "MAX_BACKLOG=11", "FLOOR_CLIENTS=0", "MAX_OUTPUT_BYTES=262144", "MAX_DEDUP_KEYS=10000",
+		"HEARTBEAT_INTERVAL_MS=1000", "WORKER_TIMEOUT_MS=4000",
 	}
 	plan, err := compare.ReadSettings(settingsFile(t, lines...))
 	if err != nil {
@@ -77,7 +78,7 @@ func TestEverySettingCounts(t *testing.T) {
 func TestSettingsAreChecked(t *testing.T) {
 	_, err := compare.ReadSettings(settingsFile(t,
 		"# a comment", "", "SLOTS=6", "SEED", "SEED=1", "SEED=x", "TOTAL_WORKER_SLOTS=8", "NODE_SLOTS=1", "DESIGNS=A,D", "WORK_DURATION=1us", "DURATION=0s",
-		"MIXES=submit=0,status=1,result=1", "MAX_OUTPUT_BYTES=1", "PAYLOAD_SIZE_BYTES=262145", "RATE=-1"))
+		"MIXES=submit=0,status=1,result=1", "MAX_OUTPUT_BYTES=1", "PAYLOAD_SIZE_BYTES=262145", "RATE=-1", "WORKER_TIMEOUT_MS=5000"))
 	if err == nil {
 		t.Fatal("no fault")
 	}
@@ -85,7 +86,7 @@ func TestSettingsAreChecked(t *testing.T) {
 		"settings.env:3: SLOTS is not a setting", `settings.env:4: "SEED" is not NAME=VALUE`, "settings.env:6: SEED is there twice",
 		"TOTAL_WORKER_SLOTS: 8 is not a multiple of 6", "NODE_SLOTS: 1 in each of 6 makes 6, and TOTAL_WORKER_SLOTS is 8", `DESIGNS: design: "D" is not one of A, B, C`,
 		"WORK_DURATION: 1µs is not in whole milliseconds", `DURATION: "0s" is not a time from 1ms to 1h`, "MIXES: mix:", `MAX_OUTPUT_BYTES: "1" is not 262144, which is part of the contract`,
-		"PAYLOAD_SIZE_BYTES:", "RATE:",
+		"PAYLOAD_SIZE_BYTES:", "RATE:", "SERVER_SLOTS is missing: it follows from TOTAL_WORKER_SLOTS", `WORKER_TIMEOUT_MS: "5000" is not 4000`,
 	} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("the faults do not say %q:\n%v", want, err)
