@@ -136,6 +136,7 @@ type Engine struct {
 	workers  registry
 	node     *node
 	calendar calendar
+	rooms    rooms
 	caught   shared[struct{}] // executions of CatchUp
 	tallies  sync.Map         // pool to *shared[*tally]
 	history  *histories
@@ -221,6 +222,9 @@ func (e *Engine) Run(ctx context.Context) error {
 				wake.Up(ended)
 			}
 			soon.at(n.Due)
+			if e.rooms.changed(n.Queues) || e.rooms.changed(n.Freed) {
+				soon.at(e.clock.now())
+			}
 			if n.Dependents || !n.DueKnown || len(n.Queues)+len(n.Freed) > 0 {
 				wake.Up(news)
 			}

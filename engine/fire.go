@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -31,30 +32,32 @@ func (e *Engine) fire(ctx context.Context, now time.Time, r *SweepReport) error 
 		return fmt.Errorf("read schedules: %w", err)
 	}
 	var faults []error
+	full := make(map[string]bool)
 	for _, s := range entries {
 		if s.Paused || s.Next.IsZero() {
 			continue
 		}
 		next := s.Next
 		if !next.After(now) {
-			if next, err = e.fireOne(ctx, s, now, r); err != nil {
+			if next, err = e.fireOne(ctx, s, now, r); errors.Is(err, gq.ErrQueueFull) {
+				queue := cmp.Or(s.Template.Queue, gq.DefaultQueue)
+				full[queue], next = true, e.rooms.wait(queue, now)
+			} else if err != nil {
 				faults = append(faults, fmt.Errorf("fire schedule %s: %w", s.Name, err))
 			}
 		}
 		r.Next = wake.Earlier(r.Next, next)
 	}
+	e.rooms.keep(full)
 	return errors.Join(faults...)
 }
 
 // firingsAtOnce is the number of firings of a schedule per commit.
 const firingsAtOnce = 100
 
-// retryFull is the time between attempts to submit a job to a full queue.
-const retryFull = 5 * time.Second
-
 // fireOne submits the due jobs of one schedule and returns its next firing time. If the
 // schedule was modified since it was read, it returns the due time, so that the schedule is
-// read again at once.
+// read again at once. The error is [gq.ErrQueueFull] if a slot waits for room in its queue.
 func (e *Engine) fireOne(ctx context.Context, s *entry, now time.Time, r *SweepReport) (next time.Time, err error) {
 	due := dueTimes(s.times, s.Next, now, s.Missed, s.MissedLimit)
 	missed := len(due) == 0
@@ -81,7 +84,11 @@ func (e *Engine) fireOne(ctx context.Context, s *entry, now time.Time, r *SweepR
 	case errors.Is(err, gq.ErrConflict):
 		return s.Next, nil
 	case noRoom(err) && f.refused:
+		full := err
 		if err = f.note(ctx, f.moved.Next, err); err == nil || errors.Is(err, gq.ErrConflict) {
+			if errors.Is(full, gq.ErrQueueFull) {
+				return now, gq.ErrQueueFull
+			}
 			return now.Add(retryFull), nil
 		}
 	}
