@@ -55,7 +55,7 @@ func (e *Engine) Edit(ctx context.Context, id gq.JobID, change gq.JobEdit) (gq.S
 func (e *Engine) unended(ctx context.Context, id gq.JobID) (gq.Job, error) {
 	job, err := e.Get(ctx, id, gq.WithPayload)
 	if err != nil {
-		return gq.Job{}, jobError("edit", id, err)
+		return gq.Job{}, err
 	}
 	if job.State.Status.Terminal() {
 		return gq.Job{}, gq.ErrIllegalMove.Errorf("job %s is already %s", id, job.State.Status)

@@ -168,14 +168,14 @@ func (e *Engine) UpdateMetadata(ctx context.Context, id gq.JobID, p gq.MetadataP
 	for {
 		job, err := e.Get(ctx, id, 0)
 		if err != nil {
-			return gq.Job{}, jobError("update", id, err)
+			return gq.Job{}, err
 		}
 		if p.CallbackURL != nil && *p.CallbackURL != "" {
 			if err := mayCarry(ctx, job.Spec.Queue, "a callback URL, which gets the result,"); err != nil {
 				return gq.Job{}, jobError("update", id, err)
 			}
 			if err := e.noteCallbacks(ctx); err != nil {
-				return gq.Job{}, fmt.Errorf("update: %w", err)
+				return gq.Job{}, jobError("update", id, err)
 			}
 		}
 		next := p.Apply(job.Metadata)
@@ -211,7 +211,7 @@ func (e *Engine) UpdateMetadata(ctx context.Context, id gq.JobID, p gq.MetadataP
 func (e *Engine) Replay(ctx context.Context, id gq.JobID) (gq.SubmitResult, error) {
 	job, err := e.Get(ctx, id, gq.WithPayload)
 	if err != nil {
-		return gq.SubmitResult{}, jobError("replay", id, err)
+		return gq.SubmitResult{}, err
 	}
 	if job.State.Live() {
 		return gq.SubmitResult{}, gq.ErrIllegalMove.Errorf("job %s is still %s; only finished jobs can be replayed", id, job.State.Status)

@@ -17,7 +17,7 @@ func (e *Engine) Purge(ctx context.Context, id gq.JobID) error {
 	switch {
 	case errors.Is(err, gq.ErrNotFound): // the store reports it below
 	case err != nil:
-		return jobError("purge", id, err)
+		return err
 	case job.State.Live():
 		return gq.ErrIllegalMove.Errorf("job %s is still %s; only finished jobs can be purged", id, job.State.Status)
 	}

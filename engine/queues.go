@@ -216,10 +216,10 @@ func (e *Engine) Pause(ctx context.Context, queue string) (gq.Queue, error) {
 // probably misspelled.
 func (e *Engine) Resume(ctx context.Context, queue string) (gq.Queue, error) {
 	if err := machine.CheckQueueName(queue); err != nil {
-		return gq.Queue{}, fmt.Errorf("resume: %w", err)
+		return gq.Queue{}, fmt.Errorf("resume queue %.80q: %w", queue, err)
 	}
 	if _, err := e.Queue(ctx, queue); err != nil {
-		return gq.Queue{}, fmt.Errorf("resume: %w", err)
+		return gq.Queue{}, err // names the queue
 	}
 	return e.ChangeQueue(ctx, queue, func(q *gq.Queue) { q.Paused = false })
 }

@@ -54,10 +54,7 @@ type ChangeError struct {
 }
 
 func (e *ChangeError) Error() string {
-	if e.Update == Inserting {
-		return fmt.Sprintf("insert: %v", e.Err)
-	}
-	return fmt.Sprintf("updates[%d]: %v", e.Update, e.Err)
+	return e.Err.Error()
 }
 
 func (e *ChangeError) Unwrap() error { return e.Err }

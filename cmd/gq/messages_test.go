@@ -3,10 +3,15 @@ package main
 import (
 	"bytes"
 	"context"
+	"encoding/json"
+	"fmt"
+	"io"
 	"net"
+	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"sync"
 	"testing"
@@ -15,6 +20,7 @@ import (
 	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/internal/cli"
 	"github.com/gopherqueue/gq/internal/faces/native"
+	"github.com/gopherqueue/gq/internal/testing/pgtest"
 	"github.com/gopherqueue/gq/server/config"
 )
 
@@ -200,4 +206,87 @@ func submitOutlastsARestart(t *testing.T) bool {
 		t.Error(err)
 	}
 	return true
+}
+
+// innerStep is the name of a step within a call, or of a package, which means nothing to a user.
+var innerStep = regexp.MustCompile(`(^|gq: |: )(insert|update|updates\[\d+\]|change|write|read|put [a-z]+|peek|waiting|spawn|collect|documents?( \S+)?|due|release|take in|local|postgres|engine|machine|codec|wire): `)
+
+// What a server refuses it refuses with what the user gave and what is wrong with it, over every
+// API and on both stores: without the steps within the call.
+func TestRefusalsNameNoInnerStep(t *testing.T) {
+	t.Parallel()
+	const nobody = "11111111-1111-4111-8111-111111111111"
+	for name, store := range map[string]func() string{
+		"File":       func() string { return "file:" + t.TempDir() },
+		"PostgreSQL": func() string { return pgtest.Database(t) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := startServer(t, nil, "--store", store())
+			check := func(face, call, text string) {
+				if step := innerStep.FindString(text); step != "" || text == "" {
+					t.Errorf("%s: %s says %q, with the step %q", face, call, text, step)
+				}
+			}
+			for _, call := range []string{
+				`PUT /v1/queues/full {"max_depth":1}`, `POST /v1/jobs {"type":"t","queue":"full"}`,
+				`POST /v1/jobs {"type":"t","queue":"full"}`, `POST /v1/jobs/batch {"jobs":[{"type":"t","queue":"full"}]}`,
+				`POST /v1/jobs/batch {"atomic":true,"jobs":[{"type":"t","queue":"full"}]}`,
+				`POST /v1/jobs {"type":"t","depends_on":[{"job":"` + nobody + `"}]}`, `POST /v1/jobs {"paylod":1}`,
+				`GET /v1/jobs/` + nobody, `GET /v1/jobs/` + nobody + `/events`, `GET /v1/jobs?cursor=!`, `GET /v1/jobs?limit=x`,
+				`POST /v1/leases/` + nobody + `/complete {}`, `POST /v1/leases/` + nobody + `/heartbeat {}`, `POST /v1/leases/` + nobody + `/start {}`,
+				`PUT /v1/queues/a%20b {}`, `PUT /v1/queues/q {"max_depth":-1}`, `DELETE /v1/queues/full`, `PUT /v1/schedules/s {}`,
+				`POST /v1/schedules/nosuch/pause`, `GET /v1/workflows/` + nobody, `PUT /v1/pools/p {"capacity":-1}`, `POST /v1/claim {}`,
+			} {
+				var method, path, body string
+				_, _ = fmt.Sscan(call, &method, &path)
+				body = strings.TrimPrefix(call, method+" "+path)
+				r, err := http.NewRequestWithContext(t.Context(), method, "http://"+s.http+path, strings.NewReader(body))
+				if err != nil {
+					t.Fatal(err)
+				}
+				r.Header.Set("Content-Type", "application/json")
+				answer, err := http.DefaultClient.Do(r)
+				if err != nil {
+					t.Fatal(err)
+				}
+				text, _ := io.ReadAll(answer.Body)
+				_ = answer.Body.Close()
+				var problem struct {
+					Detail string `json:"detail"`
+					Jobs   []struct {
+						Problem struct {
+							Detail string `json:"detail"`
+						} `json:"problem"`
+					} `json:"jobs"`
+				}
+				if err := json.Unmarshal(text, &problem); err != nil || answer.StatusCode == http.StatusInternalServerError {
+					t.Errorf("%s: %d %s", call, answer.StatusCode, text)
+				} else if len(problem.Jobs) > 0 {
+					check("HTTP", call, problem.Jobs[0].Problem.Detail)
+				} else if answer.StatusCode >= http.StatusBadRequest {
+					check("HTTP", call, problem.Detail)
+				}
+			}
+			c := s.client()
+			_, err := c.Submit(t.Context(), gq.Spec{Type: "t", Queue: "full"})
+			check("Go", "submit", fmt.Sprint(err))
+			all, err := c.SubmitBatch(t.Context(), []gq.Spec{{Type: "t", Queue: "full"}})
+			check("Go", "submit a batch", fmt.Sprint(all, err))
+			beats, err := c.Heartbeat(t.Context(), []gq.Heartbeat{{Lease: gq.LeaseRef{ID: nobody, Version: 1}}})
+			check("Go", "heartbeat", fmt.Sprint(beats[0].Err, err))
+			_, err = c.Explain(t.Context(), gq.JobID{1})
+			check("Go", "explain", fmt.Sprint(err))
+			for _, line := range []string{
+				"submit t --queue full", "submit t --after " + nobody, "job get " + nobody, "job cancel " + nobody, "job explain " + nobody,
+				"job list --state X", "queue set full --max-depth -2", "queue delete full --yes", "queue resume nosuch", "schedule pause nosuch",
+				"schedule set s --type t --cron x", "workflow get " + nobody, "queue show nosuch",
+			} {
+				got := gqIn(t.Context(), t.TempDir(), append(strings.Fields(line), "--addr", s.grpc)...)
+				if got.status == 0 {
+					t.Errorf("gq %s is accepted", line)
+				}
+				check("command line", line, got.stderr)
+			}
+		})
+	}
 }

@@ -16,14 +16,14 @@ var _ store.Changer = (*Store)(nil)
 // everything before it changes anything.
 func (s *Store) Change(ctx context.Context, c store.Change) (store.Changed, error) {
 	if err := store.CheckChange(c); err != nil {
-		return store.Changed{}, fmt.Errorf("change: %w", err)
+		return store.Changed{}, err
 	}
 	weight, size := len(c.Updates)+len(c.Docs)+len(c.Events), 0
 	group := store.Group{Jobs: c.Insert}
 	var encoded [][]byte
 	if len(c.Insert) > 0 {
 		if err := s.checkGroup(group); err != nil {
-			return store.Changed{}, fmt.Errorf("change: %w", &store.ChangeError{Update: store.Inserting, Err: err})
+			return store.Changed{}, &store.ChangeError{Update: store.Inserting, Err: err}
 		}
 		weight += groupWeight(group)
 		encoded = make([][]byte, len(c.Insert))
@@ -31,7 +31,7 @@ func (s *Store) Change(ctx context.Context, c store.Change) (store.Changed, erro
 	}
 	for i := range c.Updates {
 		if err := s.checkUpdate(&c.Updates[i]); err != nil {
-			return store.Changed{}, fmt.Errorf("change: %w", &store.ChangeError{Update: i, Err: err})
+			return store.Changed{}, &store.ChangeError{Update: i, Err: err}
 		}
 		size += len(c.Updates[i].Result) + len(c.Updates[i].Checkpoint)
 	}
@@ -48,7 +48,7 @@ func (s *Store) Change(ctx context.Context, c store.Change) (store.Changed, erro
 		return store.Changed{}, err // not out: the writer may still be setting it
 	}
 	if refused != nil {
-		return store.Changed{}, fmt.Errorf("change: %w", refused)
+		return store.Changed{}, refused
 	}
 	for i := range out.States {
 		store.Own(&out.States[i])

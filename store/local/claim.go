@@ -85,7 +85,7 @@ func newClaiming(s *Store, claims []store.Claim) *claiming {
 
 func (c *claiming) weigh(i int) int {
 	if err := store.CheckClaim(c.claims[i]); err != nil {
-		c.out[i].Err = fmt.Errorf("claim: %w", err)
+		c.out[i].Err = err
 		return 0
 	}
 	// Allocated in the caller's goroutine: the writer is shared by all callers.
@@ -100,7 +100,7 @@ func (c *claiming) apply(tx *txn, i int) {
 		return
 	}
 	if err := tx.s.fits(forChanges, tx.size()); err != nil {
-		out.Err = fmt.Errorf("claim: %w", err)
+		out.Err = err
 		return
 	}
 	c.extras[i] = tx.claim(&c.claims[i], out, c.extras[i])

@@ -13,12 +13,12 @@ import (
 // Peek implements [store.Store].
 func (s *Store) Peek(ctx context.Context, f store.Filter, n int) ([]store.Found, error) {
 	if err := f.Check(); err != nil {
-		return nil, fmt.Errorf("peek: %w", err)
+		return nil, err
 	}
 	if n < 1 || n > store.MaxClaim {
-		return nil, fmt.Errorf("peek: %w", &gq.InvalidError{Faults: []gq.Fault{{
+		return nil, &gq.InvalidError{Faults: []gq.Fault{{
 			Field: "n", Problem: fmt.Sprintf("%d is not between 1 and %d", n, store.MaxClaim),
-		}}})
+		}}}
 	}
 	var jobs []gq.Job
 	var extras []jobExtras

@@ -55,7 +55,7 @@ func decodeDoc(b []byte) (version uint64, data []byte, err error) {
 // PutDocs implements [store.Store].
 func (s *Store) PutDocs(ctx context.Context, docs []store.Doc) ([]uint64, error) {
 	if err := store.CheckDocs(docs); err != nil {
-		return nil, fmt.Errorf("put documents: %w", err)
+		return nil, err
 	}
 	if len(docs) == 0 {
 		return nil, s.usable(ctx)
@@ -72,7 +72,7 @@ func (s *Store) PutDocs(ctx context.Context, docs []store.Doc) ([]uint64, error)
 		}
 	})
 	if err == nil && refused != nil {
-		err = fmt.Errorf("put documents: %w", refused)
+		err = refused
 	}
 	if err != nil {
 		return nil, err
@@ -158,7 +158,7 @@ func (tx *txn) docVersion(key []byte) (uint64, error) {
 // Doc implements [store.Store].
 func (s *Store) Doc(ctx context.Context, kind, name string) (store.Doc, error) {
 	if err := store.CheckDocName(kind, name); err != nil {
-		return store.Doc{}, fmt.Errorf("document: %w", err)
+		return store.Doc{}, err
 	}
 	d := store.Doc{Kind: kind, Name: name}
 	err := s.view(ctx, oneByOne, func(time.Time) (then, error) {
@@ -166,10 +166,13 @@ func (s *Store) Doc(ctx context.Context, kind, name string) (store.Doc, error) {
 		if err == nil {
 			d.Version, d.Data, err = decodeDoc(raw)
 		}
+		if err != nil {
+			err = fmt.Errorf("%s/%s: %w", kind, name, err)
+		}
 		return nil, err
 	})
 	if err != nil {
-		return store.Doc{}, fmt.Errorf("document %s/%s: %w", kind, name, err)
+		return store.Doc{}, err
 	}
 	return d, nil
 }
@@ -177,7 +180,7 @@ func (s *Store) Doc(ctx context.Context, kind, name string) (store.Doc, error) {
 // FindDocs implements [store.Store].
 func (s *Store) FindDocs(ctx context.Context, names []store.DocName) (docs []store.Doc, err error) {
 	if err := store.CheckDocNames(names); err != nil {
-		return nil, fmt.Errorf("documents: %w", err)
+		return nil, err
 	}
 	err = s.view(ctx, oneByOne, func(time.Time) (_ then, err error) {
 		moment := s.db.NewSnapshot()
@@ -201,7 +204,7 @@ func (s *Store) FindDocs(ctx context.Context, names []store.DocName) (docs []sto
 		return nil, nil
 	})
 	if err != nil {
-		return nil, fmt.Errorf("documents: %w", err)
+		return nil, err
 	}
 	return docs, nil
 }
@@ -209,7 +212,7 @@ func (s *Store) FindDocs(ctx context.Context, names []store.DocName) (docs []sto
 // Docs implements [store.Store].
 func (s *Store) Docs(ctx context.Context, kind, after string, limit int) (docs []store.Doc, err error) {
 	if limit, err = store.CheckDocPage(kind, after, limit); err != nil {
-		return nil, fmt.Errorf("documents: %w", err)
+		return nil, err
 	}
 	from, end := docKey(kind, after), docKey(kind, "")
 	if after != "" {

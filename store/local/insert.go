@@ -110,7 +110,7 @@ func (c *insertion) weigh(i int) int {
 	c.out[i].Jobs, c.placed = c.placed[:n:n], c.placed[n:]
 	c.specs[i], c.encoded = c.encoded[:n:n], c.encoded[n:]
 	if err := c.s.checkGroup(c.groups[i]); err != nil {
-		c.out[i] = store.Inserted{Err: fmt.Errorf("insert: %w", err)}
+		c.out[i] = store.Inserted{Err: err}
 		return 0
 	}
 	encodeSpecs(c.specs[i], c.groups[i])
@@ -164,7 +164,7 @@ type parent struct {
 func (tx *txn) insert(g store.Group, encoded [][]byte, placed []store.Placed) store.Inserted {
 	p, err := tx.checkInsert(g, encoded, placed, nil)
 	if err != nil {
-		return store.Inserted{Err: fmt.Errorf("insert: %w", err)}
+		return store.Inserted{Err: err}
 	}
 	tx.admit(p)
 	return store.Inserted{Jobs: placed}

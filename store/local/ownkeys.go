@@ -28,7 +28,7 @@ func (q *queue) findOwn(name string) (int, bool) {
 // PutKey implements [store.Store].
 func (s *Store) PutKey(ctx context.Context, k gq.QueueKey) error {
 	if err := machine.CheckQueueKey(k); err != nil {
-		return fmt.Errorf("put key: %w", err)
+		return err
 	}
 	var refused error
 	err := s.do(ctx, 1, func(tx *txn) {
@@ -37,7 +37,7 @@ func (s *Store) PutKey(ctx context.Context, k gq.QueueKey) error {
 		}
 	})
 	if err == nil && refused != nil {
-		err = fmt.Errorf("put key: %w", refused)
+		err = refused
 	}
 	return err
 }
@@ -145,7 +145,7 @@ func (tx *txn) dropKeys(q *queue) {
 // Keys implements [store.Store].
 func (s *Store) Keys(ctx context.Context, asked store.KeyQuery) ([]gq.QueueKey, error) {
 	if err := store.CheckKeys(&asked); err != nil {
-		return nil, fmt.Errorf("keys: %w", err)
+		return nil, err
 	}
 	var out []gq.QueueKey
 	err := s.view(ctx, memoryOnly, func(now time.Time) (then, error) {

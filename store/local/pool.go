@@ -117,7 +117,7 @@ func (s *Store) recoverPools() error {
 // PutPool implements [store.Store].
 func (s *Store) PutPool(ctx context.Context, config gq.Pool) error {
 	if err := machine.CheckPool(config); err != nil {
-		return fmt.Errorf("put pool: %w", err)
+		return err
 	}
 	var refused error
 	err := s.do(ctx, 1, func(tx *txn) {
@@ -144,7 +144,7 @@ func (s *Store) PutPool(ctx context.Context, config gq.Pool) error {
 		}
 	})
 	if err == nil && refused != nil {
-		err = fmt.Errorf("put pool: %w", refused)
+		err = refused
 	}
 	return err
 }

@@ -2,7 +2,6 @@ package local
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"time"
 
@@ -14,7 +13,7 @@ import (
 // PutQueue implements [store.Store].
 func (s *Store) PutQueue(ctx context.Context, config gq.Queue) error {
 	if err := machine.CheckQueue(config); err != nil {
-		return fmt.Errorf("put queue: %w", err)
+		return err
 	}
 	var refused error
 	err := s.do(ctx, 1, func(tx *txn) {
@@ -44,7 +43,7 @@ func (s *Store) PutQueue(ctx context.Context, config gq.Queue) error {
 		tx.change(q)
 	})
 	if err == nil && refused != nil {
-		err = fmt.Errorf("put queue: %w", refused)
+		err = refused
 	}
 	return err
 }

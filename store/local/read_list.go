@@ -22,11 +22,11 @@ func compare(a, b string) int { return cmp.Compare(a, b) }
 // queue and status: see pager.
 func (s *Store) List(ctx context.Context, q gq.Query) (gq.Page, error) {
 	if err := store.CheckQuery(&q); err != nil {
-		return gq.Page{}, fmt.Errorf("list: %w", err)
+		return gq.Page{}, err
 	}
 	cursor, err := store.ParseCursor(q.Cursor)
 	if err != nil {
-		return gq.Page{}, fmt.Errorf("list: %w", err)
+		return gq.Page{}, err
 	}
 	var page gq.Page
 	err = s.view(ctx, diskToo, func(now time.Time) (then, error) {

@@ -107,7 +107,7 @@ const collectRecords = 10_000
 func (tx *txn) collect(limit int) (done collection, err error) {
 	s := tx.s
 	if err := s.disk.room(forCleaning, tx.size()); err != nil {
-		return done, fmt.Errorf("collect: %w", err)
+		return done, err
 	}
 	tx.awaitDisk()
 	tx.forget()
@@ -369,7 +369,7 @@ func (tx *txn) dropRanges(keys, written [][]byte) (err error) {
 		LowerBound: keys[0], UpperBound: append(slices.Clone(keys[len(keys)-1]), 0),
 	})
 	if err != nil {
-		return fmt.Errorf("collect: %w", err)
+		return err
 	}
 	defer func() { err = errors.Join(err, it.Close()) }()
 	for i := 0; i < len(keys); {
@@ -439,7 +439,7 @@ func (s *Store) Purge(ctx context.Context, ids []gq.JobID) ([]error, error) {
 		return nil, err // the writer may still be setting answers
 	}
 	if failed != nil {
-		return nil, fmt.Errorf("purge: %w", failed)
+		return nil, failed
 	}
 	return answers, nil
 }

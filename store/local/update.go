@@ -60,7 +60,7 @@ func (c *updating) apply(tx *txn, i int) {
 
 func (s *Store) checkUpdate(u *store.Update) error {
 	if err := store.CheckUpdate(u, s.config.Limits, s.config.Retention); err != nil {
-		return fmt.Errorf("update: %w", err)
+		return err
 	}
 	return nil
 }
@@ -71,7 +71,7 @@ func (s *Store) checkUpdate(u *store.Update) error {
 func (tx *txn) update(u *store.Update, out *store.Updated, hasRoom bool) {
 	j, done, err := tx.target(u.Ref)
 	if err != nil {
-		out.Err = fmt.Errorf("update: %w", err)
+		out.Err = err
 		return
 	}
 	if j == nil {
@@ -80,14 +80,14 @@ func (tx *txn) update(u *store.Update, out *store.Updated, hasRoom bool) {
 	}
 	if !hasRoom {
 		if err := tx.s.fits(forChanges, tx.size()+len(u.Result)+len(u.Checkpoint)); err != nil {
-			out.Err = fmt.Errorf("update: %w", err)
+			out.Err = err
 			return
 		}
 	}
 	was := tx.look(j)
 	h, old := was.header, &was.state
 	if err := u.Authorized(j.bucket.queueName, old); err != nil {
-		out.Err = fmt.Errorf("update: %w", err)
+		out.Err = err
 		return
 	}
 	next, events, err := tx.try(u.Apply, old)
@@ -103,7 +103,7 @@ func (tx *txn) update(u *store.Update, out *store.Updated, hasRoom bool) {
 		kept := *old // makeRoom uses look for other jobs
 		old = &kept
 		if err := tx.makeRoom(j); err != nil {
-			out.State, out.Err = *old, fmt.Errorf("update job %s: %w", j.id, err)
+			out.State, out.Err = *old, fmt.Errorf("job %s: %w", j.id, err)
 			return
 		}
 	}
@@ -123,7 +123,7 @@ func (tx *txn) updateAndSpawn(u *store.Update, b spawner, h header, events []gq.
 	encodeSpecs(encoded, children)
 	p, err := tx.checkInsert(children, encoded, make([]store.Placed, len(u.Spawn)), &b)
 	if err != nil {
-		return store.Updated{State: *b.old, Err: fmt.Errorf("update: spawn: %w", err)}
+		return store.Updated{State: *b.old, Err: err}
 	}
 	tx.replace(u, b.job, h, b.old, b.next, events)
 	tx.admit(p)
@@ -199,14 +199,14 @@ func (tx *txn) target(r store.Ref) (*job, gq.JobID, error) {
 func (tx *txn) updateDone(u *store.Update, id gq.JobID) store.Updated {
 	k, record, err := tx.ended(id)
 	if err != nil {
-		return store.Updated{Err: fmt.Errorf("update job %s: %w", id, err)}
+		return store.Updated{Err: fmt.Errorf("job %s: %w", id, err)}
 	}
 	_, old, err := decodeRecord(record, k.seq, tx.t.intern)
 	if err != nil {
 		return store.Updated{Err: err}
 	}
 	if err := u.Authorized(tx.t.numbers[k.queue].config.Name, &old); err != nil {
-		return store.Updated{Err: fmt.Errorf("update: %w", err)}
+		return store.Updated{Err: err}
 	}
 	next, events, err := tx.try(u.Apply, &old)
 	if err != nil {

@@ -2,7 +2,6 @@ package local
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"strings"
 
@@ -23,7 +22,7 @@ const maxWaiting = 100
 // Waiting implements [store.Store].
 func (s *Store) Waiting(ctx context.Context, prefix, after string, limit int) ([]string, error) {
 	if err := store.CheckWaiting(limit); err != nil {
-		return nil, fmt.Errorf("waiting: %w", err)
+		return nil, err
 	}
 	var names []string
 	err := s.do(ctx, 1, func(tx *txn) {

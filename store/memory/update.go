@@ -89,7 +89,7 @@ func (s *Store) spawn(u *store.Update, now time.Time) ([]store.Placed, error) {
 	}
 	placed, err := s.insert(store.Group{Jobs: u.Spawn, Authorize: u.Authorize}, now)
 	if err != nil {
-		return nil, fmt.Errorf("spawn: %w", err)
+		return nil, err
 	}
 	return placed, nil
 }

@@ -2,7 +2,6 @@ package postgres
 
 import (
 	"context"
-	"fmt"
 
 	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/store"
@@ -14,9 +13,9 @@ var _ store.Changer = (*Store)(nil)
 // part is refused.
 func (s *Store) Change(ctx context.Context, c store.Change) (out store.Changed, err error) {
 	if err := s.checkChange(c); err != nil {
-		return out, fmt.Errorf("change: %w", err)
+		return out, err
 	}
-	err = s.write(ctx, "change", func(tx *txn) error {
+	err = s.write(ctx, func(tx *txn) error {
 		out, err = tx.change(ctx, c)
 		return err
 	})

@@ -87,7 +87,7 @@ func (w *want) missing() int { return w.N - len(w.jobs) - len(w.round) }
 // Claim implements [store.Store].
 func (s *Store) Claim(ctx context.Context, claims []store.Claim) ([]store.Claimed, error) {
 	if err := s.enter(); err != nil {
-		return nil, fmt.Errorf("claim: %w", err)
+		return nil, err
 	}
 	defer s.leave()
 	out := make([]store.Claimed, len(claims))
@@ -95,7 +95,7 @@ func (s *Store) Claim(ctx context.Context, claims []store.Claim) ([]store.Claime
 	var asked []store.Claim
 	for i := range claims {
 		if err := store.CheckClaim(claims[i]); err != nil {
-			out[i].Err = fmt.Errorf("claim: %w", err)
+			out[i].Err = err
 			continue
 		}
 		sound, asked = append(sound, i), append(asked, claims[i])
@@ -105,7 +105,7 @@ func (s *Store) Claim(ctx context.Context, claims []store.Claim) ([]store.Claime
 	}
 	answers, err := s.claims.do(ctx, asked)
 	if err != nil {
-		return nil, fmt.Errorf("claim: %w", err)
+		return nil, err
 	}
 	for k, i := range sound {
 		out[i] = answers[k]
@@ -128,7 +128,7 @@ func (s *Store) claim(ctx context.Context, claims []store.Claim, alone bool) ([]
 	granted := make(grantTimes)
 	for range maxRounds {
 		var passed []int64
-		err := s.transact(ctx, "write", begin, func(tx *txn) error {
+		err := s.transact(ctx, begin, func(tx *txn) error {
 			var err error
 			passed, err = tx.claim(ctx, wants)
 			return err
@@ -261,7 +261,7 @@ func (s *Store) claimApart(ctx context.Context, claims []store.Claim, wants []*w
 			got, err := s.claim(ctx, same, true)
 			for i, share := range w.shares {
 				if err != nil {
-					out[share.index].Err = fmt.Errorf("claim: %w", err)
+					out[share.index].Err = err
 				} else {
 					out[share.index] = got[i]
 				}
@@ -275,7 +275,7 @@ func (s *Store) claimApart(ctx context.Context, claims []store.Claim, wants []*w
 // await waits until the transaction that has locked the first of these jobs ends, or
 // until begin's lock timeout. It holds no locks meanwhile, so nobody can wait for it.
 func (s *Store) await(ctx context.Context, jobs []int64, begin string) error {
-	return s.transact(ctx, "write", begin, func(tx *txn) error {
+	return s.transact(ctx, begin, func(tx *txn) error {
 		var batch pgx.Batch
 		blocks, masks := numbersIn(jobs[:1]).arrays()
 		for _, table := range []string{"gq.ready", "gq.held"} {

@@ -150,7 +150,7 @@ func (tx *txn) claimFast(ctx context.Context, w *want, queues []string) (passed 
 		tx.remember(granted[0])
 	}
 	if tx.unheard && len(touched) > 0 { // any part of the answer may be missing
-		err := tx.s.transact(ctx, "read", tx.s.begins.read, func(tx *txn) error {
+		err := tx.s.transact(ctx, tx.s.begins.read, func(tx *txn) error {
 			blobs = nil
 			var again pgx.Batch // a new one for each try: a batch keeps its connection
 			queueBlobs(&again, sequencesOf(touched), w.Parts, &blobs)

@@ -15,15 +15,15 @@ import (
 // Peek implements [store.Store].
 func (s *Store) Peek(ctx context.Context, f store.Filter, n int) ([]store.Found, error) {
 	if err := f.Check(); err != nil {
-		return nil, fmt.Errorf("peek: %w", err)
+		return nil, err
 	}
 	if n < 1 || n > store.MaxClaim {
-		return nil, fmt.Errorf("peek: %w", &gq.InvalidError{Faults: []gq.Fault{{
+		return nil, &gq.InvalidError{Faults: []gq.Fault{{
 			Field: "n", Problem: fmt.Sprintf("%d is not between 1 and %d", n, store.MaxClaim),
-		}}})
+		}}}
 	}
 	var out []store.Found
-	err := s.read(ctx, "peek", func(tx *txn) error {
+	err := s.read(ctx, func(tx *txn) error {
 		queues, err := tx.readQueues(ctx, "SELECT name, config FROM gq.queue WHERE name = ANY ($1) AND config IS NOT NULL", f.Queues)
 		if err != nil {
 			return err

@@ -16,12 +16,12 @@ import (
 // become visible in order.
 func (s *Store) PutDocs(ctx context.Context, docs []store.Doc) (versions []uint64, err error) {
 	if err := store.CheckDocs(docs); err != nil {
-		return nil, fmt.Errorf("put documents: %w", err)
+		return nil, err
 	}
 	if len(docs) == 1 && docs[0].Data != nil && docs[0].Version > 0 && s.begins.single == "" {
 		return s.replaceDoc(ctx, docs[0])
 	}
-	err = s.write(ctx, "put documents", func(tx *txn) error {
+	err = s.write(ctx, func(tx *txn) error {
 		if len(docs) == 0 {
 			return nil
 		}
@@ -46,7 +46,7 @@ func (s *Store) PutDocs(ctx context.Context, docs []store.Doc) (versions []uint6
 // that replace the same version the second finds none.
 func (s *Store) replaceDoc(ctx context.Context, d store.Doc) ([]uint64, error) {
 	var version int64
-	err := s.readOnce(ctx, "put documents", func(tx *txn) error {
+	err := s.readOnce(ctx, func(tx *txn) error {
 		err := tx.QueryRow(ctx, `
 			WITH held AS MATERIALIZED (SELECT pg_advisory_xact_lock($1, 0))
 			UPDATE gq.doc SET version = nextval('gq.doc_version'), data = $5
@@ -146,10 +146,10 @@ func (tx *txn) putDocs(ctx context.Context, docs []store.Doc) ([]uint64, error) 
 // Doc implements [store.Store].
 func (s *Store) Doc(ctx context.Context, kind, name string) (store.Doc, error) {
 	if err := store.CheckDocName(kind, name); err != nil {
-		return store.Doc{}, fmt.Errorf("document: %w", err)
+		return store.Doc{}, err
 	}
 	d := store.Doc{Kind: kind, Name: name}
-	err := s.readOnce(ctx, "document", func(tx *txn) error {
+	err := s.readOnce(ctx, func(tx *txn) error {
 		err := tx.QueryRow(ctx, "SELECT version, data FROM gq.doc WHERE kind = $1 AND name = $2", kind, name).Scan(&d.Version, &d.Data)
 		if errors.Is(err, pgx.ErrNoRows) {
 			return fmt.Errorf("%s/%s: %w", kind, name, gq.ErrNotFound)
@@ -166,13 +166,13 @@ func (s *Store) Doc(ctx context.Context, kind, name string) (store.Doc, error) {
 // whole table.
 func (s *Store) FindDocs(ctx context.Context, names []store.DocName) (docs []store.Doc, err error) {
 	if err := store.CheckDocNames(names); err != nil {
-		return nil, fmt.Errorf("documents: %w", err)
+		return nil, err
 	}
 	kinds, list := make([]string, len(names)), make([]string, len(names))
 	for i, n := range names {
 		kinds[i], list[i] = n.Kind, n.Name
 	}
-	err = s.readOnce(ctx, "documents", func(tx *txn) error {
+	err = s.readOnce(ctx, func(tx *txn) error {
 		rows, err := tx.Query(ctx, `
 			SELECT d.kind, d.name, d.version, d.data
 			FROM unnest($1::text[], $2::text[]) AS n (kind, name)
@@ -193,9 +193,9 @@ func (s *Store) FindDocs(ctx context.Context, names []store.DocName) (docs []sto
 // Docs implements [store.Store].
 func (s *Store) Docs(ctx context.Context, kind, after string, limit int) (docs []store.Doc, err error) {
 	if limit, err = store.CheckDocPage(kind, after, limit); err != nil {
-		return nil, fmt.Errorf("documents: %w", err)
+		return nil, err
 	}
-	err = s.readOnce(ctx, "documents", func(tx *txn) error {
+	err = s.readOnce(ctx, func(tx *txn) error {
 		rows, err := tx.Query(ctx, `
 			SELECT kind, name, version, data
 			FROM gq.doc

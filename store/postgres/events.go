@@ -22,7 +22,7 @@ const sequenceStep = 500
 // A reader that calls sequence first sees everything committed before the call.
 func (s *Store) sequence(ctx context.Context) (last int64, err error) {
 	var more bool
-	err = s.transact(ctx, "look for events", s.begins.single, func(tx *txn) error {
+	err = s.transact(ctx, s.begins.single, func(tx *txn) error {
 		return tx.QueryRow(ctx, unsequenced).Scan(&last, &more)
 	})
 	if err != nil || !more {
@@ -34,7 +34,7 @@ func (s *Store) sequence(ctx context.Context) (last int64, err error) {
 // number is sequence without asking first whether there is anything to do.
 func (s *Store) number(ctx context.Context) (last int64, err error) {
 	for more := true; more; {
-		err = s.transact(ctx, "number events", s.begins.write, func(tx *txn) error {
+		err = s.transact(ctx, s.begins.write, func(tx *txn) error {
 			last, more, err = tx.sequence(ctx)
 			return err
 		})
@@ -161,11 +161,11 @@ const tally = `
 // Events implements [store.Store].
 func (s *Store) Events(ctx context.Context, after uint64, limit int) ([]gq.Event, error) {
 	var out []gq.Event
-	last, err := s.sequenced(ctx, "events")
+	last, err := s.sequenced(ctx)
 	if err != nil || after >= uint64(last) {
 		return nil, err // no newer events
 	}
-	err = s.read(ctx, "events", func(tx *txn) error {
+	err = s.read(ctx, func(tx *txn) error {
 		var gone int64
 		if err := tx.QueryRow(ctx, "SELECT greatest(gone, (SELECT max(gone) FROM gq.partition)) FROM gq.head").Scan(&gone); err != nil {
 			return err
@@ -267,30 +267,27 @@ func (tx *txn) readLog(rows pgx.Rows, err error) (out []gq.Event, _ error) {
 }
 
 // sequenced numbers all events committed before the call and returns the last number.
-func (s *Store) sequenced(ctx context.Context, verb string) (last int64, err error) {
+func (s *Store) sequenced(ctx context.Context) (last int64, err error) {
 	if err := s.enter(); err != nil {
-		return 0, fmt.Errorf("%s: %w", verb, err)
+		return 0, err
 	}
 	defer s.leave()
-	if last, err = s.sequence(ctx); err != nil {
-		return 0, fmt.Errorf("%s: %w", verb, err)
-	}
-	return last, nil
+	return s.sequence(ctx)
 }
 
 // LastEvent implements [store.Store].
 func (s *Store) LastEvent(ctx context.Context) (uint64, error) {
-	last, err := s.sequenced(ctx, "last event")
+	last, err := s.sequenced(ctx)
 	return uint64(last), err
 }
 
 // History implements [store.Store].
 func (s *Store) History(ctx context.Context, id gq.JobID) ([]gq.Event, error) {
 	var out []gq.Event
-	if _, err := s.sequenced(ctx, "history"); err != nil {
+	if _, err := s.sequenced(ctx); err != nil {
 		return nil, err
 	}
-	err := s.read(ctx, "history", func(tx *txn) error {
+	err := s.read(ctx, func(tx *txn) error {
 		numbers, err := tx.numbered(ctx, [][16]byte{id})
 		if err != nil {
 			return err

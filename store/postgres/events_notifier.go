@@ -178,7 +178,7 @@ func (h *notifier) fold() {
 	h.s.appended.Store(0)
 	ctx, cancel := context.WithTimeout(context.Background(), notifierWithin)
 	defer cancel()
-	_ = h.s.transact(ctx, "fold counts", h.s.begins.write, func(tx *txn) error { // if it fails, reads cost more until the next burst
+	_ = h.s.transact(ctx, h.s.begins.write, func(tx *txn) error { // if it fails, reads cost more until the next burst
 		return tx.fold(ctx, foldLeft)
 	})
 }

@@ -13,13 +13,13 @@ import (
 
 // Skim implements [store.Skimmer].
 func (s *Store) Skim(ctx context.Context, after uint64, limit int, f func(*gq.Event)) (uint64, error) {
-	last, err := s.sequenced(ctx, "events")
+	last, err := s.sequenced(ctx)
 	if err != nil || after >= uint64(last) || limit < 1 || after >= math.MaxInt64 {
 		return after, err
 	}
 	// A transaction that is repeated after a lost connection must not report events twice.
 	var found []skimmed
-	err = s.read(ctx, "events", func(tx *txn) error {
+	err = s.read(ctx, func(tx *txn) error {
 		found = found[:0]
 		var gone int64
 		if err := tx.QueryRow(ctx, "SELECT greatest(gone, (SELECT max(gone) FROM gq.partition)) FROM gq.head").Scan(&gone); err != nil {

@@ -27,7 +27,7 @@ func TestLargeSegmentsAreReadOnce(t *testing.T) {
 	decoded, reads := 0, 0
 	var after uint64
 	for ; after < last; reads++ {
-		err := s.read(t.Context(), "events", func(tx *txn) error {
+		err := s.read(t.Context(), func(tx *txn) error {
 			n := 0
 			return tx.segmentsAfter(t.Context(), int64(after), events, "", nil, func(seq, _ int64, data []byte) (end int64, err error) {
 				err = skimLog(data, func(place int, _ *gq.Event) {

@@ -50,7 +50,7 @@ func (s *Store) Examine(ctx context.Context) (gq.Database, error) {
 func (s *Store) examine(ctx context.Context) (d gq.Database, err error) {
 	ctx, cancel := context.WithTimeout(ctx, examineTimeout)
 	defer cancel()
-	err = s.readOnce(ctx, "examine the database", func(tx *txn) error {
+	err = s.readOnce(ctx, func(tx *txn) error {
 		d = gq.Database{}
 		if err := tx.QueryRow(ctx, databaseState).Scan(
 			&d.Bytes, &d.Autovacuum, &d.Connections, &d.Hidden, &d.MaxConnections, &d.TransactionAge, &d.OldestDatabase,

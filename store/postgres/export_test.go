@@ -35,7 +35,7 @@ func (s *Store) Drop(ctx context.Context) (bool, error) { return s.drop(ctx) }
 
 // Fold adds all counts that were appended to the totals, however few they are.
 func (s *Store) Fold(ctx context.Context) error {
-	return s.write(ctx, "fold", func(tx *txn) error {
+	return s.write(ctx, func(tx *txn) error {
 		if _, err := tx.Exec(ctx, headLock, lockHead); err != nil {
 			return err
 		}

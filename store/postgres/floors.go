@@ -364,7 +364,7 @@ func (s *Store) raise(ctx context.Context, a bandArrays) error {
 	}
 	mark := func(batch *pgx.Batch) { batch.Queue(marking, a.queues, a.bands) }
 	for _, step := range []func(*pgx.Batch){raise, mark} {
-		err := s.transact(ctx, "raise floors", s.begins.write+"; SET LOCAL synchronous_commit = off", func(tx *txn) error {
+		err := s.transact(ctx, s.begins.write+"; SET LOCAL synchronous_commit = off", func(tx *txn) error {
 			var batch pgx.Batch // a new one for each try: a batch keeps its connection
 			step(&batch)
 			batch.Queue("COMMIT")

@@ -68,7 +68,7 @@ func refuseUnfinished(ctx context.Context, db querier) error {
 // Import implements [store.Importer].
 func (s *Store) Import(ctx context.Context, h store.Head) (store.Import, error) {
 	i := &importing{}
-	err := s.write(ctx, "import", func(tx *txn) error {
+	err := s.write(ctx, func(tx *txn) error {
 		if _, err := tx.Exec(ctx, "SELECT pg_advisory_xact_lock($1, 0)", lockImport); err != nil {
 			return err
 		}
@@ -130,7 +130,7 @@ func (i *importing) Mark() []byte { return i.mark }
 
 // Write implements [store.Import].
 func (i *importing) Write(ctx context.Context, items store.Items, mark []byte) error {
-	err := i.s.write(ctx, "import", func(tx *txn) error {
+	err := i.s.write(ctx, func(tx *txn) error {
 		if err := i.advance(ctx, tx, mark); err != nil {
 			return err
 		}
@@ -154,7 +154,7 @@ func (i *importing) advance(ctx context.Context, tx *txn, mark []byte) error {
 
 // Finish implements [store.Import].
 func (i *importing) Finish(ctx context.Context) error {
-	return i.s.write(ctx, "import", func(tx *txn) error {
+	return i.s.write(ctx, func(tx *txn) error {
 		if err := i.advance(ctx, tx, nil); err != nil {
 			return err
 		}

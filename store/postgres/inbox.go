@@ -74,7 +74,7 @@ func (s *Store) TakeIn(ctx context.Context, ids []gq.JobID, limit int, read read
 	// The server refuses to write one of them. The others must not wait for it.
 	places, err := collect[int64](s.pool.Query(ctx, "SELECT place FROM gq.inbox ORDER BY place LIMIT $1", limit))
 	if err != nil {
-		return store.TakenIn{}, fmt.Errorf("take in: %w", err)
+		return store.TakenIn{}, err
 	}
 	out = store.TakenIn{}
 	for _, place := range places {
@@ -97,7 +97,7 @@ type readLetter = func(ctx context.Context, s *store.Submission) (store.Group, e
 func (s *Store) takeIn(ctx context.Context, read readLetter, problem, sql string, argument any) (out store.TakenIn, err error) {
 	// read calls the store, so this call must not hold s.mu: Close could come in between.
 	if err := s.enter(); err != nil {
-		return out, fmt.Errorf("take in: %w", err)
+		return out, err
 	}
 	s.under.Add(1)
 	s.leave()
@@ -105,7 +105,7 @@ func (s *Store) takeIn(ctx context.Context, read readLetter, problem, sql string
 	// A submission whose documents exist already is left for the next round.
 	for known := make(map[int64]bool); ; {
 		var f fates
-		err = s.transact(ctx, "take in", s.begins.write, func(tx *txn) error {
+		err = s.transact(ctx, s.begins.write, func(tx *txn) error {
 			f = fates{exists: known}
 			rows, err := tx.Query(ctx, sql, argument)
 			if err != nil {
@@ -284,7 +284,7 @@ func (f *fates) write(batch *pgx.Batch) {
 
 // Whereabouts implements [store.Inbox].
 func (s *Store) Whereabouts(ctx context.Context, id gq.JobID) (w store.Whereabouts, err error) {
-	err = s.readOnce(ctx, "find submission", func(tx *txn) error {
+	err = s.readOnce(ctx, func(tx *txn) error {
 		var problem *string
 		var job *[16]byte
 		err := tx.QueryRow(ctx, whereabouts, [16]byte(id)).Scan(&w.Waiting, &problem, &job)

@@ -14,7 +14,7 @@ import (
 
 // Refused implements [store.Inbox].
 func (s *Store) Refused(ctx context.Context, after uint64, limit int) (out gq.Inbox, err error) {
-	err = s.readOnce(ctx, "list refused submissions", func(tx *txn) error {
+	err = s.readOnce(ctx, func(tx *txn) error {
 		out = gq.Inbox{}
 		var oldest *time.Time
 		err := tx.QueryRow(ctx, "SELECT count(*), min(written), (SELECT count(*) FROM gq.refused) FROM gq.inbox").Scan(&out.Waiting, &oldest, &out.Refused)
@@ -81,22 +81,22 @@ const selectedRefused = "($2 OR ids && $1::uuid[])"
 
 // RetryRefused implements [store.Inbox].
 func (s *Store) RetryRefused(ctx context.Context, which gq.RefusedSelection) (int, error) {
-	return s.moveRefused(ctx, "retry refused submissions", which, `
+	return s.moveRefused(ctx, which, `
 		WITH gone AS (DELETE FROM gq.refused WHERE `+selectedRefused+` RETURNING place, ids, written, jobs, request, docs)
 		INSERT INTO gq.inbox (ids, written, jobs, request, docs) SELECT ids, written, jobs, request, docs FROM gone ORDER BY place`)
 }
 
 // DiscardRefused implements [store.Inbox].
 func (s *Store) DiscardRefused(ctx context.Context, which gq.RefusedSelection) (int, error) {
-	return s.moveRefused(ctx, "discard refused submissions", which, "DELETE FROM gq.refused WHERE "+selectedRefused)
+	return s.moveRefused(ctx, which, "DELETE FROM gq.refused WHERE "+selectedRefused)
 }
 
-func (s *Store) moveRefused(ctx context.Context, verb string, which gq.RefusedSelection, sql string) (n int, err error) {
+func (s *Store) moveRefused(ctx context.Context, which gq.RefusedSelection, sql string) (n int, err error) {
 	ids := make([][16]byte, len(which.Jobs))
 	for i, id := range which.Jobs {
 		ids[i] = id
 	}
-	err = s.write(ctx, verb, func(tx *txn) error {
+	err = s.write(ctx, func(tx *txn) error {
 		tag, err := tx.Exec(ctx, sql, ids, which.All)
 		n, tx.written = int(tag.RowsAffected()), true
 		return err

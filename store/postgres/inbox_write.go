@@ -43,7 +43,7 @@ const maxInboxRows = 1000
 // Insert implements [store.Transaction].
 func (t inboxTransaction) Insert(ctx context.Context, groups []store.Group) ([]store.Inserted, error) {
 	if err := t.s.enter(); err != nil {
-		return nil, fmt.Errorf("insert: %w", err)
+		return nil, err
 	}
 	defer t.s.leave()
 	out, err := t.s.insertValid(groups, func(valid []store.Group) ([]store.Inserted, error) {
@@ -61,7 +61,7 @@ func (t inboxTransaction) Insert(ctx context.Context, groups []store.Group) ([]s
 		return out, nil
 	})
 	if err != nil {
-		return nil, fmt.Errorf("insert: %w", err)
+		return nil, err
 	}
 	return out, nil
 }
@@ -111,36 +111,36 @@ func idsOf(jobs []gq.Spec) string {
 
 // Update implements [store.Transaction].
 func (t inboxTransaction) Update(context.Context, []store.Update) ([]store.Updated, error) {
-	return nil, fmt.Errorf("update: %w", gq.ErrInvalid.Errorf(
-		"a transaction of database/sql can submit jobs, not change them; use a pgx.Tx, or with the driver of pgx the *sql.Conn on which the transaction was begun"))
+	return nil, gq.ErrInvalid.Errorf(
+		"a transaction of database/sql can submit jobs, not change them; use a pgx.Tx, or with the driver of pgx the *sql.Conn on which the transaction was begun")
 }
 
 // Change implements [store.Transaction].
 func (t inboxTransaction) Change(ctx context.Context, c store.Change) (store.Changed, error) {
 	if err := t.s.enter(); err != nil {
-		return store.Changed{}, fmt.Errorf("change: %w", err)
+		return store.Changed{}, err
 	}
 	defer t.s.leave()
 	if err := t.s.checkChange(c); err != nil {
-		return store.Changed{}, fmt.Errorf("change: %w", err)
+		return store.Changed{}, err
 	}
 	old := func(d store.Doc) bool { return d.Version != 0 || d.Data == nil }
 	if len(c.Updates) > 0 || len(c.Insert) == 0 || slices.ContainsFunc(c.Docs, old) {
-		return store.Changed{}, fmt.Errorf("change: %w", gq.ErrInvalid.Errorf(
-			"a transaction of database/sql can submit, not change what exists; use a pgx.Tx, or with the driver of pgx the *sql.Conn on which the transaction was begun"))
+		return store.Changed{}, gq.ErrInvalid.Errorf(
+			"a transaction of database/sql can submit, not change what exists; use a pgx.Tx, or with the driver of pgx the *sql.Conn on which the transaction was begun")
 	}
 	jobs, err := encodeSpecs(c.Insert)
 	if err != nil {
-		return store.Changed{}, fmt.Errorf("change: %w", err)
+		return store.Changed{}, err
 	}
 	docs, err := json.Marshal(c.Docs)
 	if err != nil {
-		return store.Changed{}, fmt.Errorf("change: %w", err)
+		return store.Changed{}, err
 	}
 	_, err = t.tx.ExecContext(ctx, t.s.pool.dialect.of("INSERT INTO gq.inbox (ids, jobs, docs) VALUES (($1::text)::uuid[], $2::bytea, ($3::text)::jsonb)"),
 		idsOf(c.Insert), jobs, string(docs))
 	if err != nil {
-		return store.Changed{}, fmt.Errorf("change: %w", err)
+		return store.Changed{}, err
 	}
 	return store.Changed{Versions: make([]uint64, len(c.Docs)), Placed: knownByID(c.Insert)}, nil
 }

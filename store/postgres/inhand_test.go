@@ -30,7 +30,7 @@ func TestNothingInHandIsLost(t *testing.T) {
 		"with nothing but an answer": func(context.Context, *txn) error { return nil },
 	} {
 		t.Run(name, func(t *testing.T) {
-			err := s.transact(t.Context(), "test", s.begins.write, func(tx *txn) error {
+			err := s.transact(t.Context(), s.begins.write, func(tx *txn) error {
 				from, err := tx.Query(t.Context(), "DELETE FROM gq.ready AS s RETURNING "+readyColumns)
 				if err != nil {
 					return err

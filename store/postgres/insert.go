@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"hash/fnv"
 	"maps"
 	"slices"
@@ -19,12 +18,12 @@ import (
 // Insert implements [store.Store].
 func (s *Store) Insert(ctx context.Context, groups []store.Group) ([]store.Inserted, error) {
 	if err := s.enter(); err != nil {
-		return nil, fmt.Errorf("insert: %w", err)
+		return nil, err
 	}
 	defer s.leave()
 	out, err := s.insertValid(groups, func(valid []store.Group) ([]store.Inserted, error) { return s.inserts.do(ctx, valid) })
 	if err != nil {
-		return nil, fmt.Errorf("insert: %w", err)
+		return nil, err
 	}
 	store.OwnInserted(out)
 	return out, nil
@@ -63,7 +62,7 @@ func (s *Store) insertValid(groups []store.Group, insert func(valid []store.Grou
 	}
 	for i := range out {
 		if out[i].Err != nil {
-			out[i] = store.Inserted{Err: fmt.Errorf("insert: %w", out[i].Err)}
+			out[i] = store.Inserted{Err: out[i].Err}
 		}
 	}
 	return out, nil
@@ -84,7 +83,7 @@ func (s *Store) insert(ctx context.Context, groups []store.Group, alone bool) (o
 			claim = wantsOf([]store.Claim{*groups[0].Claim})[0]
 		}
 	}
-	err = s.transact(ctx, "write", s.begins.of(alone), func(tx *txn) error {
+	err = s.transact(ctx, s.begins.of(alone), func(tx *txn) error {
 		tx.work = work
 		if claim != nil {
 			claim.round = nil
@@ -96,7 +95,7 @@ func (s *Store) insert(ctx context.Context, groups []store.Group, alone bool) (o
 		s.handOver(out, claim)
 	}
 	if err == nil && invalid != nil {
-		out[0].Claimed = &store.Claimed{Err: fmt.Errorf("claim: %w", invalid)}
+		out[0].Claimed = &store.Claimed{Err: invalid}
 	}
 	return out, err
 }

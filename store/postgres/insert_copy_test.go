@@ -107,7 +107,7 @@ func TestCopyFails(t *testing.T) {
 	failure := errors.New("no second chunk")
 	for _, breaks := range []bool{false, true} {
 		var calls int
-		err := s.transact(t.Context(), "write", s.begins.of(true), func(tx *txn) error {
+		err := s.transact(t.Context(), s.begins.of(true), func(tx *txn) error {
 			c := tx.Tx.(*connTx)
 			return c.copyReady(t.Context(), func() (*rowArrays, error) {
 				if calls++; calls == 2 && !breaks {

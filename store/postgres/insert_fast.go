@@ -272,7 +272,7 @@ func (tx *txn) submitUndated(jobs []*gq.Spec) (rows *rowArrays, places []int16, 
 func (s *Store) recall(ctx context.Context, m mark) (now int64, numbers []int64, err error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), resolveWithin)
 	defer cancel()
-	err = s.transact(ctx, "read", s.begins.read, func(tx *txn) error {
+	err = s.transact(ctx, s.begins.read, func(tx *txn) error {
 		return tx.QueryRow(ctx, "SELECT s.time, l.jobs FROM gq.segment AS s JOIN gq.log AS l USING (id) WHERE s.id = $1", m.id).Scan(&now, &numbers)
 	})
 	return now, numbers, err

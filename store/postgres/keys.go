@@ -293,9 +293,9 @@ func (tx *txn) rerateKeys(ctx context.Context, was, q gq.Queue) error {
 // PutKey implements [store.Store].
 func (s *Store) PutKey(ctx context.Context, k gq.QueueKey) error {
 	if err := machine.CheckQueueKey(k); err != nil {
-		return fmt.Errorf("put key: %w", err)
+		return err
 	}
-	return s.write(ctx, "put key", func(tx *txn) error {
+	return s.write(ctx, func(tx *txn) error {
 		queues, err := tx.readQueues(ctx, "SELECT name, config FROM gq.queue WHERE name = $1 AND config IS NOT NULL FOR UPDATE", k.Queue)
 		if err != nil {
 			return err
@@ -358,10 +358,10 @@ func (s *Store) PutKey(ctx context.Context, k gq.QueueKey) error {
 // Keys implements [store.Store].
 func (s *Store) Keys(ctx context.Context, asked store.KeyQuery) ([]gq.QueueKey, error) {
 	if err := store.CheckKeys(&asked); err != nil {
-		return nil, fmt.Errorf("keys: %w", err)
+		return nil, err
 	}
 	var out []gq.QueueKey
-	err := s.read(ctx, "keys", func(tx *txn) error {
+	err := s.read(ctx, func(tx *txn) error {
 		queues, err := tx.readQueues(ctx, queuesByName, []string{asked.Queue})
 		if err != nil {
 			return err

@@ -3,7 +3,6 @@ package postgres
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"math"
 	"slices"
 	"strconv"
@@ -22,7 +21,7 @@ import (
 // as many as [gq.Query.MaxScan] allows.
 func (s *Store) List(ctx context.Context, q gq.Query) (page gq.Page, err error) {
 	if err := store.CheckQuery(&q); err != nil {
-		return gq.Page{}, fmt.Errorf("list: %w", err)
+		return gq.Page{}, err
 	}
 	if asksOldest(&q) {
 		if page, known, err := s.listOldest(ctx, q.Queue); known || err != nil {
@@ -32,7 +31,7 @@ func (s *Store) List(ctx context.Context, q gq.Query) (page gq.Page, err error) 
 	l := listing{q: &q, from: math.MinInt64, to: math.MaxInt64}
 	cursor, err := store.ParseCursor(q.Cursor)
 	if err != nil {
-		return gq.Page{}, fmt.Errorf("list: %w", err)
+		return gq.Page{}, err
 	}
 	if last := &l.to; cursor > 0 {
 		if q.OldestFirst {
@@ -41,7 +40,7 @@ func (s *Store) List(ctx context.Context, q gq.Query) (page gq.Page, err error) 
 		*last = int64(cursor)
 	}
 	l.after, l.before = bound(q.CreatedAfter, math.MinInt64), bound(q.CreatedBefore, math.MaxInt64)
-	err = s.read(ctx, "list", func(tx *txn) error {
+	err = s.read(ctx, func(tx *txn) error {
 		l := l
 		l.tx = tx
 		page = gq.Page{}

@@ -2,7 +2,6 @@ package postgres
 
 import (
 	"context"
-	"fmt"
 	"slices"
 
 	"github.com/jackc/pgx/v5"
@@ -30,7 +29,7 @@ type oldestPage struct {
 // listOldest answers such a query. It reports false if List must look for the job.
 func (s *Store) listOldest(ctx context.Context, queue string) (gq.Page, bool, error) {
 	if err := s.enter(); err != nil {
-		return gq.Page{}, false, fmt.Errorf("list: %w", err)
+		return gq.Page{}, false, err
 	}
 	defer s.leave()
 	out, err := s.oldests.do(ctx, []string{queue})
@@ -78,7 +77,7 @@ func (s *Store) findOldest(ctx context.Context, queues []string, _ bool) (out []
 	asked := slices.Clone(queues)
 	slices.Sort(asked)
 	asked = slices.Compact(asked)
-	err = s.transact(ctx, "list", s.begins.read, func(tx *txn) error {
+	err = s.transact(ctx, s.begins.read, func(tx *txn) error {
 		found := make(map[string]*oldestPage, len(asked))
 		for _, name := range asked {
 			found[name] = new(oldestPage)

@@ -61,7 +61,7 @@ func (s *Store) isNear(now time.Time) bool { return s.near.Load() >= now.Add(nea
 // keepNear makes isNear true, unless the jobs are locked.
 func (s *Store) keepNear(ctx context.Context, now time.Time) error {
 	var until int64
-	err := s.readOnce(ctx, "due", func(tx *txn) error {
+	err := s.readOnce(ctx, func(tx *txn) error {
 		return tx.QueryRow(ctx, "SELECT until FROM gq.near").Scan(&until)
 	})
 	if err == nil && until < now.Add(nearAtMost).UnixNano() {
@@ -79,12 +79,12 @@ func (s *Store) keepNear(ctx context.Context, now time.Time) error {
 func (s *Store) comeNear(ctx context.Context, now time.Time) (until int64, err error) {
 	until = now.Add(nearAhead).UnixNano()
 	var pages, left int64
-	err = s.readOnce(ctx, "due", func(tx *txn) error {
+	err = s.readOnce(ctx, func(tx *txn) error {
 		return tx.QueryRow(ctx, "SELECT pg_relation_size('gq.ready') / current_setting('block_size')::bigint").Scan(&pages)
 	})
 	for from := int64(0); err == nil && from < pages; from += nearPages {
 		locked := int64(0)
-		err = s.write(ctx, "due", func(tx *txn) (err error) {
+		err = s.write(ctx, func(tx *txn) (err error) {
 			locked, err = tx.comeNear(ctx, from, until)
 			return err
 		})
@@ -96,7 +96,7 @@ func (s *Store) comeNear(ctx context.Context, now time.Time) (until int64, err e
 	if left > 0 {
 		until = now.Add(nearAtMost + time.Minute).UnixNano()
 	}
-	return until, s.write(ctx, "due", func(tx *txn) error {
+	return until, s.write(ctx, func(tx *txn) error {
 		tx.written = true
 		return tx.QueryRow(ctx, "UPDATE gq.near SET until = greatest(until, $1) RETURNING until", until).Scan(&until)
 	})

@@ -177,7 +177,7 @@ const shrink = `
 // unpack gives jobs rows of their own, in a transaction of its own. An application's
 // transaction may lock these for long, and must not lock other jobs with them.
 func (s *Store) unpack(ctx context.Context, seqs []int64) error {
-	return s.transact(ctx, "write", s.begins.shared, func(tx *txn) error {
+	return s.transact(ctx, s.begins.shared, func(tx *txn) error {
 		blocks, masks := numbersIn(seqs).arrays()
 		found, err := tx.Query(ctx, `
 			SELECT n.block, s.members & n.mask

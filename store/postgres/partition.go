@@ -43,7 +43,7 @@ func dayOf(t time.Time) int64 { return t.UnixNano() / int64(day) }
 // than the job.
 func (s *Store) startDay(ctx context.Context) error {
 	var today int64
-	err := s.transact(ctx, "make partitions", s.begins.write, func(tx *txn) error {
+	err := s.transact(ctx, s.begins.write, func(tx *txn) error {
 		if err := tx.readClock(ctx); err != nil {
 			return err
 		}
@@ -76,7 +76,7 @@ func (s *Store) startDay(ctx context.Context) error {
 		return err
 	}
 	// The partitions are committed, so the sequences may move on.
-	err = s.transact(ctx, "begin a day", s.begins.write, func(tx *txn) error {
+	err = s.transact(ctx, s.begins.write, func(tx *txn) error {
 		if _, err := tx.Exec(ctx, "SELECT pg_advisory_xact_lock($1, 0)", lockPartition); err != nil {
 			return err
 		}
@@ -186,7 +186,7 @@ func (s *Store) drop(ctx context.Context) (all bool, err error) {
 	}
 	for s.quiet(ctx) {
 		went := 0
-		err := s.transact(ctx, "drop partitions", s.begins.write+maintainWait, func(tx *txn) error {
+		err := s.transact(ctx, s.begins.write+maintainWait, func(tx *txn) error {
 			var mine bool
 			err := tx.QueryRow(ctx, "SELECT pg_try_advisory_xact_lock($1, 0)", lockPartition).Scan(&mine)
 			if err != nil || !mine {

@@ -16,9 +16,9 @@ import (
 // PutPool implements [store.Store].
 func (s *Store) PutPool(ctx context.Context, p gq.Pool) error {
 	if err := machine.CheckPool(p); err != nil {
-		return fmt.Errorf("put pool: %w", err)
+		return err
 	}
-	return s.write(ctx, "put pool", func(tx *txn) error {
+	return s.write(ctx, func(tx *txn) error {
 		if _, err := tx.Exec(ctx, "SELECT pg_advisory_xact_lock($1, 0)", lockPools); err != nil {
 			return err
 		}
@@ -50,7 +50,7 @@ func (s *Store) PutPool(ctx context.Context, p gq.Pool) error {
 // Pools implements [store.Store].
 func (s *Store) Pools(ctx context.Context) ([]gq.Pool, error) {
 	var out []gq.Pool
-	err := s.readOnce(ctx, "pools", func(tx *txn) error {
+	err := s.readOnce(ctx, func(tx *txn) error {
 		if err := tx.readClock(ctx); err != nil {
 			return err
 		}

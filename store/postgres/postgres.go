@@ -26,7 +26,6 @@ package postgres
 import (
 	"context"
 	"errors"
-	"fmt"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -122,17 +121,17 @@ func retriedUntil(ctx context.Context, t time.Time) context.Context {
 
 // write runs f in a transaction and commits it. f may run again, for example after a
 // deadlock, so it must set its results from scratch.
-func (s *Store) write(ctx context.Context, verb string, f func(tx *txn) error) error {
+func (s *Store) write(ctx context.Context, f func(tx *txn) error) error {
 	if err := s.enter(); err != nil {
-		return fmt.Errorf("%s: %w", verb, err)
+		return err
 	}
 	defer s.leave()
-	return s.transact(ctx, verb, s.begins.write, f)
+	return s.transact(ctx, s.begins.write, f)
 }
 
 // transact is write for callers that have called enter. It retries a transaction that
 // certainly had no effect, for a few seconds if the connection was lost.
-func (s *Store) transact(ctx context.Context, verb, begin string, f func(tx *txn) error) error {
+func (s *Store) transact(ctx context.Context, begin string, f func(tx *txn) error) error {
 	var err error
 	until, ok := ctx.Value(retryLimit{}).(time.Time)
 	if !ok {
@@ -151,19 +150,16 @@ func (s *Store) transact(ctx context.Context, verb, begin string, f func(tx *txn
 	if lost(err) || uncertain(err) {
 		err = &unavailableError{err}
 	}
-	if err != nil {
-		return fmt.Errorf("%s: %w", verb, err)
-	}
-	return nil
+	return err
 }
 
 // read runs f on one snapshot of the database.
-func (s *Store) read(ctx context.Context, verb string, f func(tx *txn) error) error {
+func (s *Store) read(ctx context.Context, f func(tx *txn) error) error {
 	if err := s.enter(); err != nil {
-		return fmt.Errorf("%s: %w", verb, err)
+		return err
 	}
 	defer s.leave()
-	return s.transact(ctx, verb, s.begins.read, func(tx *txn) error {
+	return s.transact(ctx, s.begins.read, func(tx *txn) error {
 		if err := tx.readClock(ctx); err != nil {
 			return err
 		}
@@ -173,12 +169,12 @@ func (s *Store) read(ctx context.Context, verb string, f func(tx *txn) error) er
 
 // readOnce is read for a single statement, or for several that need no common snapshot.
 // It does not read the time.
-func (s *Store) readOnce(ctx context.Context, verb string, f func(tx *txn) error) error {
+func (s *Store) readOnce(ctx context.Context, f func(tx *txn) error) error {
 	if err := s.enter(); err != nil {
-		return fmt.Errorf("%s: %w", verb, err)
+		return err
 	}
 	defer s.leave()
-	return s.transact(ctx, verb, s.begins.single, f)
+	return s.transact(ctx, s.begins.single, f)
 }
 
 // attempt runs f in a transaction, once. On a retry it sets txn.careful and txn.again, so

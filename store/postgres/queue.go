@@ -19,7 +19,7 @@ import (
 // PutQueue implements [store.Store].
 func (s *Store) PutQueue(ctx context.Context, q gq.Queue) error {
 	if err := machine.CheckQueue(q); err != nil {
-		return fmt.Errorf("put queue: %w", err)
+		return err
 	}
 	err := s.putQueue(ctx, q, false)
 	if errors.Is(err, errMoves) {
@@ -34,7 +34,7 @@ var errMoves = errors.New("the queue goes to another pool")
 
 // putQueue is PutQueue. Unless moves is set it refuses to move the queue to another pool.
 func (s *Store) putQueue(ctx context.Context, q gq.Queue, moves bool) error {
-	return s.write(ctx, "put queue", func(tx *txn) error {
+	return s.write(ctx, func(tx *txn) error {
 		if crowded, err := tx.countQueue(ctx, q.Name, nil); err != nil {
 			return err
 		} else if crowded[q.Name] {
@@ -127,7 +127,7 @@ func (s *Store) DeleteQueue(ctx context.Context, name string) error {
 	if len(listed) == 0 {
 		return store.NoQueue(name)
 	}
-	return s.write(ctx, "delete queue", func(tx *txn) error {
+	return s.write(ctx, func(tx *txn) error {
 		if _, err := tx.Exec(ctx, "SELECT pg_advisory_xact_lock($1, 0)", lockPools); err != nil { // it may leave a pool
 			return err
 		}
@@ -170,7 +170,7 @@ func (s *Store) DeleteQueue(ctx context.Context, name string) error {
 // ask at once when a server starts. A call during a read is answered by the next one.
 func (s *Store) Queues(ctx context.Context, asked store.QueueQuery) ([]gq.Queue, error) {
 	if err := s.enter(); err != nil {
-		return nil, fmt.Errorf("queues: %w", err)
+		return nil, err
 	}
 	defer s.leave()
 	if asked.Names != nil || asked.Pool != "" || asked.After != "" || asked.Limit > 0 {
@@ -264,7 +264,7 @@ func (s *Store) readQueues(ctx context.Context, asked store.QueueQuery) ([]gq.Qu
 		query, args = queuesAfter, []any{asked.After, asked.Limit}
 	}
 	var out []gq.Queue
-	err := s.transact(ctx, "queues", s.begins.single, func(tx *txn) error {
+	err := s.transact(ctx, s.begins.single, func(tx *txn) error {
 		out = nil
 		queues, err := tx.readQueues(ctx, query, args...)
 		for _, q := range queues {
@@ -349,7 +349,7 @@ const (
 
 // Counts implements [store.Store].
 func (s *Store) Counts(ctx context.Context, queues ...string) (out []gq.Count, err error) {
-	err = s.readOnce(ctx, "counts", func(tx *txn) error {
+	err = s.readOnce(ctx, func(tx *txn) error {
 		if len(queues) > 0 {
 			found, _, err := tx.counts(ctx, countsOfNamed, storable(queues))
 			out = make([]gq.Count, len(queues))

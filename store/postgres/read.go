@@ -20,7 +20,7 @@ type getting struct {
 // Get implements [store.Store]. Concurrent calls share reads.
 func (s *Store) Get(ctx context.Context, refs []store.Ref, parts gq.Parts) ([]store.Found, error) {
 	if err := s.enter(); err != nil {
-		return nil, fmt.Errorf("get: %w", err)
+		return nil, err
 	}
 	defer s.leave()
 	if len(refs) == 0 {
@@ -35,7 +35,7 @@ func (s *Store) Get(ctx context.Context, refs []store.Ref, parts gq.Parts) ([]st
 
 // get reads jobs from one snapshot.
 func (s *Store) get(ctx context.Context, asked []getting, _ bool) (out []store.Found, err error) {
-	err = s.transact(ctx, "get", s.begins.read, func(tx *txn) error {
+	err = s.transact(ctx, s.begins.read, func(tx *txn) error {
 		out, err = tx.get(ctx, asked)
 		return err
 	})
@@ -162,9 +162,9 @@ func (tx *txn) answerGet(ctx context.Context, asked []getting, seqs []int64, rea
 		case ok:
 			out[i].Job, handed[seqs[i]] = j, true
 		case a.Job.IsZero():
-			out[i].Err = fmt.Errorf("get lease %.80q: %w", a.Lease, gq.ErrNotFound)
+			out[i].Err = fmt.Errorf("lease %.80q: %w", a.Lease, gq.ErrNotFound)
 		default:
-			out[i].Err = fmt.Errorf("get job %s: %w", a.Job, gq.ErrNotFound)
+			out[i].Err = fmt.Errorf("job %s: %w", a.Job, gq.ErrNotFound)
 		}
 	}
 	return out, nil

@@ -34,7 +34,7 @@ func (s *Store) Collect(ctx context.Context, limit int) (removed int, next time.
 	if !over {
 		return 0, next, s.maintain(ctx)
 	}
-	err = s.write(ctx, "collect", func(tx *txn) (err error) {
+	err = s.write(ctx, func(tx *txn) (err error) {
 		removed = 0
 		if _, err := tx.Exec(ctx, "SET LOCAL lock_timeout = '"+collectWait+"'"); err != nil {
 			return err
@@ -84,7 +84,7 @@ const collectAgain = time.Second
 
 // expired reports whether there is anything to collect, and when there is.
 func (s *Store) expired(ctx context.Context) (over bool, next time.Time, err error) {
-	err = s.readOnce(ctx, "collect", func(tx *txn) error {
+	err = s.readOnce(ctx, func(tx *txn) error {
 		if err := tx.readClock(ctx); err != nil {
 			return err
 		}
@@ -213,7 +213,7 @@ var _ store.Purger = (*Store)(nil)
 // dropped.
 func (s *Store) Purge(ctx context.Context, ids []gq.JobID) ([]error, error) {
 	var answers []error
-	err := s.write(ctx, "purge", func(tx *txn) error {
+	err := s.write(ctx, func(tx *txn) error {
 		answers = make([]error, len(ids))
 		if len(ids) == 0 {
 			return nil

@@ -54,7 +54,7 @@ const (
 
 // Now implements [store.Timekeeper].
 func (s *Store) Now(ctx context.Context) (now time.Time, err error) {
-	err = s.readOnce(ctx, "now", func(tx *txn) error {
+	err = s.readOnce(ctx, func(tx *txn) error {
 		err := tx.readClock(ctx)
 		now = tx.now
 		return err
@@ -91,7 +91,7 @@ func (s *Store) due(ctx context.Context, limit int, next bool) (due store.Due, e
 // readDue is due without the far jobs. It reports whether none of these may be due, and does
 // nothing else if one may be, unless it is told that they are near.
 func (s *Store) readDue(ctx context.Context, limit int, due *store.Due, near, next bool) (_ bool, err error) {
-	err = s.readOnce(ctx, "due", func(tx *txn) error {
+	err = s.readOnce(ctx, func(tx *txn) error {
 		if err := tx.readClock(ctx); err != nil {
 			return err
 		}
@@ -158,14 +158,14 @@ const releaseWait = "500ms"
 // ReleaseDependents implements [store.Store].
 func (s *Store) ReleaseDependents(ctx context.Context, limit int) (told int, err error) {
 	waits := false
-	err = s.readOnce(ctx, "release", func(tx *txn) error {
+	err = s.readOnce(ctx, func(tx *txn) error {
 		return tx.QueryRow(ctx, "SELECT EXISTS (SELECT FROM gq.ended)").Scan(&waits)
 	})
 	if err != nil || !waits {
 		return 0, err
 	}
 	for _, patient := range []bool{true, false} {
-		err = s.write(ctx, "release", func(tx *txn) error {
+		err = s.write(ctx, func(tx *txn) error {
 			told, err = tx.release(ctx, max(limit, 1), patient)
 			return err
 		})

@@ -49,7 +49,7 @@ type pgxTransaction struct {
 // Insert implements [store.Transaction].
 func (t pgxTransaction) Insert(ctx context.Context, groups []store.Group) (out []store.Inserted, err error) {
 	registerIDs(t.types)
-	err = t.s.within(ctx, "insert", t.tx, func(tx *txn) error {
+	err = t.s.within(ctx, t.tx, func(tx *txn) error {
 		out, err = t.s.insertValid(groups, func(valid []store.Group) ([]store.Inserted, error) {
 			return tx.insert(ctx, valid, jobsOf(valid), nil)
 		})
@@ -65,16 +65,11 @@ func (t pgxTransaction) Insert(ctx context.Context, groups []store.Group) (out [
 // Update implements [store.Transaction].
 func (t pgxTransaction) Update(ctx context.Context, updates []store.Update) (out []store.Updated, err error) {
 	registerIDs(t.types)
-	err = t.s.within(ctx, "update", t.tx, func(tx *txn) error {
+	err = t.s.within(ctx, t.tx, func(tx *txn) error {
 		if len(updates) == 0 {
 			return nil
 		}
 		out, err = tx.updateAll(ctx, updates)
-		for i := range out {
-			if out[i].Err != nil {
-				out[i].Err = fmt.Errorf("update: %w", out[i].Err)
-			}
-		}
 		return err
 	})
 	if err != nil {
@@ -88,9 +83,9 @@ func (t pgxTransaction) Update(ctx context.Context, updates []store.Update) (out
 func (t pgxTransaction) Change(ctx context.Context, c store.Change) (out store.Changed, err error) {
 	registerIDs(t.types)
 	if err := t.s.checkChange(c); err != nil {
-		return out, fmt.Errorf("change: %w", err)
+		return out, err
 	}
-	err = t.s.within(ctx, "change", t.tx, func(tx *txn) error {
+	err = t.s.within(ctx, t.tx, func(tx *txn) error {
 		out, err = tx.change(ctx, c)
 		return err
 	})
@@ -132,9 +127,9 @@ func (t sqlTransaction) Change(ctx context.Context, c store.Change) (out store.C
 // within runs f in the application's transaction. It neither begins nor ends it and leaves
 // its settings alone. If f fails, its writes are rolled back to a savepoint, so that the
 // transaction can continue.
-func (s *Store) within(ctx context.Context, verb string, outer pgx.Tx, f func(tx *txn) error) error {
+func (s *Store) within(ctx context.Context, outer pgx.Tx, f func(tx *txn) error) error {
 	if err := s.enter(); err != nil {
-		return fmt.Errorf("%s: %w", verb, err)
+		return err
 	}
 	defer s.leave()
 	again := false
@@ -156,10 +151,7 @@ func (s *Store) within(ctx context.Context, verb string, outer pgx.Tx, f func(tx
 		}
 		again = true
 	}
-	if err != nil {
-		return fmt.Errorf("%s: %w", verb, err)
-	}
-	return nil
+	return err
 }
 
 // announceWithin notifies of what a transaction changes, when it commits. It reports whether the

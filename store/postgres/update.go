@@ -18,7 +18,7 @@ import (
 // Update implements [store.Store].
 func (s *Store) Update(ctx context.Context, updates []store.Update) ([]store.Updated, error) {
 	if err := s.enter(); err != nil {
-		return nil, fmt.Errorf("update: %w", err)
+		return nil, err
 	}
 	defer s.leave()
 	if len(updates) == 0 {
@@ -26,14 +26,9 @@ func (s *Store) Update(ctx context.Context, updates []store.Update) ([]store.Upd
 	}
 	out, err := s.updates.do(ctx, updates)
 	if err != nil {
-		return nil, fmt.Errorf("update: %w", err)
+		return nil, err
 	}
 	store.OwnUpdated(out)
-	for i := range out {
-		if out[i].Err != nil {
-			out[i].Err = fmt.Errorf("update: %w", out[i].Err)
-		}
-	}
 	return out, nil
 }
 
@@ -43,7 +38,7 @@ func (s *Store) Update(ctx context.Context, updates []store.Update) ([]store.Upd
 // locked jobs.
 func (s *Store) update(ctx context.Context, updates []store.Update, alone bool) (out []store.Updated, err error) {
 	yields := alone && !slices.ContainsFunc(updates, func(u store.Update) bool { return !u.Yield })
-	err = s.transact(ctx, "write", s.begins.of(alone), func(tx *txn) error {
+	err = s.transact(ctx, s.begins.of(alone), func(tx *txn) error {
 		if yields {
 			out, err = tx.updateFree(ctx, updates)
 		} else {
@@ -265,7 +260,7 @@ func (c *changes) spawn(r *row, next gq.State, children store.Group) ([]store.Pl
 		if old.Live() && !next.Live() {
 			p.live[r.queue]++
 		}
-		return nil, fmt.Errorf("spawn: %w", out.Err)
+		return nil, out.Err
 	}
 	return out.Jobs, nil
 }

@@ -47,14 +47,14 @@ const notPaused = "NOT EXISTS (SELECT FROM gq.queue AS q WHERE q.name = n.queue 
 // Waiting implements [store.Store].
 func (s *Store) Waiting(ctx context.Context, prefix, after string, limit int) (queues []string, err error) {
 	if err := store.CheckWaiting(limit); err != nil {
-		return nil, fmt.Errorf("waiting: %w", err)
+		return nil, err
 	}
 	// Names are of letters, digits and - _ . : / which all come between \x01 and ~.
 	from, to := prefix, prefix+"~"
 	if after >= prefix {
 		from = after + "\x01"
 	}
-	err = s.read(ctx, "waiting", func(tx *txn) error {
+	err = s.read(ctx, func(tx *txn) error {
 		queues, err = collect[string](tx.Query(ctx, waitingQueues, from, to, limit, nanoseconds(tx.now)))
 		return err
 	})
