@@ -94,6 +94,19 @@ type Timeouts struct {
 	Lifetime   Duration `json:"lifetime,omitzero" doc:"From submission to a terminal state."`
 }
 
+// Limit sets the limits of a job to be submitted. One that is zero stays that of the job's policy,
+// and [gq.Unlimited] removes the limit of an execution or a lifetime.
+func (t Timeouts) Limit(s *gq.Spec) {
+	for _, limit := range []struct {
+		given Duration
+		own   *time.Duration
+	}{{t.Execution, &s.Overrides.ExecutionTimeout}, {t.Visibility, &s.Overrides.LeaseTTL}, {t.Lifetime, &s.Overrides.Lifetime}} {
+		if limit.given != 0 {
+			*limit.own = time.Duration(limit.given)
+		}
+	}
+}
+
 // Failure says why an attempt failed.
 type Failure struct {
 	Category gq.Category `json:"category"`

@@ -7,11 +7,22 @@ import (
 	"github.com/gopherqueue/gq/internal/listing"
 )
 
-// Queue reads the jobs of a queue in the words of the job model. It is safe for concurrent use.
+// Queue submits and reads the jobs of a queue in the words of the job model. It is safe for concurrent use.
 type Queue struct{ driver gq.Driver }
 
 // On returns the queue of a [gq.Client], or of any other driver.
 func On(d gq.Driver) Queue { return Queue{d} }
+
+// Submit submits a job with limits in the names of the job model. If the idempotency key belongs to
+// a job with other content, it returns the id of that job and [gq.ErrKeyReused].
+func (q Queue) Submit(ctx context.Context, s gq.Spec, t Timeouts) (gq.JobID, error) {
+	t.Limit(&s)
+	out, err := q.driver.Submit(ctx, s)
+	if err == nil {
+		err = out.KeyReused()
+	}
+	return out.ID(), err
+}
 
 // Get returns a job with its payload and result.
 func (q Queue) Get(ctx context.Context, id gq.JobID) (Job, error) {

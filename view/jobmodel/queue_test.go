@@ -14,6 +14,32 @@ import (
 	"github.com/gopherqueue/gq/view/jobmodel"
 )
 
+// A submission has limits in the names of the document; those that it does not name are the queue's.
+func TestSubmit(t *testing.T) {
+	c, err := gq.Open(t.Context(), "memory:")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	q, ctx := jobmodel.On(c), t.Context()
+	for given, want := range map[jobmodel.Timeouts]jobmodel.Timeouts{
+		{}: {Execution: jobmodel.Duration(30 * time.Minute), Visibility: jobmodel.Duration(5 * time.Minute), Lifetime: jobmodel.Duration(168 * time.Hour)},
+		{Execution: 7e9, Visibility: 3e9, Lifetime: 9e9}:                                        {Execution: 7e9, Visibility: 3e9, Lifetime: 9e9},
+		{Execution: jobmodel.Duration(gq.Unlimited), Lifetime: jobmodel.Duration(gq.Unlimited)}: {Visibility: jobmodel.Duration(5 * time.Minute)},
+	} {
+		id, err := q.Submit(ctx, gq.Spec{Type: "t"}, given)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if job, err := q.Get(ctx, id); err != nil || job.Timeouts != want {
+			t.Errorf("%+v becomes %+v, %v; want %+v", given, job.Timeouts, err, want)
+		}
+	}
+	if _, err := q.Submit(ctx, gq.Spec{Type: "t"}, jobmodel.Timeouts{Visibility: -5}); !errors.Is(err, gq.ErrInvalid) {
+		t.Errorf("a negative limit: %v", err)
+	}
+}
+
 // A job that a worker holds is SCHEDULED wherever it is read.
 func TestQueue(t *testing.T) {
 	c, err := gq.Open(t.Context(), "memory:")

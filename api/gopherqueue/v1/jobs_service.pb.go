@@ -228,6 +228,8 @@ func (EventType) EnumDescriptor() ([]byte, []int) {
 type SubmitRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Spec          *Spec                  `protobuf:"bytes,1,opt,name=spec,proto3" json:"spec,omitempty"`
+	View          string                 `protobuf:"bytes,2,opt,name=view,proto3" json:"view,omitempty"`         // jobmodel: timeouts may be given
+	Timeouts      *JobModelTimeouts      `protobuf:"bytes,3,opt,name=timeouts,proto3" json:"timeouts,omitempty"` // instead of those of the policy; zero removes the limit of an execution or a lifetime
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -265,6 +267,20 @@ func (*SubmitRequest) Descriptor() ([]byte, []int) {
 func (x *SubmitRequest) GetSpec() *Spec {
 	if x != nil {
 		return x.Spec
+	}
+	return nil
+}
+
+func (x *SubmitRequest) GetView() string {
+	if x != nil {
+		return x.View
+	}
+	return ""
+}
+
+func (x *SubmitRequest) GetTimeouts() *JobModelTimeouts {
+	if x != nil {
+		return x.Timeouts
 	}
 	return nil
 }
@@ -3248,9 +3264,11 @@ var File_gopherqueue_v1_jobs_service_proto protoreflect.FileDescriptor
 
 const file_gopherqueue_v1_jobs_service_proto_rawDesc = "" +
 	"\n" +
-	"!gopherqueue/v1/jobs_service.proto\x12\x0egopherqueue.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x18gopherqueue/v1/job.proto\x1a\x1agopherqueue/v1/views.proto\"9\n" +
+	"!gopherqueue/v1/jobs_service.proto\x12\x0egopherqueue.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x18gopherqueue/v1/job.proto\x1a\x1agopherqueue/v1/views.proto\"\x8b\x01\n" +
 	"\rSubmitRequest\x12(\n" +
-	"\x04spec\x18\x01 \x01(\v2\x14.gopherqueue.v1.SpecR\x04spec\"\xb7\x01\n" +
+	"\x04spec\x18\x01 \x01(\v2\x14.gopherqueue.v1.SpecR\x04spec\x12\x12\n" +
+	"\x04view\x18\x02 \x01(\tR\x04view\x12<\n" +
+	"\btimeouts\x18\x03 \x01(\v2 .gopherqueue.v1.JobModelTimeoutsR\btimeouts\"\xb7\x01\n" +
 	"\tSubmitted\x12+\n" +
 	"\x05state\x18\x01 \x01(\v2\x15.gopherqueue.v1.StateR\x05state\x12\x1a\n" +
 	"\bexisting\x18\x02 \x01(\bR\bexisting\x12\x12\n" +
@@ -3636,127 +3654,129 @@ var file_gopherqueue_v1_jobs_service_proto_goTypes = []any{
 	nil,                           // 48: gopherqueue.v1.UpdateRequest.SetTagsEntry
 	nil,                           // 49: gopherqueue.v1.QueueCount.ByStatusEntry
 	(*Spec)(nil),                  // 50: gopherqueue.v1.Spec
-	(*State)(nil),                 // 51: gopherqueue.v1.State
-	(*Problem)(nil),               // 52: gopherqueue.v1.Problem
-	(Final)(0),                    // 53: gopherqueue.v1.Final
-	(DependencyKind)(0),           // 54: gopherqueue.v1.DependencyKind
-	(Status)(0),                   // 55: gopherqueue.v1.Status
-	(*timestamppb.Timestamp)(nil), // 56: google.protobuf.Timestamp
-	(*Job)(nil),                   // 57: gopherqueue.v1.Job
-	(Priority)(0),                 // 58: gopherqueue.v1.Priority
-	(*durationpb.Duration)(nil),   // 59: google.protobuf.Duration
-	(LeaseState)(0),               // 60: gopherqueue.v1.LeaseState
-	(Detail)(0),                   // 61: gopherqueue.v1.Detail
-	(*Failure)(nil),               // 62: gopherqueue.v1.Failure
-	(*SemanticsEvent)(nil),        // 63: gopherqueue.v1.SemanticsEvent
-	(*JobModelEvent)(nil),         // 64: gopherqueue.v1.JobModelEvent
+	(*JobModelTimeouts)(nil),      // 51: gopherqueue.v1.JobModelTimeouts
+	(*State)(nil),                 // 52: gopherqueue.v1.State
+	(*Problem)(nil),               // 53: gopherqueue.v1.Problem
+	(Final)(0),                    // 54: gopherqueue.v1.Final
+	(DependencyKind)(0),           // 55: gopherqueue.v1.DependencyKind
+	(Status)(0),                   // 56: gopherqueue.v1.Status
+	(*timestamppb.Timestamp)(nil), // 57: google.protobuf.Timestamp
+	(*Job)(nil),                   // 58: gopherqueue.v1.Job
+	(Priority)(0),                 // 59: gopherqueue.v1.Priority
+	(*durationpb.Duration)(nil),   // 60: google.protobuf.Duration
+	(LeaseState)(0),               // 61: gopherqueue.v1.LeaseState
+	(Detail)(0),                   // 62: gopherqueue.v1.Detail
+	(*Failure)(nil),               // 63: gopherqueue.v1.Failure
+	(*SemanticsEvent)(nil),        // 64: gopherqueue.v1.SemanticsEvent
+	(*JobModelEvent)(nil),         // 65: gopherqueue.v1.JobModelEvent
 }
 var file_gopherqueue_v1_jobs_service_proto_depIdxs = []int32{
 	50, // 0: gopherqueue.v1.SubmitRequest.spec:type_name -> gopherqueue.v1.Spec
-	51, // 1: gopherqueue.v1.Submitted.state:type_name -> gopherqueue.v1.State
-	52, // 2: gopherqueue.v1.Submitted.problem:type_name -> gopherqueue.v1.Problem
-	50, // 3: gopherqueue.v1.SubmitBatchRequest.specs:type_name -> gopherqueue.v1.Spec
-	3,  // 4: gopherqueue.v1.SubmitBatchResponse.submitted:type_name -> gopherqueue.v1.Submitted
-	8,  // 5: gopherqueue.v1.SubmitGraphRequest.drafts:type_name -> gopherqueue.v1.Draft
-	3,  // 6: gopherqueue.v1.SubmitGraphResponse.submitted:type_name -> gopherqueue.v1.Submitted
-	50, // 7: gopherqueue.v1.Draft.spec:type_name -> gopherqueue.v1.Spec
-	9,  // 8: gopherqueue.v1.Draft.needs:type_name -> gopherqueue.v1.Need
-	53, // 9: gopherqueue.v1.Draft.final:type_name -> gopherqueue.v1.Final
-	54, // 10: gopherqueue.v1.Need.kind:type_name -> gopherqueue.v1.DependencyKind
-	55, // 11: gopherqueue.v1.Query.statuses:type_name -> gopherqueue.v1.Status
-	56, // 12: gopherqueue.v1.Query.created_after:type_name -> google.protobuf.Timestamp
-	56, // 13: gopherqueue.v1.Query.created_before:type_name -> google.protobuf.Timestamp
-	47, // 14: gopherqueue.v1.Query.tags:type_name -> gopherqueue.v1.Query.TagsEntry
-	11, // 15: gopherqueue.v1.ListRequest.query:type_name -> gopherqueue.v1.Query
-	57, // 16: gopherqueue.v1.ListResponse.jobs:type_name -> gopherqueue.v1.Job
-	58, // 17: gopherqueue.v1.UpdateRequest.priority:type_name -> gopherqueue.v1.Priority
-	48, // 18: gopherqueue.v1.UpdateRequest.set_tags:type_name -> gopherqueue.v1.UpdateRequest.SetTagsEntry
-	11, // 19: gopherqueue.v1.CancelWhereRequest.query:type_name -> gopherqueue.v1.Query
-	56, // 20: gopherqueue.v1.EditRequest.run_at:type_name -> google.protobuf.Timestamp
-	56, // 21: gopherqueue.v1.RescheduleRequest.run_at:type_name -> google.protobuf.Timestamp
-	11, // 22: gopherqueue.v1.ReplayWhereRequest.query:type_name -> gopherqueue.v1.Query
-	11, // 23: gopherqueue.v1.CountWhereRequest.query:type_name -> gopherqueue.v1.Query
-	59, // 24: gopherqueue.v1.WaitRequest.timeout:type_name -> google.protobuf.Duration
-	55, // 25: gopherqueue.v1.Explanation.status:type_name -> gopherqueue.v1.Status
-	28, // 26: gopherqueue.v1.Explanation.reason:type_name -> gopherqueue.v1.Reason
-	28, // 27: gopherqueue.v1.Explanation.also:type_name -> gopherqueue.v1.Reason
-	32, // 28: gopherqueue.v1.Explanation.timeline:type_name -> gopherqueue.v1.Event
-	0,  // 29: gopherqueue.v1.Reason.cause:type_name -> gopherqueue.v1.Cause
-	56, // 30: gopherqueue.v1.Reason.until:type_name -> google.protobuf.Timestamp
-	29, // 31: gopherqueue.v1.Reason.jobs:type_name -> gopherqueue.v1.Related
-	55, // 32: gopherqueue.v1.Related.status:type_name -> gopherqueue.v1.Status
-	54, // 33: gopherqueue.v1.Related.kind:type_name -> gopherqueue.v1.DependencyKind
-	56, // 34: gopherqueue.v1.Related.since:type_name -> google.protobuf.Timestamp
-	32, // 35: gopherqueue.v1.HistoryResponse.events:type_name -> gopherqueue.v1.Event
-	56, // 36: gopherqueue.v1.Event.time:type_name -> google.protobuf.Timestamp
-	1,  // 37: gopherqueue.v1.Event.type:type_name -> gopherqueue.v1.EventType
-	55, // 38: gopherqueue.v1.Event.status:type_name -> gopherqueue.v1.Status
-	60, // 39: gopherqueue.v1.Event.lease_state:type_name -> gopherqueue.v1.LeaseState
-	56, // 40: gopherqueue.v1.Event.until:type_name -> google.protobuf.Timestamp
-	61, // 41: gopherqueue.v1.Event.detail:type_name -> gopherqueue.v1.Detail
-	62, // 42: gopherqueue.v1.Event.failure:type_name -> gopherqueue.v1.Failure
-	59, // 43: gopherqueue.v1.Event.elapsed:type_name -> google.protobuf.Duration
-	63, // 44: gopherqueue.v1.Event.semantics:type_name -> gopherqueue.v1.SemanticsEvent
-	64, // 45: gopherqueue.v1.Event.jobmodel:type_name -> gopherqueue.v1.JobModelEvent
-	35, // 46: gopherqueue.v1.CountResponse.queues:type_name -> gopherqueue.v1.QueueCount
-	49, // 47: gopherqueue.v1.QueueCount.by_status:type_name -> gopherqueue.v1.QueueCount.ByStatusEntry
-	35, // 48: gopherqueue.v1.StatsResponse.queues:type_name -> gopherqueue.v1.QueueCount
-	42, // 49: gopherqueue.v1.StatsResponse.nodes:type_name -> gopherqueue.v1.Node
-	39, // 50: gopherqueue.v1.StatsResponse.database:type_name -> gopherqueue.v1.Database
-	38, // 51: gopherqueue.v1.StatsResponse.server:type_name -> gopherqueue.v1.ServerState
-	56, // 52: gopherqueue.v1.ServerState.last_backup_at:type_name -> google.protobuf.Timestamp
-	56, // 53: gopherqueue.v1.ServerState.certificate_expires_at:type_name -> google.protobuf.Timestamp
-	40, // 54: gopherqueue.v1.Database.tables:type_name -> gopherqueue.v1.DatabaseTable
-	41, // 55: gopherqueue.v1.Database.snapshots:type_name -> gopherqueue.v1.DatabaseSnapshot
-	56, // 56: gopherqueue.v1.DatabaseSnapshot.since:type_name -> google.protobuf.Timestamp
-	56, // 57: gopherqueue.v1.Node.started_at:type_name -> google.protobuf.Timestamp
-	56, // 58: gopherqueue.v1.Node.last_seen_at:type_name -> google.protobuf.Timestamp
-	11, // 59: gopherqueue.v1.PurgeWhereRequest.query:type_name -> gopherqueue.v1.Query
-	2,  // 60: gopherqueue.v1.JobsService.Submit:input_type -> gopherqueue.v1.SubmitRequest
-	4,  // 61: gopherqueue.v1.JobsService.SubmitBatch:input_type -> gopherqueue.v1.SubmitBatchRequest
-	6,  // 62: gopherqueue.v1.JobsService.SubmitGraph:input_type -> gopherqueue.v1.SubmitGraphRequest
-	10, // 63: gopherqueue.v1.JobsService.Get:input_type -> gopherqueue.v1.GetRequest
-	12, // 64: gopherqueue.v1.JobsService.List:input_type -> gopherqueue.v1.ListRequest
-	14, // 65: gopherqueue.v1.JobsService.Update:input_type -> gopherqueue.v1.UpdateRequest
-	15, // 66: gopherqueue.v1.JobsService.Cancel:input_type -> gopherqueue.v1.CancelRequest
-	16, // 67: gopherqueue.v1.JobsService.CancelWhere:input_type -> gopherqueue.v1.CancelWhereRequest
-	18, // 68: gopherqueue.v1.JobsService.Edit:input_type -> gopherqueue.v1.EditRequest
-	19, // 69: gopherqueue.v1.JobsService.Replay:input_type -> gopherqueue.v1.ReplayRequest
-	20, // 70: gopherqueue.v1.JobsService.Reschedule:input_type -> gopherqueue.v1.RescheduleRequest
-	21, // 71: gopherqueue.v1.JobsService.ReplayWhere:input_type -> gopherqueue.v1.ReplayWhereRequest
-	23, // 72: gopherqueue.v1.JobsService.CountWhere:input_type -> gopherqueue.v1.CountWhereRequest
-	25, // 73: gopherqueue.v1.JobsService.Wait:input_type -> gopherqueue.v1.WaitRequest
-	26, // 74: gopherqueue.v1.JobsService.Explain:input_type -> gopherqueue.v1.ExplainRequest
-	30, // 75: gopherqueue.v1.JobsService.History:input_type -> gopherqueue.v1.HistoryRequest
-	33, // 76: gopherqueue.v1.JobsService.Count:input_type -> gopherqueue.v1.CountRequest
-	36, // 77: gopherqueue.v1.JobsService.Stats:input_type -> gopherqueue.v1.StatsRequest
-	43, // 78: gopherqueue.v1.JobsService.Purge:input_type -> gopherqueue.v1.PurgeRequest
-	45, // 79: gopherqueue.v1.JobsService.PurgeWhere:input_type -> gopherqueue.v1.PurgeWhereRequest
-	3,  // 80: gopherqueue.v1.JobsService.Submit:output_type -> gopherqueue.v1.Submitted
-	5,  // 81: gopherqueue.v1.JobsService.SubmitBatch:output_type -> gopherqueue.v1.SubmitBatchResponse
-	7,  // 82: gopherqueue.v1.JobsService.SubmitGraph:output_type -> gopherqueue.v1.SubmitGraphResponse
-	57, // 83: gopherqueue.v1.JobsService.Get:output_type -> gopherqueue.v1.Job
-	13, // 84: gopherqueue.v1.JobsService.List:output_type -> gopherqueue.v1.ListResponse
-	57, // 85: gopherqueue.v1.JobsService.Update:output_type -> gopherqueue.v1.Job
-	51, // 86: gopherqueue.v1.JobsService.Cancel:output_type -> gopherqueue.v1.State
-	17, // 87: gopherqueue.v1.JobsService.CancelWhere:output_type -> gopherqueue.v1.CancelReport
-	3,  // 88: gopherqueue.v1.JobsService.Edit:output_type -> gopherqueue.v1.Submitted
-	3,  // 89: gopherqueue.v1.JobsService.Replay:output_type -> gopherqueue.v1.Submitted
-	51, // 90: gopherqueue.v1.JobsService.Reschedule:output_type -> gopherqueue.v1.State
-	22, // 91: gopherqueue.v1.JobsService.ReplayWhere:output_type -> gopherqueue.v1.ReplayReport
-	24, // 92: gopherqueue.v1.JobsService.CountWhere:output_type -> gopherqueue.v1.CountReport
-	57, // 93: gopherqueue.v1.JobsService.Wait:output_type -> gopherqueue.v1.Job
-	27, // 94: gopherqueue.v1.JobsService.Explain:output_type -> gopherqueue.v1.Explanation
-	31, // 95: gopherqueue.v1.JobsService.History:output_type -> gopherqueue.v1.HistoryResponse
-	34, // 96: gopherqueue.v1.JobsService.Count:output_type -> gopherqueue.v1.CountResponse
-	37, // 97: gopherqueue.v1.JobsService.Stats:output_type -> gopherqueue.v1.StatsResponse
-	44, // 98: gopherqueue.v1.JobsService.Purge:output_type -> gopherqueue.v1.PurgeResponse
-	46, // 99: gopherqueue.v1.JobsService.PurgeWhere:output_type -> gopherqueue.v1.PurgeReport
-	80, // [80:100] is the sub-list for method output_type
-	60, // [60:80] is the sub-list for method input_type
-	60, // [60:60] is the sub-list for extension type_name
-	60, // [60:60] is the sub-list for extension extendee
-	0,  // [0:60] is the sub-list for field type_name
+	51, // 1: gopherqueue.v1.SubmitRequest.timeouts:type_name -> gopherqueue.v1.JobModelTimeouts
+	52, // 2: gopherqueue.v1.Submitted.state:type_name -> gopherqueue.v1.State
+	53, // 3: gopherqueue.v1.Submitted.problem:type_name -> gopherqueue.v1.Problem
+	50, // 4: gopherqueue.v1.SubmitBatchRequest.specs:type_name -> gopherqueue.v1.Spec
+	3,  // 5: gopherqueue.v1.SubmitBatchResponse.submitted:type_name -> gopherqueue.v1.Submitted
+	8,  // 6: gopherqueue.v1.SubmitGraphRequest.drafts:type_name -> gopherqueue.v1.Draft
+	3,  // 7: gopherqueue.v1.SubmitGraphResponse.submitted:type_name -> gopherqueue.v1.Submitted
+	50, // 8: gopherqueue.v1.Draft.spec:type_name -> gopherqueue.v1.Spec
+	9,  // 9: gopherqueue.v1.Draft.needs:type_name -> gopherqueue.v1.Need
+	54, // 10: gopherqueue.v1.Draft.final:type_name -> gopherqueue.v1.Final
+	55, // 11: gopherqueue.v1.Need.kind:type_name -> gopherqueue.v1.DependencyKind
+	56, // 12: gopherqueue.v1.Query.statuses:type_name -> gopherqueue.v1.Status
+	57, // 13: gopherqueue.v1.Query.created_after:type_name -> google.protobuf.Timestamp
+	57, // 14: gopherqueue.v1.Query.created_before:type_name -> google.protobuf.Timestamp
+	47, // 15: gopherqueue.v1.Query.tags:type_name -> gopherqueue.v1.Query.TagsEntry
+	11, // 16: gopherqueue.v1.ListRequest.query:type_name -> gopherqueue.v1.Query
+	58, // 17: gopherqueue.v1.ListResponse.jobs:type_name -> gopherqueue.v1.Job
+	59, // 18: gopherqueue.v1.UpdateRequest.priority:type_name -> gopherqueue.v1.Priority
+	48, // 19: gopherqueue.v1.UpdateRequest.set_tags:type_name -> gopherqueue.v1.UpdateRequest.SetTagsEntry
+	11, // 20: gopherqueue.v1.CancelWhereRequest.query:type_name -> gopherqueue.v1.Query
+	57, // 21: gopherqueue.v1.EditRequest.run_at:type_name -> google.protobuf.Timestamp
+	57, // 22: gopherqueue.v1.RescheduleRequest.run_at:type_name -> google.protobuf.Timestamp
+	11, // 23: gopherqueue.v1.ReplayWhereRequest.query:type_name -> gopherqueue.v1.Query
+	11, // 24: gopherqueue.v1.CountWhereRequest.query:type_name -> gopherqueue.v1.Query
+	60, // 25: gopherqueue.v1.WaitRequest.timeout:type_name -> google.protobuf.Duration
+	56, // 26: gopherqueue.v1.Explanation.status:type_name -> gopherqueue.v1.Status
+	28, // 27: gopherqueue.v1.Explanation.reason:type_name -> gopherqueue.v1.Reason
+	28, // 28: gopherqueue.v1.Explanation.also:type_name -> gopherqueue.v1.Reason
+	32, // 29: gopherqueue.v1.Explanation.timeline:type_name -> gopherqueue.v1.Event
+	0,  // 30: gopherqueue.v1.Reason.cause:type_name -> gopherqueue.v1.Cause
+	57, // 31: gopherqueue.v1.Reason.until:type_name -> google.protobuf.Timestamp
+	29, // 32: gopherqueue.v1.Reason.jobs:type_name -> gopherqueue.v1.Related
+	56, // 33: gopherqueue.v1.Related.status:type_name -> gopherqueue.v1.Status
+	55, // 34: gopherqueue.v1.Related.kind:type_name -> gopherqueue.v1.DependencyKind
+	57, // 35: gopherqueue.v1.Related.since:type_name -> google.protobuf.Timestamp
+	32, // 36: gopherqueue.v1.HistoryResponse.events:type_name -> gopherqueue.v1.Event
+	57, // 37: gopherqueue.v1.Event.time:type_name -> google.protobuf.Timestamp
+	1,  // 38: gopherqueue.v1.Event.type:type_name -> gopherqueue.v1.EventType
+	56, // 39: gopherqueue.v1.Event.status:type_name -> gopherqueue.v1.Status
+	61, // 40: gopherqueue.v1.Event.lease_state:type_name -> gopherqueue.v1.LeaseState
+	57, // 41: gopherqueue.v1.Event.until:type_name -> google.protobuf.Timestamp
+	62, // 42: gopherqueue.v1.Event.detail:type_name -> gopherqueue.v1.Detail
+	63, // 43: gopherqueue.v1.Event.failure:type_name -> gopherqueue.v1.Failure
+	60, // 44: gopherqueue.v1.Event.elapsed:type_name -> google.protobuf.Duration
+	64, // 45: gopherqueue.v1.Event.semantics:type_name -> gopherqueue.v1.SemanticsEvent
+	65, // 46: gopherqueue.v1.Event.jobmodel:type_name -> gopherqueue.v1.JobModelEvent
+	35, // 47: gopherqueue.v1.CountResponse.queues:type_name -> gopherqueue.v1.QueueCount
+	49, // 48: gopherqueue.v1.QueueCount.by_status:type_name -> gopherqueue.v1.QueueCount.ByStatusEntry
+	35, // 49: gopherqueue.v1.StatsResponse.queues:type_name -> gopherqueue.v1.QueueCount
+	42, // 50: gopherqueue.v1.StatsResponse.nodes:type_name -> gopherqueue.v1.Node
+	39, // 51: gopherqueue.v1.StatsResponse.database:type_name -> gopherqueue.v1.Database
+	38, // 52: gopherqueue.v1.StatsResponse.server:type_name -> gopherqueue.v1.ServerState
+	57, // 53: gopherqueue.v1.ServerState.last_backup_at:type_name -> google.protobuf.Timestamp
+	57, // 54: gopherqueue.v1.ServerState.certificate_expires_at:type_name -> google.protobuf.Timestamp
+	40, // 55: gopherqueue.v1.Database.tables:type_name -> gopherqueue.v1.DatabaseTable
+	41, // 56: gopherqueue.v1.Database.snapshots:type_name -> gopherqueue.v1.DatabaseSnapshot
+	57, // 57: gopherqueue.v1.DatabaseSnapshot.since:type_name -> google.protobuf.Timestamp
+	57, // 58: gopherqueue.v1.Node.started_at:type_name -> google.protobuf.Timestamp
+	57, // 59: gopherqueue.v1.Node.last_seen_at:type_name -> google.protobuf.Timestamp
+	11, // 60: gopherqueue.v1.PurgeWhereRequest.query:type_name -> gopherqueue.v1.Query
+	2,  // 61: gopherqueue.v1.JobsService.Submit:input_type -> gopherqueue.v1.SubmitRequest
+	4,  // 62: gopherqueue.v1.JobsService.SubmitBatch:input_type -> gopherqueue.v1.SubmitBatchRequest
+	6,  // 63: gopherqueue.v1.JobsService.SubmitGraph:input_type -> gopherqueue.v1.SubmitGraphRequest
+	10, // 64: gopherqueue.v1.JobsService.Get:input_type -> gopherqueue.v1.GetRequest
+	12, // 65: gopherqueue.v1.JobsService.List:input_type -> gopherqueue.v1.ListRequest
+	14, // 66: gopherqueue.v1.JobsService.Update:input_type -> gopherqueue.v1.UpdateRequest
+	15, // 67: gopherqueue.v1.JobsService.Cancel:input_type -> gopherqueue.v1.CancelRequest
+	16, // 68: gopherqueue.v1.JobsService.CancelWhere:input_type -> gopherqueue.v1.CancelWhereRequest
+	18, // 69: gopherqueue.v1.JobsService.Edit:input_type -> gopherqueue.v1.EditRequest
+	19, // 70: gopherqueue.v1.JobsService.Replay:input_type -> gopherqueue.v1.ReplayRequest
+	20, // 71: gopherqueue.v1.JobsService.Reschedule:input_type -> gopherqueue.v1.RescheduleRequest
+	21, // 72: gopherqueue.v1.JobsService.ReplayWhere:input_type -> gopherqueue.v1.ReplayWhereRequest
+	23, // 73: gopherqueue.v1.JobsService.CountWhere:input_type -> gopherqueue.v1.CountWhereRequest
+	25, // 74: gopherqueue.v1.JobsService.Wait:input_type -> gopherqueue.v1.WaitRequest
+	26, // 75: gopherqueue.v1.JobsService.Explain:input_type -> gopherqueue.v1.ExplainRequest
+	30, // 76: gopherqueue.v1.JobsService.History:input_type -> gopherqueue.v1.HistoryRequest
+	33, // 77: gopherqueue.v1.JobsService.Count:input_type -> gopherqueue.v1.CountRequest
+	36, // 78: gopherqueue.v1.JobsService.Stats:input_type -> gopherqueue.v1.StatsRequest
+	43, // 79: gopherqueue.v1.JobsService.Purge:input_type -> gopherqueue.v1.PurgeRequest
+	45, // 80: gopherqueue.v1.JobsService.PurgeWhere:input_type -> gopherqueue.v1.PurgeWhereRequest
+	3,  // 81: gopherqueue.v1.JobsService.Submit:output_type -> gopherqueue.v1.Submitted
+	5,  // 82: gopherqueue.v1.JobsService.SubmitBatch:output_type -> gopherqueue.v1.SubmitBatchResponse
+	7,  // 83: gopherqueue.v1.JobsService.SubmitGraph:output_type -> gopherqueue.v1.SubmitGraphResponse
+	58, // 84: gopherqueue.v1.JobsService.Get:output_type -> gopherqueue.v1.Job
+	13, // 85: gopherqueue.v1.JobsService.List:output_type -> gopherqueue.v1.ListResponse
+	58, // 86: gopherqueue.v1.JobsService.Update:output_type -> gopherqueue.v1.Job
+	52, // 87: gopherqueue.v1.JobsService.Cancel:output_type -> gopherqueue.v1.State
+	17, // 88: gopherqueue.v1.JobsService.CancelWhere:output_type -> gopherqueue.v1.CancelReport
+	3,  // 89: gopherqueue.v1.JobsService.Edit:output_type -> gopherqueue.v1.Submitted
+	3,  // 90: gopherqueue.v1.JobsService.Replay:output_type -> gopherqueue.v1.Submitted
+	52, // 91: gopherqueue.v1.JobsService.Reschedule:output_type -> gopherqueue.v1.State
+	22, // 92: gopherqueue.v1.JobsService.ReplayWhere:output_type -> gopherqueue.v1.ReplayReport
+	24, // 93: gopherqueue.v1.JobsService.CountWhere:output_type -> gopherqueue.v1.CountReport
+	58, // 94: gopherqueue.v1.JobsService.Wait:output_type -> gopherqueue.v1.Job
+	27, // 95: gopherqueue.v1.JobsService.Explain:output_type -> gopherqueue.v1.Explanation
+	31, // 96: gopherqueue.v1.JobsService.History:output_type -> gopherqueue.v1.HistoryResponse
+	34, // 97: gopherqueue.v1.JobsService.Count:output_type -> gopherqueue.v1.CountResponse
+	37, // 98: gopherqueue.v1.JobsService.Stats:output_type -> gopherqueue.v1.StatsResponse
+	44, // 99: gopherqueue.v1.JobsService.Purge:output_type -> gopherqueue.v1.PurgeResponse
+	46, // 100: gopherqueue.v1.JobsService.PurgeWhere:output_type -> gopherqueue.v1.PurgeReport
+	81, // [81:101] is the sub-list for method output_type
+	61, // [61:81] is the sub-list for method input_type
+	61, // [61:61] is the sub-list for extension type_name
+	61, // [61:61] is the sub-list for extension extendee
+	0,  // [0:61] is the sub-list for field type_name
 }
 
 func init() { file_gopherqueue_v1_jobs_service_proto_init() }

@@ -28,7 +28,18 @@ const maxPage = 1000
 
 type (
 	submitInput struct {
-		Key string `header:"Idempotency-Key" doc:"Instead of idempotency_key in the body."`
+		Key  string   `header:"Idempotency-Key" doc:"Instead of idempotency_key in the body."`
+		View viewText `query:"view" doc:"With jobmodel the body may have timeouts, and the answer is in the states and members of the document."`
+	}
+	// submitBody is a submission, in a view with members of its document.
+	submitBody struct {
+		wire.Spec
+		Timeouts *timeoutsBody `json:"timeouts,omitempty" doc:"Only with view=jobmodel: limits that replace those of the policy."`
+	}
+	timeoutsBody struct {
+		Execution  *wire.Duration `json:"execution,omitempty" doc:"Limit of one execution, execution_timeout of the policy; 0s is none."`
+		Visibility *wire.Duration `json:"visibility,omitempty" doc:"From dispatch until the job is reclaimed, lease_ttl of the policy."`
+		Lifetime   *wire.Duration `json:"lifetime,omitempty" doc:"From submission to a terminal state, lifetime of the policy; 0s is no limit."`
 	}
 	listInput struct {
 		Queue         string      `query:"queue" doc:"Only of this queue."`
@@ -72,6 +83,7 @@ func (h *HTTP) jobRoutes(schemas *httpx.Schemas) []httpx.Route {
 				"existing true, and same true if it was submitted with the same content.",
 			Headers: map[string]string{"Location": "Where the job is."},
 			Also:    map[int]string{http.StatusOK: "The idempotency key was taken; this is the job that has it."},
+			Forms:   viewForms(schemas, false),
 		}, h.submit),
 		httpx.Handle(httpx.Route{
 			Method: http.MethodPost, Path: "/v1/jobs/batch", ID: "submit-batch", Tag: "jobs", Large: true,
@@ -120,7 +132,13 @@ func (h *HTTP) queuePolicy(ctx context.Context) func(string) (gq.Policy, error) 
 	}
 }
 
-func (h *HTTP) submit(ctx context.Context, in *submitInput, body *wire.Spec) (*httpx.Answer[wire.Submitted], error) {
+func (h *HTTP) submit(ctx context.Context, in *submitInput, body *submitBody) (*httpx.Answer[wire.Submitted], error) {
+	var p parameters
+	v := p.view(in.View)
+	limits := p.timeouts(v, body.Timeouts)
+	if err := p.err(); err != nil {
+		return nil, err
+	}
 	if in.Key != "" {
 		if body.IdempotencyKey != "" && body.IdempotencyKey != in.Key {
 			return nil, &gq.InvalidError{Faults: []gq.Fault{{Field: "idempotency_key", Problem: "is not that of the header Idempotency-Key"}}}
@@ -131,16 +149,22 @@ func (h *HTTP) submit(ctx context.Context, in *submitInput, body *wire.Spec) (*h
 	if err != nil {
 		return nil, err
 	}
+	limits.Limit(&spec)
 	s, err := h.engine.Submit(ctx, spec)
 	if err != nil {
-		return nil, err
+		return nil, limitFaults(limits, err)
 	}
-	out, err := h.submitted(ctx, spec, s)
+	job, err := h.submitted(ctx, spec, s)
 	if err != nil {
 		return nil, err
 	}
 	httpx.CallOf(ctx).Header().Set("Location", jobPath(s.ID()))
-	answer := httpx.OK(out)
+	answer := &httpx.Answer[wire.Submitted]{}
+	if v != nil {
+		answer.Form, answer.Other = viewForm(v), v.Job(&job)
+	} else {
+		answer.Body = submittedOf(&job, &s)
+	}
 	if s.Existing {
 		answer.Status = http.StatusOK
 	}
@@ -149,24 +173,32 @@ func (h *HTTP) submit(ctx context.Context, in *submitInput, body *wire.Spec) (*h
 
 func jobPath(id gq.JobID) string { return "/v1/jobs/" + url.PathEscape(id.String()) }
 
-// submitted returns the response to a submission.
-func (h *HTTP) submitted(ctx context.Context, spec gq.Spec, s gq.SubmitResult) (wire.Submitted, error) {
+// submitted returns the job that answers a submission. Callers that may submit but not read get
+// the state of a job that existed, and nothing else.
+func (h *HTTP) submitted(ctx context.Context, spec gq.Spec, s gq.SubmitResult) (gq.Job, error) {
 	if s.Existing {
 		job, err := h.engine.Get(ctx, s.ID(), gq.WithPayload)
-		if errs.KindOf(err) == gq.KindDenied { // the caller may submit but not read
-			return wire.Submitted{Job: wire.StateOf(&s.State), Existing: true, Same: s.Same}, nil
+		if errs.KindOf(err) == gq.KindDenied {
+			return gq.Job{State: s.State}, nil
 		}
-		if err != nil {
-			return wire.Submitted{}, err
-		}
-		return wire.Submitted{Job: wire.JobOf(&job), Existing: true, Same: s.Same}, nil
+		return job, err
 	}
 	spec = spec.WithDefaults()
 	spec.ID, spec.Replaces = s.ID(), s.Replaces
 	if s.State.Policy != nil {
 		spec.Policy = *s.State.Policy
 	}
-	return wire.Submitted{Job: wire.JobOf(&gq.Job{Spec: spec, State: s.State, Metadata: spec.Metadata})}, nil
+	return gq.Job{Spec: spec, State: s.State, Metadata: spec.Metadata}, nil
+}
+
+// submittedOf returns the response to a submission. The type of a job that the caller may not read
+// is empty.
+func submittedOf(job *gq.Job, s *gq.SubmitResult) wire.Submitted {
+	out := wire.Submitted{Existing: s.Existing, Same: s.Same}
+	if out.Job = wire.JobOf(job); job.Spec.Type == "" {
+		out.Job = wire.StateOf(&job.State)
+	}
+	return out
 }
 
 func (h *HTTP) submitBatch(ctx context.Context, _ *httpx.None, body *wire.Batch) (*httpx.Answer[wire.BatchAnswers], error) {
@@ -198,7 +230,10 @@ func (h *HTTP) submitBatch(ctx context.Context, _ *httpx.None, body *wire.Batch)
 			for _, n := range drafts[i].Needs {
 				spec.DependsOn = append(slices.Clip(spec.DependsOn), gq.Dependency{Kind: n.Kind, Job: named[n.Ref]})
 			}
-			answer.Submitted, err = h.submitted(ctx, spec, s)
+			var job gq.Job
+			if job, err = h.submitted(ctx, spec, s); err == nil {
+				answer.Submitted = submittedOf(&job, &all[i])
+			}
 		}
 		if err != nil {
 			answer.Problem = problem(ctx, err)
@@ -323,12 +358,17 @@ func (s *jobsServer) Submit(ctx context.Context, r *pb.SubmitRequest) (*pb.Submi
 	if err != nil {
 		return nil, fmt.Errorf("submit %.80q: %w", r.GetSpec().GetType(), err)
 	}
+	limits, err := protoLimits(r)
+	if err != nil {
+		return nil, fmt.Errorf("submit %.80q: %w", r.GetSpec().GetType(), err)
+	}
+	limits.Limit(&spec)
 	if _, ends := ctx.Deadline(); !ends {
 		ctx = context.WithoutCancel(ctx) // the engine sets the limit, at a lower cost for a context that cannot end
 	}
 	out, err := s.engine.Submit(ctx, spec)
 	if err != nil {
-		return nil, err
+		return nil, limitFaults(limits, err)
 	}
 	return pbconv.ProtoSubmitted(&out, ""), nil
 }

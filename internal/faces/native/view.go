@@ -5,12 +5,16 @@ import (
 	"fmt"
 	"iter"
 	"reflect"
+	"slices"
+	"time"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/internal/errs"
 	"github.com/gopherqueue/gq/internal/feed"
 	"github.com/gopherqueue/gq/internal/httpx"
 	"github.com/gopherqueue/gq/internal/view"
 	"github.com/gopherqueue/gq/internal/wire"
+	"github.com/gopherqueue/gq/view/jobmodel"
 )
 
 // viewForm is the content type of an answer in a view. Generated clients keep the plain type of
@@ -39,6 +43,57 @@ func eventForms(schemas *httpx.Schemas) *httpx.Schema {
 		forms = append(forms, schemas.Of(v.EventType))
 	}
 	return &httpx.Schema{OneOf: forms}
+}
+
+// timeouts returns the limits that a submission in the view of the job model gives its job.
+func (p *parameters) timeouts(v *view.View, t *timeoutsBody) jobmodel.Timeouts {
+	if t == nil {
+		return jobmodel.Timeouts{}
+	}
+	return p.limits(v, (*time.Duration)(t.Execution), (*time.Duration)(t.Visibility), (*time.Duration)(t.Lifetime))
+}
+
+// limits checks the limits of a submission, nil for those that it does not have.
+func (p *parameters) limits(v *view.View, execution, visibility, lifetime *time.Duration) (out jobmodel.Timeouts) {
+	if v != view.JobModel {
+		p.fault("timeouts", "is a field of the view jobmodel; without it use policy")
+		return out
+	}
+	for _, limit := range []struct {
+		name  string
+		given *time.Duration
+		to    *jobmodel.Duration
+	}{{"execution", execution, &out.Execution}, {"visibility", visibility, &out.Visibility}, {"lifetime", lifetime, &out.Lifetime}} {
+		switch {
+		case limit.given == nil:
+		case *limit.given < 0, *limit.given == 0 && limit.name == "visibility":
+			p.fault("timeouts."+limit.name, "%v is not above 0", *limit.given)
+		case *limit.given == 0:
+			*limit.to = jobmodel.Duration(gq.Unlimited)
+		default:
+			*limit.to = jobmodel.Duration(*limit.given)
+		}
+	}
+	return out
+}
+
+// limitFaults names the limits that a submission gave in the words of the job model.
+func limitFaults(given jobmodel.Timeouts, err error) error {
+	faults := slices.Clone(errs.FaultsOf(err))
+	if len(faults) == 0 || given == (jobmodel.Timeouts{}) {
+		return err
+	}
+	for i := range faults {
+		switch f := &faults[i].Field; {
+		case *f == "policy.execution_timeout" && given.Execution != 0:
+			*f = "timeouts.execution"
+		case *f == "policy.lease_ttl" && given.Visibility != 0:
+			*f = "timeouts.visibility"
+		case *f == "policy.lifetime" && given.Lifetime != 0:
+			*f = "timeouts.lifetime"
+		}
+	}
+	return &gq.InvalidError{Faults: faults}
 }
 
 // viewFrames encodes events as server-sent events named after the states. Only the last of

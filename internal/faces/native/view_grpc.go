@@ -82,6 +82,26 @@ func protoJobModel(j *jobmodel.Job) *pb.JobModelJob {
 	return out
 }
 
+// protoLimits returns the limits that a submission in the view of the job model gives its job.
+func protoLimits(r *pb.SubmitRequest) (out jobmodel.Timeouts, err error) {
+	var p parameters
+	v := p.view(viewText(r.GetView()))
+	if t := r.GetTimeouts(); t != nil {
+		given := func(name string, d *durationpb.Duration) *time.Duration {
+			if d == nil {
+				return nil
+			}
+			if err := d.CheckValid(); err != nil {
+				p.fault("timeouts."+name, "is not a valid duration")
+			}
+			value := d.AsDuration()
+			return &value
+		}
+		out = p.limits(v, given("execution", t.GetExecution()), given("visibility", t.GetVisibility()), given("lifetime", t.GetLifetime()))
+	}
+	return out, p.err()
+}
+
 func protoViewFailure(f *jobmodel.Failure) *pb.JobModelFailure {
 	if f == nil {
 		return nil

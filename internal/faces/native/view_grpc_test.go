@@ -221,3 +221,66 @@ func refuseViews(t *testing.T, n *newsroom, jobs pb.JobsServiceClient, id string
 		}
 	}
 }
+
+// A submission in the view of the job model has the limits of the document, and without the view
+// it has none of them.
+func TestJobModelTimeouts(t *testing.T) {
+	spec.Covers(t, "J-59", "J-60", "J-61")
+	n, s := newViews(t)
+	limits := func(id string) string {
+		job := s.want(200, "GET", "/v1/jobs/"+id)
+		seen := s.want(200, "GET", "/v1/jobs/"+id+"?view=jobmodel")
+		return fmt.Sprintf("%v %v %v %v", job.at("policy", "execution_timeout"), job.at("policy", "lease_ttl"), job.at("policy", "lifetime"), seen.at("timeouts"))
+	}
+	const path = "/v1/jobs?view=jobmodel"
+	own := s.want(201, "POST", path, `{"type":"a","timeouts":{"execution":"7m","visibility":"3m","lifetime":"5h"}}`)
+	if more := extensions(jobModelMembers, "job", own.body); len(more) > 0 || own.str("state") != "SCHEDULED" || own.str("timeouts", "visibility") != "3m0s" {
+		t.Errorf("the answer is %s, with %q", own.text, more)
+	}
+	if got, want := limits(own.str("id")), "7m0s 3m0s 5h0m0s map[execution:7m0s lifetime:5h0m0s visibility:3m0s]"; got != want {
+		t.Errorf("all limits: %s, want %s", got, want)
+	}
+	some := s.want(201, "POST", path, `{"type":"a","timeouts":{"execution":"0s"},"policy":{"lease_ttl":"2m"}}`)
+	if got, want := limits(some.str("id")), "0s 2m0s <nil> map[lifetime:168h0m0s visibility:2m0s]"; got != want {
+		t.Errorf("some limits: %s, want %s", got, want)
+	}
+	for body, field := range map[string]string{
+		`{"type":"a","timeouts":{"visible":"3m"}}`:         "timeouts.visible",
+		`{"type":"a","timeouts":{"visibility":"0s"}}`:      "timeouts.visibility",
+		`{"type":"a","timeouts":{"execution":"-1s"}}`:      "timeouts.execution",
+		`{"type":"a","timeouts":{"lifetime":"soon"}}`:      "timeouts.lifetime",
+		`{"type":"a","timeouts":{"visibility":"200000h"}}`: "timeouts.visibility",
+	} {
+		if got := s.want(400, "POST", path, body).fields(); len(got) != 1 || got[0] != field {
+			t.Errorf("%s: the fault is in %q", body, got)
+		}
+	}
+	for _, other := range []string{"/v1/jobs", "/v1/jobs?view=semantics"} {
+		if got := s.want(400, "POST", other, `{"type":"a","timeouts":{"execution":"7m"}}`).fields(); len(got) != 1 || got[0] != "timeouts" {
+			t.Errorf("%s: the fault is in %q", other, got)
+		}
+	}
+	conn, err := grpc.NewClient(n.grpcAddress, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	jobs := pb.NewJobsServiceClient(conn)
+	minutes := func(n int) *durationpb.Duration { return durationpb.New(time.Duration(n) * time.Minute) }
+	r := &pb.SubmitRequest{Spec: &pb.Spec{Type: "a"}, View: "jobmodel", Timeouts: &pb.JobModelTimeouts{Execution: minutes(7), Visibility: minutes(3), Lifetime: minutes(300)}}
+	out, err := jobs.Submit(t.Context(), r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, want := limits(out.GetState().GetId()), limits(own.str("id")); got != want {
+		t.Errorf("over gRPC: %s, want %s", got, want)
+	}
+	r.Timeouts.Visibility = minutes(-1)
+	if _, err := jobs.Submit(t.Context(), r); status.Code(err) != codes.InvalidArgument || !strings.Contains(err.Error(), "timeouts.visibility") {
+		t.Errorf("a negative limit: %v", err)
+	}
+	r.View = ""
+	if _, err := jobs.Submit(t.Context(), r); status.Code(err) != codes.InvalidArgument || !strings.Contains(err.Error(), "timeouts: ") {
+		t.Errorf("without the view: %v", err)
+	}
+}
