@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"slices"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -56,7 +57,7 @@ func TestPollTellsWhatWasNumberedHere(t *testing.T) {
 func TestCommitsShareARound(t *testing.T) {
 	var all effects
 	for _, due := range []int64{0, 30, 10, 0, 20} {
-		one := effects{due: due, parent: due == 10}
+		one := effects{due: due, parent: due == 10, cancels: []gq.JobID{{byte(due)}}}
 		one.open("a")
 		one.free("b")
 		all.add(&one)
@@ -74,6 +75,69 @@ func TestCommitsShareARound(t *testing.T) {
 	}
 	if !slices.Equal(n.Queues, []string{"a", "c"}) || !slices.Equal(n.Freed, []string{"b"}) || n.Event != 7 {
 		t.Errorf("the news is %+v", n)
+	}
+	if want := []gq.JobID{{0}, {30}, {10}, {0}, {20}}; !slices.Equal(n.Cancels, want) {
+		t.Errorf("the news names %v as asked to stop, want those of all commits, %v", n.Cancels, want)
+	}
+}
+
+// TestOtherNodesHear tells another node of what only this one knows: jobs that are asked to stop, more of them in one
+// round than a notification can name, and times that are soon, however shortly one follows the other.
+func TestOtherNodesHear(t *testing.T) {
+	url := pgtest.Database(t)
+	nodes := make([]*Store, 2)
+	for i := range nodes {
+		var err error
+		if nodes[i], err = Open(t.Context(), url, store.Config{}); err != nil {
+			t.Fatal(err)
+		}
+		defer nodes[i].Close()
+	}
+	const n = 2*maxCancels + 1
+	heard := make(chan gq.JobID, 10*n)
+	var due atomic.Int64
+	defer nodes[1].Notify(false, func(n store.News) {
+		if !n.Due.IsZero() {
+			due.Store(n.Due.UnixNano())
+		}
+		for _, id := range n.Cancels {
+			heard <- id
+		}
+	})()
+	h := &nodes[1].notifier
+	for limit := time.Now().Add(time.Minute); ; time.Sleep(5 * time.Millisecond) { //nolint:forbidigo // a database and real time
+		h.mu.Lock()
+		listens := !h.joined.IsZero()
+		h.mu.Unlock()
+		if listens {
+			break
+		}
+		if time.Now().After(limit) {
+			t.Fatal("the second node does not listen")
+		}
+	}
+	cancels := make([]gq.JobID, n)
+	for i := range cancels {
+		cancels[i] = machine.NewJobID(random())
+	}
+	nodes[0].notifier.notify(t.Context(), &effects{cancels: cancels}, 0, false)
+	for i, want := range cancels {
+		select {
+		case got := <-heard:
+			if got != want {
+				t.Fatalf("the other node heard of job %v, want %v", got, want)
+			}
+		case <-time.After(time.Minute):
+			t.Fatalf("the other node heard of %d jobs that are asked to stop, want %d", i, n)
+		}
+	}
+	for at := time.Now().Add(dueSoon / 2); at.After(time.Now().Add(dueSoon / 4)); at = at.Add(-5 * time.Second) {
+		nodes[0].Announce(at)
+		for limit := time.Now().Add(time.Minute); due.Load() != at.UnixNano(); time.Sleep(time.Millisecond) { //nolint:forbidigo // as above
+			if time.Now().After(limit) {
+				t.Fatalf("the other node did not hear that something is due at %v", at)
+			}
+		}
 	}
 }
 

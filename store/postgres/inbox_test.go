@@ -168,6 +168,44 @@ func TestInboxGraph(t *testing.T) {
 	}
 }
 
+// TestInboxCountsEveryRound: a submission whose documents another one of the call makes is taken in after it, and
+// counts like the others.
+func TestInboxCountsEveryRound(t *testing.T) {
+	url := pgtest.Database(t)
+	s := open(t, url, store.Config{})
+	defer s.Close()
+	tx, err := openSQL(t, "pgx", url).BeginTx(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		_, err := s.InboxTx(tx).Change(t.Context(), store.Change{
+			Insert: []gq.Spec{newSpec("q")}, Docs: []store.Doc{{Kind: "k", Name: "a", Data: []byte("1")}},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := tx.Commit(); err != nil {
+		t.Fatal(err)
+	}
+	write(t, s, openSQL(t, "pgx", url), true, newSpec("q"))
+	repeated := 0
+	taken, err := s.TakeIn(t.Context(), nil, 10, func(_ context.Context, sub *store.Submission) (store.Group, error) {
+		if sub.Exists {
+			repeated++
+			return store.Group{}, nil
+		}
+		return store.Group{Jobs: sub.Jobs}, nil
+	})
+	if err != nil || taken.Taken != 3 || taken.Refused != 0 || repeated != 1 {
+		t.Errorf("%+v and %d repeated, want 3 taken in and 1 repeated, %v", taken, repeated, err)
+	}
+	if n := jobCount(t, s); n != 2 {
+		t.Errorf("%d jobs, want 2", n)
+	}
+}
+
 // TestInboxNodesShare: nodes that take in at the same time share the submissions, and each
 // becomes one job.
 func TestInboxNodesShare(t *testing.T) {

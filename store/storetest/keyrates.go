@@ -198,6 +198,13 @@ func keyRateRetryAt(e *env) {
 	e.clock.Set(start.Add(80 * time.Second))
 	e.limited("when the time has come", 5, 1, time.Time{})
 	e.limited("with nothing left", 5, 0, time.Time{})
+
+	e.each(e.specs(2, limitedBy("a"))...)
+	first := e.now().Add(time.Minute)
+	e.limited("the first of two", 5, 1, first)
+	e.clock.Advance(20 * time.Second)
+	e.each(e.specs(2, limitedBy("c"))...)
+	e.limited("a claim that uses up another key while the first waits", 5, 1, first)
 }
 
 func keyRateTells(e *env) {

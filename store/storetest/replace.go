@@ -220,6 +220,23 @@ func replaceDependents(e *env) {
 	for id, want := range map[gq.JobID]gq.Status{after.ID: gq.StatusFailed, any.ID: gq.StatusScheduled, always.ID: gq.StatusScheduled} {
 		e.stands("a dependent, after the last successor failed", id, want)
 	}
+
+	olds := e.specs(2, inQueue("two"), delayed(time.Hour))
+	e.each(olds...)
+	var children, heirs []gq.Spec
+	for i := range olds {
+		children = append(children, e.spec(depends(gq.DependencyAfter, olds[i].ID)))
+		heirs = append(heirs, e.spec(inQueue("two"), replacing(olds[i].ID)))
+	}
+	e.each(children...)
+	e.each(heirs...) // in one call
+	for i := range heirs {
+		e.end(heirs[i].ID, gq.StatusFailed, from("two"))
+	}
+	e.release()
+	for i := range children {
+		e.stands("the dependent of one of two replaced jobs", children[i].ID, gq.StatusFailed)
+	}
 }
 
 func replaceLate(e *env) {
