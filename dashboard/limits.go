@@ -23,7 +23,8 @@ type rateForm struct{ Count, Per, Burst string }
 type limitsView struct {
 	queueRow
 	Form    limitsForm
-	Effects []string // what the change would do; nil before the preview
+	Was     limitsForm // what the visitor began to edit
+	Effects []string   // what the change would do; nil before the preview
 	Faults  []gq.Fault
 }
 
@@ -58,7 +59,7 @@ func (d *Dashboard) editLimits(v *visit) error {
 	if err != nil {
 		return err
 	}
-	return v.show("limits", "Limits of "+found.Queue.Name, limitsView{queueRow: found.queueRow, Form: formOf(&found.Queue)})
+	return v.show("limits", "Limits of "+found.Queue.Name, limitsView{queueRow: found.queueRow, Form: formOf(&found.Queue), Was: formOf(&found.Queue)})
 }
 
 // saveLimits shows the effect of new limits first, and then applies them.
@@ -68,9 +69,20 @@ func (d *Dashboard) saveLimits(v *visit) error {
 	if err != nil {
 		return err
 	}
-	form := readLimits(v.r.PostForm)
-	change, faults := form.parse()
-	view := limitsView{queueRow: found.queueRow, Form: form, Faults: faults}
+	form, was := readLimits(v.r.PostForm, ""), formOf(&found.Queue)
+	if v.r.PostForm.Has("was_max_running") {
+		was = readLimits(v.r.PostForm, "was_")
+	}
+	shown, _ := was.parse()
+	wanted, faults := form.parse()
+	change := func(q *gq.Queue) { // what others have changed meanwhile stays
+		edit(&q.MaxRunning, shown.MaxRunning, wanted.MaxRunning)
+		edit(&q.MaxDepth, shown.MaxDepth, wanted.MaxDepth)
+		edit(&q.KeyLimit, shown.KeyLimit, wanted.KeyLimit)
+		edit(&q.Rate, shown.Rate, wanted.Rate)
+		edit(&q.KeyRate, shown.KeyRate, wanted.KeyRate)
+	}
+	view := limitsView{queueRow: found.queueRow, Form: form, Was: was, Faults: faults}
 	if len(faults) > 0 {
 		v.status = 400
 		return v.show("limits", "Limits of "+name, view)
@@ -95,16 +107,23 @@ func (d *Dashboard) saveLimits(v *visit) error {
 	return v.done("queue", "limits", "name", name)
 }
 
-func readLimits(f url.Values) limitsForm {
-	get := func(name string) string { return strings.TrimSpace(f.Get(name)) }
+// edit sets a limit if the visitor wants another one than was shown.
+func edit[T comparable](now *T, shown, wanted T) {
+	if wanted != shown {
+		*now = wanted
+	}
+}
+
+func readLimits(f url.Values, prefix string) limitsForm {
+	get := func(name string) string { return strings.TrimSpace(f.Get(prefix + name)) }
 	rate := func(prefix string) rateForm {
 		return rateForm{get(prefix + "_count"), get(prefix + "_per"), get(prefix + "_burst")}
 	}
 	return limitsForm{get("max_running"), get("max_depth"), get("key_limit"), rate("rate"), rate("key_rate")}
 }
 
-// parse returns the change that a form asks for.
-func (f limitsForm) parse() (change func(*gq.Queue), faults []gq.Fault) {
+// parse returns the limits of a form.
+func (f limitsForm) parse() (limits gq.Queue, faults []gq.Fault) {
 	count := func(field, text string) int {
 		if text == "" {
 			return 0
@@ -115,7 +134,7 @@ func (f limitsForm) parse() (change func(*gq.Queue), faults []gq.Fault) {
 		}
 		return n
 	}
-	running, depth, key := count("max_running", f.MaxRunning), count("max_depth", f.MaxDepth), count("key_limit", f.KeyLimit)
+	limits.MaxRunning, limits.MaxDepth, limits.KeyLimit = count("max_running", f.MaxRunning), count("max_depth", f.MaxDepth), count("key_limit", f.KeyLimit)
 	rate := func(field string, f rateForm) gq.Rate {
 		r := gq.Rate{Count: count(field, f.Count), Burst: count(field+" burst", f.Burst)}
 		if r.Count == 0 {
@@ -131,10 +150,8 @@ func (f limitsForm) parse() (change func(*gq.Queue), faults []gq.Fault) {
 		}
 		return r
 	}
-	all, each := rate("rate", f.Rate), rate("key rate", f.KeyRate)
-	return func(q *gq.Queue) {
-		q.MaxRunning, q.MaxDepth, q.KeyLimit, q.Rate, q.KeyRate = running, depth, key, all, each
-	}, faults
+	limits.Rate, limits.KeyRate = rate("rate", f.Rate), rate("key rate", f.KeyRate)
+	return limits, faults
 }
 
 // effects says what new limits would do to a queue as it is now.

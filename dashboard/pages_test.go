@@ -146,6 +146,39 @@ func TestLimitsArePreviewedFirst(t *testing.T) {
 	}
 }
 
+// Who saves a limit leaves alone what another operator has changed since the page was made, also
+// between the preview and the button that applies it.
+func TestLimitsOfTwoOperators(t *testing.T) {
+	s := newSite(t, dashboard.Options{})
+	change := func(f func(*gq.Queue)) {
+		t.Helper()
+		if _, err := s.queue.ChangeQueue(t.Context(), "mail", f); err != nil {
+			t.Fatal(err)
+		}
+	}
+	change(func(q *gq.Queue) { q.MaxRunning, q.Rate = 4, gq.Rate{Count: 2, Per: time.Minute, Burst: 3} })
+	inputs := func(page string) map[string][]string {
+		fields := map[string][]string{"csrf": {s.token(page)}, "name": {"mail"}}
+		for _, found := range regexp.MustCompile(`name="([a-z_]+)"(?: inputmode="numeric")? value="([^"]*)"`).FindAllStringSubmatch(page, -1) {
+			fields[found[1]] = []string{found[2]}
+		}
+		return fields
+	}
+	fields := inputs(s.get("queue/limits?name=mail", http.StatusOK))
+	change(func(q *gq.Queue) { q.MaxRunning = 7 })
+	fields["max_depth"] = []string{"10"}
+	fields = inputs(s.do(http.MethodPost, "queue/limits", fields).body)
+	change(func(q *gq.Queue) { q.KeyLimit = 2 })
+	fields["apply"] = []string{"1"}
+	if a := s.do(http.MethodPost, "queue/limits", fields); a.StatusCode != http.StatusSeeOther {
+		t.Fatalf("%d %s", a.StatusCode, a.body)
+	}
+	q, err := s.queue.Queue(t.Context(), "mail")
+	if err != nil || q.MaxRunning != 7 || q.MaxDepth != 10 || q.KeyLimit != 2 || q.Rate.Count != 2 || q.Rate.Burst != 3 {
+		t.Errorf("the limits are %+v, %v; want 7 running, 10 live, 2 of a key and the rate as it was", q, err)
+	}
+}
+
 func TestJobsAreFiltered(t *testing.T) {
 	s := newSite(t, dashboard.Options{})
 	mail := s.submit(gq.Spec{Queue: "mail", Type: "email.send", Key: gq.IdempotencyKey{Name: "welcome-7"}, Metadata: gq.Metadata{Tags: map[string]string{"tenant": "acme"}, CorrelationID: "order-1"}})
