@@ -151,13 +151,14 @@ func (e exposed) undocumented(page string) (faults []string) {
 var foreignFlags = []string{"compose", "rm", "profile", "base-port", "target", "help", "retry-for", "server", "a-b-c", "quick", "settings", "env-file", "cacert", "cert"}
 
 var (
-	flagged   = regexp.MustCompile(`(?:^|[\s` + "`" + `(\[|"'])--([a-z][a-z0-9-]+)`)
-	commanded = regexp.MustCompile(`(?m)(?:^\s*|` + "`" + `)gq ((?:[a-z][a-z-]*[ \t]+)+)([^\n` + "`" + `|;#&()]*)`)
-	inQuotes  = regexp.MustCompile(`'[^']*'|"[^"]*"`)
+	flagged    = regexp.MustCompile(`(?:^|[\s` + "`" + `(\[|"'])--([a-z][a-z0-9-]+)`)
+	commanded  = regexp.MustCompile(`(?m)(?:^\s*|` + "`" + `)gq ((?:[a-z][a-z-]*[ \t]+)+)([^\n` + "`" + `|;#&()]*)`)
+	subcommand = regexp.MustCompile(`^[a-z][a-z-]*$`)
+	inQuotes   = regexp.MustCompile(`'[^']*'|"[^"]*"`)
 )
 
-// flagFaults lists the flags that a text names and that no command has, and those that a command
-// named before them does not have.
+// flagFaults lists the flags that a text names and that no command has, those that a command
+// named before them does not have, and the commands of a group that do not exist.
 func flagFaults(root *cobra.Command, known map[string]bool, text string) (faults []string) {
 	for _, m := range flagged.FindAllStringSubmatch(text, -1) {
 		if !known[m[1]] {
@@ -169,6 +170,11 @@ func flagFaults(root *cobra.Command, known map[string]bool, text string) (faults
 		if err != nil || c == root {
 			continue // prose
 		}
+		if next := strings.Fields(m[1] + m[2]); c.HasSubCommands() && !c.Runnable() && len(next) > strings.Count(c.CommandPath(), " ") {
+			if word := next[strings.Count(c.CommandPath(), " ")]; subcommand.MatchString(word) && !slices.ContainsFunc(c.Commands(), func(sub *cobra.Command) bool { return sub.Name() == word || sub.HasAlias(word) }) {
+				faults = append(faults, fmt.Sprintf("%s has no command %s", c.CommandPath(), word))
+			}
+		}
 		rest, _, _ := strings.Cut(" "+inQuotes.ReplaceAllString(m[2], "")+" ", " -- ")
 		for _, f := range flagged.FindAllStringSubmatch(rest, -1) {
 			if c.Flags().Lookup(f[1]) == nil && c.InheritedFlags().Lookup(f[1]) == nil && f[1] != "help" && !c.HasSubCommands() {
@@ -179,7 +185,7 @@ func flagFaults(root *cobra.Command, known map[string]bool, text string) (faults
 	return faults
 }
 
-// Every flag that the documents, the README and the help name exists.
+// Every flag and command that the documents, the README and the help name exists.
 func TestFlagsInTexts(t *testing.T) {
 	root := newRoot(process{getenv: os.Getenv, stdin: strings.NewReader(""), stdout: io.Discard, stderr: io.Discard})
 	known := map[string]bool{}
@@ -229,6 +235,8 @@ func TestFlagsInTexts(t *testing.T) {
 		"run gq doctor, then others --store":      "",
 		"gq doctor --stroe x":                     "no command has --stroe; gq doctor has no --stroe",
 		"run `gq doctor --store file:x` now":      "gq doctor has no --store",
+		"with `gq job get` or `gq job show`":      "gq job has no command show",
+		"  gq job show ID\n  gq job ID":           "gq job has no command show",
 		"gq work --exec 'grep --color' --type t":  "",
 		"the flag (`--no-such-flag`) of a server": "no command has --no-such-flag",
 	} {

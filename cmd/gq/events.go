@@ -196,8 +196,12 @@ func (r *remote) printEvents(pick *eventFilter, events []gq.Event) error {
 			}
 			continue
 		}
+		state := fmt.Sprintf("%-11s", "") // a provider has no state of a job
+		if !e.Type.OfProvider() {
+			state = s.status(e.Status, 11)
+		}
 		if _, err := fmt.Fprintf(r.stdout, "%s  %s  %-20s %s  %-16s %-16s %s\n", s.paint(faint, e.Time.UTC().Format("15:04:05.000")),
-			eventSubject(e), e.Type, s.status(e.Status, 11), oneLine(e.Queue, 40), oneLine(e.JobType, 40), oneLine(eventNote(e), 200)); err != nil {
+			eventSubject(e), e.Type, state, oneLine(e.Queue, 40), oneLine(e.JobType, 40), oneLine(eventNote(e), 200)); err != nil {
 			return err
 		}
 	}

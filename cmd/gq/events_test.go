@@ -122,7 +122,7 @@ func TestEventsOfProviders(t *testing.T) {
 		t.Fatal(err)
 	}
 	text := out.String()
-	if strings.Count(text, "gpu-7") != 2 || !strings.Contains(text, "42 of its stake; PROOF_INVALID") || !strings.Contains(text, "JAILED: fraud") || strings.Contains(text, "version") {
+	if strings.Count(text, "gpu-7") != 2 || !strings.Contains(text, "42 of its stake; PROOF_INVALID") || !strings.Contains(text, "JAILED: fraud") || strings.Contains(text, "version") || strings.Contains(text, "unknown") {
 		t.Errorf("events of a provider:\n%s", text)
 	}
 	for _, v := range view.All() {
