@@ -180,7 +180,7 @@ func (e *Engine) UpdateMetadata(ctx context.Context, id gq.JobID, p gq.MetadataP
 		}
 		next := p.Apply(job.Metadata)
 		updated, err := e.store.Update(ctx, []store.Update{{
-			Ref: store.Ref{Job: id},
+			Ref: store.Ref{Job: job.State.ID}, // the submission of id may have been a repetition
 			Apply: func(s gq.State, now time.Time) (gq.State, []gq.Event, error) {
 				if s.Own != job.Metadata.Priority && !s.Status.Terminal() {
 					return s, nil, gq.ErrConflict

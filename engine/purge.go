@@ -21,7 +21,11 @@ func (e *Engine) Purge(ctx context.Context, id gq.JobID) error {
 	case job.State.Live():
 		return gq.ErrIllegalMove.Errorf("job %s is still %s; only finished jobs can be purged", id, job.State.Status)
 	}
-	answers, err := e.purge(ctx, []gq.Job{job}, id) // a job's queue never changes, so the authorisation still holds
+	named := id
+	if !job.State.ID.IsZero() {
+		named = job.State.ID // the submission of id may have been a repetition
+	}
+	answers, err := e.purge(ctx, []gq.Job{job}, named) // a job's queue never changes, so the authorisation still holds
 	if err != nil {
 		return jobError("purge", id, err)
 	}

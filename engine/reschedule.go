@@ -21,6 +21,14 @@ import (
 // For a job that a worker holds, that has ended or that waits for dependencies the error is
 // [gq.ErrIllegalMove]; for a time after the end of its lifetime it is [gq.ErrInvalid].
 func (e *Engine) Reschedule(ctx context.Context, id gq.JobID, at time.Time) (gq.State, error) {
+	state, err := arrived(ctx, e, id, func(id gq.JobID) (gq.State, error) { return e.reschedule(ctx, id, at) })
+	if err != nil {
+		return gq.State{}, jobError("reschedule", id, err)
+	}
+	return state, nil
+}
+
+func (e *Engine) reschedule(ctx context.Context, id gq.JobID, at time.Time) (gq.State, error) {
 	for {
 		updated, err := e.store.Update(ctx, authorizeUpdates(ctx, []store.Update{{
 			Ref: store.Ref{Job: id},
@@ -29,7 +37,7 @@ func (e *Engine) Reschedule(ctx context.Context, id gq.JobID, at time.Time) (gq.
 			},
 		}}))
 		if err != nil {
-			return gq.State{}, jobError("reschedule", id, err)
+			return gq.State{}, err
 		}
 		state, err := updated[0].State, updated[0].Err
 		switch {
@@ -43,10 +51,7 @@ func (e *Engine) Reschedule(ctx context.Context, id gq.JobID, at time.Time) (gq.
 		case errors.Is(err, gq.ErrIllegalMove) && state.Status == gq.StatusPending:
 			err = e.nameDependencies(ctx, id, err)
 		}
-		if err != nil {
-			return gq.State{}, jobError("reschedule", id, err)
-		}
-		return state, nil
+		return state, err
 	}
 }
 

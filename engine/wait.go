@@ -31,7 +31,11 @@ func (e *Engine) Wait(ctx context.Context, id gq.JobID) (gq.Job, error) {
 			}
 			return job, err
 		}
-		last = job
+		if last = job; job.State.ID != id { // the submission of id was a repetition
+			done()
+			id = job.State.ID
+			continue
+		}
 		select {
 		case <-ended:
 			done()

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -113,6 +114,71 @@ func TestSQLTx(t *testing.T) {
 				t.Errorf("after a rollback: %v", err)
 			}
 		})
+	}
+}
+
+// TestSQLTxAtOnce: every call that names a job does so right after the commit, also by the id of a submission
+// that turns out to repeat an older one.
+func TestSQLTxAtOnce(t *testing.T) {
+	c, db := database(t, "postgres")
+	ctx := t.Context()
+	older, err := sendEmail.Submit(ctx, c, email{To: "ada"}, gq.Key("k"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	submit := func(options ...gq.Option) gq.JobID {
+		t.Helper()
+		tx := begin(t, db)
+		id, err := sendEmail.Submit(ctx, c.In(tx), email{To: "ada"}, options...)
+		if err := errors.Join(err, tx.Commit()); err != nil {
+			t.Fatal(err)
+		}
+		return id
+	}
+	at := time.Now().Add(time.Hour).Truncate(time.Second)
+	if s, err := c.Reschedule(ctx, submit(), at); err != nil || !s.RunAt.Equal(at) {
+		t.Errorf("reschedule: %+v, %v", s, err)
+	}
+	if j, err := c.UpdateMetadata(ctx, submit(gq.Key("k")), gq.MetadataPatch{Priority: gq.PriorityHigh}); err != nil || j.State.ID != older || j.Metadata.Priority != gq.PriorityHigh {
+		t.Errorf("update: %+v, %v", j.State, err)
+	}
+	others, stop := context.WithCancel(ctx)
+	var waits sync.WaitGroup
+	defer waits.Wait()
+	defer stop()
+	for range 50 { // of many jobs that somebody waits for, an engine reads the events
+		id, err := sendEmail.Submit(ctx, c, email{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		waits.Go(func() { _, _ = c.Wait(others, id) })
+	}
+	repeated := submit(gq.Key("k"))
+	waited := make(chan error, 1)
+	go func() {
+		j, err := c.Wait(ctx, repeated)
+		if err == nil && (j.State.ID != older || j.State.Status != gq.StatusCancelled) {
+			err = errors.New("got job " + j.State.ID.String() + ", " + j.State.Status.String())
+		}
+		waited <- err
+	}()
+	time.Sleep(time.Second) // so that all wait
+	if _, err := c.Cancel(ctx, repeated, ""); err != nil {
+		t.Errorf("cancel: %v", err)
+	}
+	select {
+	case err := <-waited:
+		if err != nil {
+			t.Errorf("wait: %v", err)
+		}
+	case <-time.After(time.Minute):
+		t.Error("wait does not return")
+	}
+	if err := c.Purge(ctx, repeated); err != nil {
+		t.Errorf("purge: %v", err)
+	}
+	if _, err := c.Get(ctx, older, 0); !errors.Is(err, gq.ErrNotFound) {
+		t.Errorf("purged: %v", err)
 	}
 }
 
