@@ -177,6 +177,9 @@ func (tx *txn) takeIn(ctx context.Context, letters []letter, f *fates, read read
 		}
 		if f.decide(l, p.place(groups[i])) {
 			docs = append(docs, l.Docs...)
+			for _, d := range l.Docs { // they exist from now on
+				current[[2]string{d.Kind, d.Name}] = math.MaxUint64
+			}
 		}
 	}
 	if len(docs) > 0 {
@@ -199,15 +202,12 @@ func (tx *txn) lockedVersions(ctx context.Context, docs []store.Doc) (map[[2]str
 	return tx.versions(ctx, docs)
 }
 
-// allNew reports whether none of these documents exists, and lets them exist from now on.
+// allNew reports whether none of these documents exists.
 func allNew(docs []store.Doc, current map[[2]string]uint64) bool {
 	for _, d := range docs {
 		if current[[2]string{d.Kind, d.Name}] != 0 {
 			return false
 		}
-	}
-	for _, d := range docs {
-		current[[2]string{d.Kind, d.Name}] = math.MaxUint64
 	}
 	return true
 }

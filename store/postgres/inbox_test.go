@@ -174,21 +174,7 @@ func TestInboxCountsEveryRound(t *testing.T) {
 	url := pgtest.Database(t)
 	s := open(t, url, store.Config{})
 	defer s.Close()
-	tx, err := openSQL(t, "pgx", url).BeginTx(t.Context(), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for range 2 {
-		_, err := s.InboxTx(tx).Change(t.Context(), store.Change{
-			Insert: []gq.Spec{newSpec("q")}, Docs: []store.Doc{{Kind: "k", Name: "a", Data: []byte("1")}},
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := tx.Commit(); err != nil {
-		t.Fatal(err)
-	}
+	writeWithDoc(t, s, openSQL(t, "pgx", url), newSpec("q"), newSpec("q"))
 	write(t, s, openSQL(t, "pgx", url), true, newSpec("q"))
 	repeated := 0
 	taken, err := s.TakeIn(t.Context(), nil, 10, func(_ context.Context, sub *store.Submission) (store.Group, error) {
@@ -203,6 +189,49 @@ func TestInboxCountsEveryRound(t *testing.T) {
 	}
 	if n := jobCount(t, s); n != 2 {
 		t.Errorf("%d jobs, want 2", n)
+	}
+}
+
+// writeWithDoc writes submissions to the inbox that all make the same document.
+func writeWithDoc(t *testing.T, s *postgres.Store, db *sql.DB, specs ...gq.Spec) {
+	t.Helper()
+	tx, err := db.BeginTx(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tx.Rollback() //nolint:errcheck // it has no effect after the commit
+	for _, spec := range specs {
+		_, err := s.InboxTx(tx).Change(t.Context(), store.Change{Insert: []gq.Spec{spec}, Docs: []store.Doc{{Kind: "k", Name: "a", Data: []byte("1")}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := tx.Commit(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestInboxRefusedMakesNoDocument: the document of a submission that is refused does not exist for those after it.
+func TestInboxRefusedMakesNoDocument(t *testing.T) {
+	url := pgtest.Database(t)
+	s := open(t, url, store.Config{})
+	defer s.Close()
+	orphan := newSpec("q", gq.Dependency{Kind: gq.DependencyAfter, Job: newSpec("q").ID})
+	writeWithDoc(t, s, openSQL(t, "pgx", url), orphan, newSpec("q"))
+	taken, err := s.TakeIn(t.Context(), nil, 10, func(_ context.Context, sub *store.Submission) (store.Group, error) {
+		if sub.Exists {
+			return store.Group{}, errors.New("no document exists")
+		}
+		return store.Group{Jobs: sub.Jobs}, nil
+	})
+	if err != nil || taken.Taken != 2 || taken.Refused != 1 {
+		t.Errorf("%+v, want 2 taken in of which 1 is refused, %v", taken, err)
+	}
+	if n := jobCount(t, s); n != 1 {
+		t.Errorf("%d jobs, want 1", n)
+	}
+	if _, err := s.Doc(t.Context(), "k", "a"); err != nil {
+		t.Errorf("the document of the job: %v", err)
 	}
 }
 
