@@ -49,7 +49,7 @@ func TakeIn(ctx context.Context, s store.Store, o Options) (store.TakenIn, error
 // takeIn takes in the submissions with these ids, or those that wait. One call at a time: each
 // holds a connection while it may need another one.
 func (e *Engine) takeIn(ctx context.Context, inbox store.Inbox, ids []gq.JobID) (store.TakenIn, error) {
-	e.takingIn.Lock()
+	ctx = hold(ctx, &e.takingIn)
 	defer e.takingIn.Unlock()
 	taken, err := inbox.TakeIn(ctx, ids, inboxBatch, e.readSubmission)
 	e.counters.takenIn.Add(uint64(taken.Taken - taken.Refused))

@@ -153,12 +153,24 @@ type stripes [64]sync.Mutex
 
 func (s *stripes) of(id gq.JobID) *sync.Mutex { return &s[id[15]%64] }
 
+// hold locks a mutex whose holders call the store. A long wait for it counts as time without the
+// store, so that a call does not wait for an outage longer because others wait too.
+func hold(ctx context.Context, m *sync.Mutex) context.Context {
+	ctx = store.Together(ctx)
+	began := time.Now()
+	m.Lock()
+	if time.Since(began) > time.Second {
+		store.OutageOf(ctx).Begin(began)
+	}
+	return ctx
+}
+
 // UpdateMetadata changes the metadata of a live job. The priority can change while no
 // worker holds the job. Concurrent changes through one engine are all applied; if two engines change the tags
 // of a job at the same moment, the later one wins.
 func (e *Engine) UpdateMetadata(ctx context.Context, id gq.JobID, p gq.MetadataPatch) (gq.Job, error) {
 	lock := e.patches.of(id)
-	lock.Lock()
+	ctx = hold(ctx, lock)
 	defer lock.Unlock()
 	if p.CallbackURL != nil && *p.CallbackURL != "" {
 		if err := e.checkCallback("callback_url", *p.CallbackURL); err != nil {

@@ -157,7 +157,7 @@ func (e *Engine) fillQueue(q *gq.Queue) {
 // Use [Engine.DeclareQueue] to configure queues at program start, and [Engine.ChangeQueue] to
 // change single settings.
 func (e *Engine) PutQueue(ctx context.Context, q gq.Queue) (gq.Queue, error) {
-	e.queues.change.Lock()
+	ctx = hold(ctx, &e.queues.change)
 	defer e.queues.change.Unlock()
 	q.UpdatedAt = time.Time{} // replace any version
 	return e.putQueue(ctx, q)
@@ -186,7 +186,7 @@ func (e *Engine) putQueue(ctx context.Context, q gq.Queue) (gq.Queue, error) {
 // modified it concurrently. A queue that does not exist yet starts with the defaults; if two
 // engines create it at the same moment, the later one wins.
 func (e *Engine) ChangeQueue(ctx context.Context, name string, change func(*gq.Queue)) (gq.Queue, error) {
-	e.queues.change.Lock()
+	ctx = hold(ctx, &e.queues.change)
 	defer e.queues.change.Unlock()
 	for tries := 0; ; tries++ {
 		q, _, err := e.findQueue(ctx, name)

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+
+	"github.com/gopherqueue/gq/store"
 )
 
 // stop stops the server without losing responses. Readiness turns false at once and waits
@@ -117,7 +119,7 @@ func (c *calls) stopCounting() <-chan struct{} {
 func (c *calls) http(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		defer c.begin()()
-		next.ServeHTTP(w, r)
+		next.ServeHTTP(w, r.WithContext(store.Together(r.Context())))
 	})
 }
 
@@ -131,7 +133,7 @@ func (c *calls) grpc() []grpc.ServerOption {
 		grpc.ChainUnaryInterceptor(func(ctx context.Context, r any, _ *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
 			defer c.begin()()
 			defer c.overGRPC()()
-			return next(ctx, r)
+			return next(store.Together(ctx), r)
 		}),
 		grpc.ChainStreamInterceptor(func(srv any, stream grpc.ServerStream, _ *grpc.StreamServerInfo, next grpc.StreamHandler) error {
 			defer c.begin()()

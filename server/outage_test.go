@@ -89,6 +89,16 @@ func TestOutage(t *testing.T) {
 		}
 		calls.Wait()
 	}
+	var calls sync.WaitGroup
+	for range 24 { // each reads and writes, waits for the others, and is recorded in the audit trail
+		calls.Go(func() {
+			status, text, took := call(http.MethodPut, "/v1/queues/q", `{"paused":true}`)
+			if status != http.StatusServiceUnavailable || took < 3*time.Second || took > 7500*time.Millisecond {
+				t.Errorf("a queue was configured for %v: %d %s", took, status, text)
+			}
+		})
+	}
+	calls.Wait()
 	status, text, took := call(http.MethodGet, "/metrics", "")
 	for _, part := range []string{
 		"\ngq_store_up 0\n", `gq_submissions_total{outcome="refused"} 8`, `gq_refused_total{call="submit",reason="store_unavailable"} 8`,

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -118,6 +119,9 @@ type remote struct {
 	addr     string
 	json     bool
 	patience time.Duration
+
+	saying  sync.Mutex
+	unheard bool // the user knows that the server is unreachable; guarded by saying
 }
 
 // explainTLS adds the variables that calls of a server read to the help of a command.
@@ -158,7 +162,7 @@ func (r *remote) short(ctx context.Context, f func(ctx context.Context, q queue)
 
 // long connects, calls f and disconnects.
 func (r *remote) long(ctx context.Context, f func(ctx context.Context, q queue) error) error {
-	addr := cmp.Or(r.addr, r.getenv("GQ_ADDR"), defaultAddr)
+	addr := r.address()
 	var reached func(bool)
 	if r.patience > impatient { // otherwise the error follows at once
 		reached = func(yes bool) { r.reached(addr, yes) }
@@ -189,6 +193,38 @@ func (r *remote) reached(addr string, yes bool) {
 	if yes {
 		text = "the server is reached again"
 	}
+	r.saying.Lock()
+	defer r.saying.Unlock()
+	r.unheard = !yes
+	r.say(addr, text)
+}
+
+// slowAfter is how long a command waits for an answer before it says so.
+const slowAfter = 1500 * time.Millisecond
+
+// waits tells the user, unless done is called soon, that the server has not answered yet.
+func (r *remote) waits(what string) (done func()) {
+	if r.patience <= impatient {
+		return func() {}
+	}
+	timer := time.AfterFunc(slowAfter, func() {
+		r.saying.Lock()
+		defer r.saying.Unlock()
+		if !r.unheard {
+			r.say(r.address(), "waiting for the server to "+what+"; perhaps it cannot reach its store")
+		}
+	})
+	return func() {
+		timer.Stop()
+		r.saying.Lock() // what has begun ends before the result is printed
+		defer r.saying.Unlock()
+	}
+}
+
+func (r *remote) address() string { return cmp.Or(r.addr, r.getenv("GQ_ADDR"), defaultAddr) }
+
+// say writes a line for the user. The caller holds saying.
+func (r *remote) say(addr, text string) {
 	if r.json {
 		workerLog(r.process, true).Warn(text, "server", addr)
 		return

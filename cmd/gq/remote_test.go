@@ -428,3 +428,30 @@ func TestListingByTypeAndTag(t *testing.T) {
 	d.want(2, "job", "cancel", "--tag", "a")
 	d.want(2, "job", "cancel", "--tag", "a=1", "--tag", "a=2")
 }
+
+// slow is a queue that takes its time to store a job.
+type slow struct {
+	queue
+	takes time.Duration
+}
+
+func (s slow) Submit(ctx context.Context, spec gq.Spec) (gq.SubmitResult, error) {
+	<-time.After(s.takes)
+	return s.queue.Submit(ctx, spec)
+}
+
+// A server that cannot reach its store answers late. The command says within two seconds what it
+// waits for.
+func TestSubmittingSlowlySaysWhatItWaitsFor(t *testing.T) {
+	d := newShell(t)
+	fast := d.queue
+	for _, c := range []struct {
+		takes time.Duration
+		want  string
+	}{{0, ""}, {2 * time.Second, "gq: waiting for the server to store the job; perhaps it cannot reach its store (server 127.0.0.1:8790)\n"}} {
+		d.queue = slow{fast, c.takes}
+		if got := d.gq("submit", "t", "--key", "abc"+c.takes.String()); got.status != 0 || got.stderr != c.want {
+			t.Errorf("after %v: status %d, %q", c.takes, got.status, got.stderr)
+		}
+	}
+}

@@ -198,8 +198,8 @@ func newSubmit(p process) *cobra.Command {
 		Long: `Submit a job and print its id once the job is durable. With --json the whole job
 is printed.
 
-If no server is reachable, for example during a restart, the command says so and
-retries for --retry-for. Retries never submit the job twice: without --key the
+If no server is reachable, for example during a restart, or the server cannot reach
+its store, the command says so and retries for --retry-for. Retries never submit the job twice: without --key the
 command uses a random idempotency key. A unique job is not retried if its outcome
 is unknown.
 
@@ -244,7 +244,9 @@ func (r *remote) submit(ctx context.Context, q queue, f *specFlags, typ string, 
 	if err != nil {
 		return err
 	}
+	answered := r.waits("store the job")
 	submitted, err := q.Submit(ctx, spec)
+	answered()
 	if err != nil && !r.json {
 		err = inFlags(typ, err)
 	}

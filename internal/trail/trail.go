@@ -86,9 +86,10 @@ type Trail struct {
 
 // batch is entries that are written in one commit.
 type batch struct {
-	docs []store.Doc
-	done chan struct{}
-	err  error // set before done is closed
+	docs    []store.Doc
+	reached bool // an action of an entry reached the store
+	done    chan struct{}
+	err     error // set before done is closed
 }
 
 // New returns the trail of a store. A nil clock is time.Now.
@@ -119,7 +120,7 @@ func (t *Trail) Record(ctx context.Context, verb, object, detail string, count i
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), writeTime)
 	defer cancel()
-	if err := t.write(ctx, e); err != nil {
+	if err := t.write(ctx, e, errors.Is(err, gq.ErrUnavailable)); err != nil {
 		t.log.ErrorContext(ctx, "an action is missing in the audit trail",
 			"event", "audit_failed", "by", e.By, "verb", e.Verb, "object", e.Object, "outcome", e.Outcome, "error", err)
 	}
@@ -143,8 +144,9 @@ func cut(text string) string {
 	return strings.ToValidUTF8(text[:maxText], "") + "…"
 }
 
-// write writes an entry. Entries that arrive while others are written share the next commit.
-func (t *Trail) write(ctx context.Context, e Entry) error {
+// write writes an entry. Entries that arrive while others are written share the next commit. If all of
+// them are of actions that could not reach the store, it is tried once.
+func (t *Trail) write(ctx context.Context, e Entry, unreached bool) error {
 	data, err := json.Marshal(e)
 	if err != nil {
 		return err
@@ -157,6 +159,7 @@ func (t *Trail) write(ctx context.Context, e Entry) error {
 		t.next = b
 	}
 	b.docs = append(b.docs, doc)
+	b.reached = b.reached || !unreached
 	t.mu.Unlock()
 	if !first {
 		<-b.done
@@ -169,6 +172,11 @@ func (t *Trail) write(ctx context.Context, e Entry) error {
 		t.next = nil
 	}
 	t.mu.Unlock()
+	if b.reached {
+		ctx = store.Afresh(ctx)
+	} else {
+		ctx = store.Impatient(ctx)
+	}
 	_, b.err = t.docs.PutDocs(ctx, b.docs)
 	close(b.done)
 	return b.err

@@ -4,13 +4,13 @@ import (
 	"context"
 	"errors"
 	"runtime"
-	"slices"
 	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/store"
 )
 
 // batcher lets concurrent callers share transactions. While one is in flight, calls
@@ -32,7 +32,7 @@ type batcher[In, Out any] struct {
 // call is what one caller asked for.
 type call[In, Out any] struct {
 	ctx   context.Context //nolint:containedctx // of the caller, for the case that it must go alone
-	began time.Time
+	since time.Time       // of the outage that it has met already, or else when it began
 	items []In
 	out   []Out
 	err   error
@@ -59,7 +59,8 @@ func (l *batcher[In, Out]) do(ctx context.Context, items []In) ([]Out, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	c := &call[In, Out]{ctx: ctx, began: time.Now(), items: items, done: make(chan struct{})}
+	outage, began := store.OutageOf(ctx), time.Now()
+	c := &call[In, Out]{ctx: ctx, since: outage.Since(began), items: items, done: make(chan struct{})}
 	for i := range items {
 		if l.firm != nil && c.shared == nil && l.firm(&items[i]) {
 			c.shared = make(chan struct{})
@@ -77,15 +78,19 @@ func (l *batcher[In, Out]) do(ctx context.Context, items []In) ([]Out, error) {
 	}
 	select {
 	case <-c.done:
-		return c.out, c.err
 	default:
+		select {
+		case <-c.done:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
 	}
-	select {
-	case <-c.done:
-		return c.out, c.err
-	case <-ctx.Done():
-		return nil, ctx.Err()
+	if errors.Is(c.err, gq.ErrUnavailable) {
+		outage.Begin(began)
+	} else {
+		outage.End()
 	}
+	return c.out, c.err
 }
 
 // weighty reports whether the waiting calls justify a second transaction. If not, it is
@@ -169,7 +174,7 @@ func (l *batcher[In, Out]) share(calls []*call[In, Out]) {
 		items = append(items, c.items...)
 	}
 	// The transaction serves several callers, so no caller's context cancels it.
-	out, err := l.run(retriedUntil(context.Background(), calls[0].began.Add(retryWithin)), items, false)
+	out, err := l.run(retriedSince(waitingSince(calls)), items, false)
 	if errors.Is(err, gq.ErrUnavailable) && !uncertain(err) {
 		calls = l.again(calls)
 	}
@@ -197,17 +202,40 @@ func (l *batcher[In, Out]) share(calls []*call[In, Out]) {
 	}
 }
 
+// retriedSince returns a context for a transaction that is retried for as long as a call since t.
+func retriedSince(t time.Time) context.Context {
+	ctx := store.Together(context.Background())
+	store.OutageOf(ctx).Begin(t)
+	return ctx
+}
+
+// waitingSince returns since when the oldest call waits.
+func waitingSince[In, Out any](calls []*call[In, Out]) time.Time {
+	since := calls[0].since
+	for _, c := range calls[1:] {
+		if c.since.Before(since) {
+			since = c.since
+		}
+	}
+	return since
+}
+
 // again lets those of some calls wait for the next transaction whose time is not over. It returns
-// the others.
+// the others, of which the oldest is one.
 func (l *batcher[In, Out]) again(calls []*call[In, Out]) (over []*call[In, Out]) {
-	n := 1 // they are in the order in which they began
-	for n < len(calls) && time.Since(calls[n].began) >= retryWithin {
-		n++
+	since := waitingSince(calls)
+	var next []*call[In, Out]
+	for _, c := range calls {
+		if c.since.Equal(since) || time.Since(c.since) >= retryWithin {
+			over = append(over, c)
+		} else {
+			next = append(next, c)
+		}
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.waiting = append(slices.Clone(calls[n:]), l.waiting...)
-	return calls[:n]
+	l.waiting = append(next, l.waiting...)
+	return over
 }
 
 // held reports whether a transaction failed because it waited too long for a lock.

@@ -108,16 +108,9 @@ func (s *Store) leave() { s.mu.RUnlock() }
 // maxTries is how often a transaction is tried if the server aborts it because of others.
 const maxTries = 10
 
-// retryWithin is for how long a transaction whose connection was lost is retried, with the time
-// that the tries themselves take.
+// retryWithin is for how long the transactions of a call are retried if the connection is lost,
+// with the time that the tries themselves take. See [store.Together].
 const retryWithin = 5 * time.Second
-
-// retryLimit is the key of a context's time until which a transaction is retried.
-type retryLimit struct{}
-
-func retriedUntil(ctx context.Context, t time.Time) context.Context {
-	return context.WithValue(ctx, retryLimit{}, t)
-}
 
 // write runs f in a transaction and commits it. f may run again, for example after a
 // deadlock, so it must set its results from scratch.
@@ -133,10 +126,8 @@ func (s *Store) write(ctx context.Context, f func(tx *txn) error) error {
 // certainly had no effect, for a few seconds if the connection was lost.
 func (s *Store) transact(ctx context.Context, begin string, f func(tx *txn) error) error {
 	var err error
-	until, ok := ctx.Value(retryLimit{}).(time.Time)
-	if !ok {
-		until = time.Now().Add(retryWithin)
-	}
+	outage, began := store.OutageOf(ctx), time.Now()
+	until := outage.Since(began).Add(retryWithin)
 	for pause := 25 * time.Millisecond; ; pause = min(2*pause, time.Second) {
 		for try := range maxTries {
 			if err = s.attempt(ctx, begin, try > 0, f); !undone(err) {
@@ -148,7 +139,10 @@ func (s *Store) transact(ctx context.Context, begin string, f func(tx *txn) erro
 		}
 	}
 	if lost(err) || uncertain(err) {
+		outage.Begin(began)
 		err = &unavailableError{err}
+	} else {
+		outage.End()
 	}
 	return err
 }
