@@ -3,6 +3,7 @@ package worker_test
 import (
 	"context"
 	"errors"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -260,6 +261,86 @@ func TestOutcomesAreSentAgainBeforeTheShortestLeaseEnds(t *testing.T) {
 			f.wantStatus(long, gq.StatusCompleted)
 			if j := f.wantStatus(short, gq.StatusCompleted); j.State.Attempt != 1 {
 				t.Errorf("the job with the short lease ran %d times", j.State.Attempt)
+			}
+		}
+	})
+}
+
+// togetherAt runs jobs that end at 1 s and a little later, so that they share the call after that of a job
+// which ended just before: calls take 10 ms.
+func (f *fixture) togetherAt(settle func(ctx context.Context, outcomes []gq.Outcome) error, end func(run *worker.Run), policies ...func(*gq.Policy)) (ids []gq.JobID) {
+	f.Helper()
+	w := worker.New(&slowly{f.link, settle}, worker.Config{Logger: discard()})
+	w.HandleFunc("first", sleepFor(995*time.Millisecond))
+	for i := range policies {
+		w.HandleFunc(strconv.Itoa(i), func(ctx context.Context, run *worker.Run) error {
+			err := sleepFor(time.Second+time.Duration(i)*time.Millisecond)(ctx, run)
+			end(run)
+			return err
+		})
+	}
+	f.submit(gq.Spec{Type: "first", Policy: machine.DefaultPolicy()})
+	for i, change := range policies {
+		s := gq.Spec{Type: strconv.Itoa(i), Policy: machine.DefaultPolicy()}
+		change(&s.Policy)
+		ids = append(ids, f.submit(s))
+	}
+	w.Start(f.Context())
+	after(time.Minute)
+	if err := w.Stop(); err != nil {
+		f.Error(err)
+	}
+	return ids
+}
+
+// slowly is a queue whose calls of Settle take a while, and fail as settle says.
+type slowly struct {
+	*link
+	settle func(ctx context.Context, outcomes []gq.Outcome) error
+}
+
+func (q *slowly) Settle(ctx context.Context, outcomes []gq.Outcome) ([]gq.LeaseResult, error) {
+	time.Sleep(10 * time.Millisecond)
+	if err := q.settle(ctx, outcomes); err != nil {
+		return nil, err
+	}
+	return q.link.Settle(ctx, outcomes)
+}
+
+// A call that hangs is given up in time for the shortest lease in it, whichever outcome it is of.
+func TestHangingSettleLeavesTimeForTheShortestLease(t *testing.T) {
+	bubble(t, func(f *fixture) {
+		hung := false
+		ids := f.togetherAt(func(ctx context.Context, outcomes []gq.Outcome) error {
+			if len(outcomes) == 1 || hung {
+				return nil
+			}
+			hung = true
+			<-ctx.Done()
+			return ctx.Err()
+		}, func(*worker.Run) {}, func(p *gq.Policy) { p.LeaseTTL = 6 * time.Second }, patient)
+		for _, id := range ids {
+			if j := f.wantStatus(id, gq.StatusCompleted); j.State.Attempt != 1 {
+				t.Errorf("it ran %d times", j.State.Attempt)
+			}
+		}
+		if !hung {
+			t.Error("the two did not share a call")
+		}
+	})
+}
+
+// The last reports of all jobs that end together are sent.
+func TestLastProgressOfSeveralJobs(t *testing.T) {
+	bubble(t, func(f *fixture) {
+		ids := f.togetherAt(func(context.Context, []gq.Outcome) error { return nil }, func(run *worker.Run) {
+			if err := run.Progress(run.Context(), 0.9, "row "+run.Type()); err != nil {
+				t.Error(err)
+			}
+		}, patient, patient, patient)
+		for i, id := range ids {
+			if s := f.wantStatus(id, gq.StatusCompleted).State; s.Note != "row "+strconv.Itoa(i) {
+				t.Errorf("job %d has progress %v %q", i, s.Progress, s.Note)
 			}
 		}
 	})

@@ -1,0 +1,65 @@
+package worker_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/machine"
+	"github.com/gopherqueue/gq/worker"
+)
+
+// flows is a queue whose jobs are parts of a workflow, with inputs of which one is too large to
+// come with the claim.
+type flows struct {
+	*memory
+	small, large gq.JobID
+}
+
+func (q flows) Claim(ctx context.Context, r gq.ClaimRequest) ([]gq.Job, error) {
+	jobs, err := q.memory.Claim(ctx, r)
+	for i := range jobs {
+		jobs[i].Spec.Workflow = gq.NewWorkflowID()
+		jobs[i].Inputs = []gq.Input{
+			{Ref: "large", Job: q.large, Status: gq.StatusCompleted, Omitted: true},
+			{Ref: "small", Job: q.small, Status: gq.StatusCompleted, Result: []byte(`"small"`)},
+		}
+	}
+	return jobs, err
+}
+
+func (q flows) Get(_ context.Context, id gq.JobID, _ gq.Parts) (gq.Job, error) {
+	if id != q.large {
+		return gq.Job{}, gq.ErrNotFound
+	}
+	return gq.Job{State: gq.State{ID: id, Status: gq.StatusCompleted}, Result: []byte(`"large"`)}, nil
+}
+
+func (flows) Workflow(context.Context, gq.WorkflowID) (gq.Workflow, error) {
+	return gq.Workflow{}, gq.ErrNotFound
+}
+
+// ResultOf reads from the queue what did not come with the claim, and nothing else.
+func TestResultOfOmittedInput(t *testing.T) {
+	bubble(t, func(f *fixture) {
+		q := flows{f.memory, machine.NewJobID([16]byte{1}), machine.NewJobID([16]byte{2})}
+		w := worker.New(q, worker.Config{Logger: discard()})
+		text := gq.NewKind[gq.None, string]("text")
+		w.HandleFunc("work", func(_ context.Context, run *worker.Run) error {
+			for _, ref := range []string{"small", "large"} {
+				if got, err := worker.ResultOf(run, text, ref); err != nil || got != ref {
+					t.Errorf("the result of %s: %q, %v", ref, got, err)
+				}
+			}
+			return nil
+		})
+		id := f.work(nil)
+		w.Start(f.Context())
+		after(time.Minute)
+		f.wantStatus(id, gq.StatusCompleted)
+		if err := w.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+}
