@@ -32,7 +32,7 @@ type Lease struct {
 	State    LeaseState
 	Worker   string
 	Attempt  int     // number of the attempt; 0 before it starts
-	Previous LeaseID // the previous lease of the job; empty for the first
+	Previous LeaseID // the lease of the attempt before it; empty before and during the first attempt
 
 	GrantedAt   time.Time
 	HeartbeatAt time.Time     // last heartbeat, or the grant

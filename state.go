@@ -35,7 +35,7 @@ type State struct {
 	SubmittedAt    time.Time // of a job that took the place of another one, when the first of them was submitted: its deadlines count from then; zero is CreatedAt
 	UpdatedAt      time.Time // last change of status
 	RunAt          time.Time // claimable from then on
-	ScheduledAt    time.Time // became claimable, or began to wait for its signal
+	ScheduledAt    time.Time // became claimable for its next attempt, or began to wait for its signal
 	StartedAt      time.Time // current or last attempt
 	FirstStartedAt time.Time // first attempt; with a RunLifetime, first lease
 	CompletedAt    time.Time // became terminal
@@ -79,9 +79,29 @@ func (s State) Live() bool { return !s.Status.Terminal() }
 // time arrives, even before the store records the change.
 func (s State) At(now time.Time) State {
 	if (s.Status == StatusDelayed || s.Status == StatusRetrying) && !now.Before(s.RunAt) {
-		s.Status, s.ScheduledAt = StatusScheduled, s.RunAt
+		s.Status = StatusScheduled
+		if !s.HoldLost() {
+			s.ScheduledAt = s.RunAt
+		}
 	}
 	return s
+}
+
+// HoldLost reports whether the job waits because its last holder lost it or gave it back before
+// the start. ScheduledAt is from before that hold then.
+func (s *State) HoldLost() bool { return !s.Attempting() && s.Lease != nil && s.Lease.Attempt == 0 }
+
+// LastAttempt returns the lease of the last attempt of a job that waits for the next one; empty
+// before the first.
+func (s *State) LastAttempt() LeaseID {
+	switch l := s.Lease; {
+	case l == nil:
+		return s.PreviousLease // of the job whose place it took
+	case l.Attempt > 0:
+		return l.ID
+	default:
+		return l.Previous
+	}
 }
 
 // Attempting reports whether Lease, Progress and Note describe the current or final attempt.

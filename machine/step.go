@@ -62,9 +62,7 @@ func inherit(s, old *gq.State, carriesOn bool) {
 	s.StartedAt, s.FirstStartedAt, s.Version = old.StartedAt, old.FirstStartedAt, old.Version
 	s.Progress, s.Note = old.Progress, old.Note
 	s.CheckpointBytes, s.Checkpoints = old.CheckpointBytes, old.Checkpoints
-	if s.PreviousLease = old.PreviousLease; old.Lease != nil {
-		s.PreviousLease = old.Lease.ID
-	}
+	s.PreviousLease = old.LastAttempt()
 }
 
 // step is a state during a transition, with the events so far.
@@ -86,9 +84,10 @@ func (t *step) move(to gq.Status, now time.Time) *gq.Event {
 		t.undenied()
 	}
 	ran := t.Status == gq.StatusRunning
+	waited := t.Status == gq.StatusClaimed || t.HoldLost() // has been SCHEDULED since its last attempt
 	t.Status, t.Detail, t.UpdatedAt = to, gq.DetailNone, now
 	switch {
-	case to == gq.StatusScheduled:
+	case to == gq.StatusScheduled && !waited:
 		t.ScheduledAt = now
 	case to == gq.StatusClaimed:
 		t.Detail = gq.DetailClaimed

@@ -34,11 +34,11 @@ func Claim(s gq.State, g Grant, now time.Time) (gq.State, []gq.Event, error) {
 		return s, nil, err
 	}
 	t := step{State: s, events: slices.Grow(g.Events, 1)}
-	claimable := t.ScheduledAt
+	claimable := later(t.ScheduledAt, t.RunAt)
 	if t.Status != gq.StatusScheduled {
-		claimable = t.RunAt
 		t.move(gq.StatusScheduled, now)
 	}
+	before := t.LastAttempt()
 	if t.Lease != nil {
 		t.PreviousLease, t.PreviousDigest = t.Lease.ID, t.Settled
 	}
@@ -46,7 +46,7 @@ func Claim(s gq.State, g Grant, now time.Time) (gq.State, []gq.Event, error) {
 	t.Settled, t.Progress, t.Note = 0, 0, ""
 	ttl := g.ttl(t.Policy)
 	t.Lease = &gq.Lease{
-		ID: g.Lease, Version: t.Version, State: gq.LeaseActive, Worker: g.Worker, Previous: t.PreviousLease,
+		ID: g.Lease, Version: t.Version, State: gq.LeaseActive, Worker: g.Worker, Previous: before,
 		GrantedAt: now, HeartbeatAt: now, ExpiresAt: now.Add(ttl), TTL: ttl, CostUnits: g.CostUnits,
 	}
 	if t.FirstStartedAt.IsZero() && t.Policy.RunLifetime > 0 {
@@ -156,6 +156,13 @@ func Start(s gq.State, ref gq.LeaseRef, ttl time.Duration, now time.Time) (gq.St
 
 func earlier(a, b time.Time) time.Time {
 	if b.Before(a) {
+		return b
+	}
+	return a
+}
+
+func later(a, b time.Time) time.Time {
+	if b.After(a) {
 		return b
 	}
 	return a
@@ -280,7 +287,7 @@ func (t *step) failed(f gq.Failure, d Draw, now time.Time) {
 	case !Retryable(f, t.Policy):
 		e = withLease(t.move(gq.StatusFailed, now), t.Lease)
 	case t.exhausted():
-		e = t.giveUp("attempts_exhausted", now)
+		e = t.giveUp(reasonExhausted, now)
 	default:
 		e = t.retry(max(Delay(t.Policy.Backoff, t.Faults, t.ID, d), f.RetryAfter), now)
 	}
@@ -495,9 +502,9 @@ func (t *step) lost(f gq.Failure, reason string, d Draw, now time.Time) {
 	case held == gq.StatusRunning && (t.Policy.OnLoss == gq.LossFails || counts && !t.Policy.RetrySystem):
 		e = withLease(t.move(gq.StatusFailed, now), t.Lease)
 	case counts && t.exhausted():
-		e = t.giveUp("attempts_exhausted", now)
+		e = t.giveUp(reasonExhausted, now)
 	case t.Policy.MaxLeaseLosses > 0 && t.Losses > t.Policy.MaxLeaseLosses:
-		e = t.giveUp("lease_losses", now)
+		e = t.giveUp(reasonLosses, now)
 	case t.Policy.OnLoss == gq.LossBackoff:
 		e = t.retry(Delay(t.Policy.Backoff, t.Faults, t.ID, d), now)
 	default:

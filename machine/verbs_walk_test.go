@@ -174,6 +174,7 @@ func (w *walker) step() {
 	w.onTime(m, before, next, events)
 	w.history(next, events)
 	w.counted(m, before, next, events, err == nil)
+	w.retried(before, next)
 	w.s = next
 	if m.name == "claim" && err == nil {
 		w.refs = append(w.refs, next.Lease.Ref())
@@ -275,6 +276,18 @@ func (w *walker) counted(m move, before, next gq.State, events []gq.Event, done 
 	}
 	if !before.FirstStartedAt.IsZero() && !next.FirstStartedAt.Equal(before.FirstStartedAt) {
 		w.Fatalf("the first start moved to %v", next.FirstStartedAt)
+	}
+}
+
+// retried: retries that are used up stay so, and a failure that ends a job uses up none, unless its
+// end has another reason too.
+func (w *walker) retried(before, next gq.State) {
+	was, is := semantics.Of(&gq.Job{State: before}), semantics.Of(&gq.Job{State: next})
+	if is.Retries < was.Retries || is.Retries > is.MaxRetries {
+		w.Fatalf("%d retries of %d after %d:\n%s", is.Retries, is.MaxRetries, was.Retries, cmp.Diff(before, next))
+	}
+	if end := next.Status; (end == gq.StatusFailed || next.Reason == "attempts_exhausted") && is.Retries != was.Retries {
+		w.Fatalf("the end as %s used up a retry: %d after %d", end, is.Retries, was.Retries)
 	}
 }
 

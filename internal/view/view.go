@@ -51,7 +51,7 @@ var (
 		History: func(events []gq.Event) []Event {
 			return shown(jobmodel.History(events), func(e *jobmodel.Event) Event { return Event{e.Seq, string(e.State), e} })
 		},
-		stateOf:  func(s *gq.State) string { return string(jobmodel.StateOf(s.Status)) },
+		stateOf:  func(s *gq.State) string { return string(jobmodel.StateOf(s)) },
 		statuses: func(state string) []gq.Status { return jobmodel.State(state).Statuses() },
 	}
 	views = []*View{Semantics, JobModel}

@@ -94,7 +94,7 @@ type Lease struct {
 	State       string     `json:"state" doc:"ACTIVE, COMPLETED, EXPIRED or CANCELLED."`
 	Worker      string     `json:"worker"`
 	Attempt     int        `json:"attempt,omitzero" doc:"The attempt it covers."`
-	Previous    gq.LeaseID `json:"previous,omitzero" doc:"The lease before it."`
+	Previous    gq.LeaseID `json:"previous,omitzero" doc:"The lease of the attempt before it."`
 	GrantedAt   time.Time  `json:"granted_at,omitzero"`
 	HeartbeatAt time.Time  `json:"heartbeat_at,omitzero"`
 	ExpiresAt   time.Time  `json:"expires_at" doc:"From this instant on it is worth nothing."`

@@ -241,6 +241,9 @@ func fenceHold(e *env) {
 	e.update(job.ID, releasing(second.State.Lease.Ref(), 0, "declined"))
 	third := e.one()
 	e.stale("under a hold that was given back", job.ID, first.State.Lease.Ref())
+	if s := third.State; s.Lease.Previous != "" || !s.ScheduledAt.Equal(job.ScheduledAt) {
+		e.Errorf("after two holds the first attempt follows %q, scheduled at %v; want none, %v", s.Lease.Previous, s.ScheduledAt, job.ScheduledAt)
+	}
 	e.complete(third)
 }
 

@@ -122,7 +122,10 @@ func (m *model) explain(j *modelJob, got gq.State) bool {
 		// A read may show a run time that has passed as SCHEDULED.
 		seen := o.s
 		if (seen.Status == gq.StatusDelayed || seen.Status == gq.StatusRetrying) && come(seen.RunAt, m.now) {
-			seen.Status, seen.ScheduledAt = gq.StatusScheduled, seen.RunAt
+			seen.Status = gq.StatusScheduled
+			if seen.Lease == nil || seen.Lease.Attempt > 0 {
+				seen.ScheduledAt = seen.RunAt
+			}
 			if sameState(seen, got) {
 				m.become(j, o)
 				return true

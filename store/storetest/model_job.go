@@ -84,8 +84,9 @@ func (j *modelJob) note(what gq.EventType, l *gq.Lease, now time.Time) *gq.Event
 // become changes the status and adds the event.
 func (j *modelJob) become(to gq.Status, l *gq.Lease, now time.Time) *gq.Event {
 	ran := j.s.Status == gq.StatusRunning
+	held := j.s.Status == gq.StatusClaimed || !j.held() && !j.terminal() && j.s.Lease != nil && j.s.Lease.Attempt == 0
 	j.s.Status, j.s.Detail, j.s.UpdatedAt = to, gq.DetailNone, now
-	if to == gq.StatusScheduled {
+	if to == gq.StatusScheduled && !held {
 		j.s.ScheduledAt = now
 	}
 	if to == gq.StatusClaimed {

@@ -29,13 +29,19 @@ func (j *modelJob) claim(lease gq.LeaseID, c store.Claim, now time.Time) {
 		j.advance(now)
 	}
 	claimable := j.s.ScheduledAt
-	if j.s.Status != gq.StatusScheduled {
+	if j.s.RunAt.After(claimable) {
 		claimable = j.s.RunAt
+	}
+	if j.s.Status != gq.StatusScheduled {
 		j.become(gq.StatusScheduled, nil, now)
 	}
 	j.s.PreviousLease, j.previous = "", ""
-	if j.s.Lease != nil {
-		j.s.PreviousLease, j.previous = j.s.Lease.ID, j.settled
+	var attempt gq.LeaseID // the last that started
+	if last := j.s.Lease; last != nil {
+		j.s.PreviousLease, j.previous = last.ID, j.settled
+		if attempt = last.Previous; last.Attempt > 0 {
+			attempt = last.ID
+		}
 	}
 	j.s.Version++
 	j.settled, j.s.Progress, j.s.Note = "", 0, ""
@@ -47,7 +53,7 @@ func (j *modelJob) claim(lease gq.LeaseID, c store.Claim, now time.Time) {
 		ttl = j.spec.Policy.LeaseTTL
 	}
 	j.s.Lease = &gq.Lease{
-		ID: lease, Version: j.s.Version, State: gq.LeaseActive, Worker: c.Worker, Previous: j.s.PreviousLease,
+		ID: lease, Version: j.s.Version, State: gq.LeaseActive, Worker: c.Worker, Previous: attempt,
 		GrantedAt: now, HeartbeatAt: now, ExpiresAt: now.Add(ttl), TTL: ttl, CostUnits: j.spec.CostUnits,
 	}
 	if j.spec.Policy.RunLifetime > 0 && j.s.FirstStartedAt.IsZero() {

@@ -34,18 +34,29 @@ func States() []State {
 	return []State{Pending, Scheduled, Delayed, Running, Completed, Failed, Retrying, DeadLetter, Cancelled}
 }
 
-// Statuses lists the statuses that a job in the state can have.
+// Statuses lists the statuses that a job in the state can have. A job whose holder lost it before
+// an execution is SCHEDULED, although it may be RETRYING: use [StateOf] to tell.
 func (s State) Statuses() (all []gq.Status) {
 	for status := gq.StatusPending; status.Valid(); status++ {
-		if StateOf(status) == s {
+		if stateOf(status) == s {
 			all = append(all, status)
 		}
+	}
+	if s == Scheduled {
+		all = append(all, gq.StatusRetrying)
 	}
 	return all
 }
 
 // StateOf returns the state of a job.
-func StateOf(s gq.Status) State {
+func StateOf(s *gq.State) State {
+	if s.HoldLost() {
+		return Scheduled
+	}
+	return stateOf(s.Status)
+}
+
+func stateOf(s gq.Status) State {
 	if s == gq.StatusClaimed {
 		return Scheduled
 	}
@@ -118,7 +129,7 @@ type Failure struct {
 func Of(j *gq.Job) Job {
 	s, spec, m := &j.State, &j.Spec, &j.Metadata
 	out := Job{
-		ID: s.ID, CreatedAt: utc(s.CreatedAt), UpdatedAt: utc(s.UpdatedAt), State: StateOf(s.Status), Attempt: s.Attempt,
+		ID: s.ID, CreatedAt: utc(s.CreatedAt), UpdatedAt: utc(s.UpdatedAt), State: StateOf(s), Attempt: s.Attempt,
 		ScheduledAt: utc(s.ScheduledAt), StartedAt: utc(s.StartedAt), CompletedAt: utc(s.CompletedAt),
 		Type: spec.Type, Priority: m.Priority, Tags: m.Tags, CorrelationID: m.CorrelationID, CallbackURL: m.CallbackURL,
 		IdempotencyKey: machine.ShownKey(spec).Name,
@@ -128,8 +139,6 @@ func Of(j *gq.Job) Job {
 	switch {
 	case out.State == Pending:
 		out.ScheduledAt = time.Time{} // a signal has one while it waits
-	case out.State == Retrying && s.Lease != nil && s.Lease.Attempt == 0:
-		out.State, out.UpdatedAt = Scheduled, out.ScheduledAt // its holder lost it before an execution
 	case out.State == Scheduled:
 		out.UpdatedAt = out.ScheduledAt // neither a claim nor a lost hold changed the state
 	case out.State == Completed && spec.Gate == gq.GateSignal:
@@ -149,14 +158,10 @@ func Of(j *gq.Job) Job {
 // previous returns the id of the attempt before the current one, or before the next one of a job
 // that waits for it.
 func previous(s *gq.State) gq.LeaseID {
-	switch l := s.Lease; {
-	case l == nil:
-		return s.PreviousLease // of the job whose place it took
-	case l.Attempt > 0 && !s.Attempting():
-		return l.ID
-	default:
-		return l.Previous
+	if s.Lease != nil && s.Attempting() {
+		return s.Lease.Previous
 	}
+	return s.LastAttempt()
 }
 
 // content returns data as JSON: unchanged if it is JSON, and otherwise a string with its base64.
@@ -199,7 +204,7 @@ func History(events []gq.Event) (all []Event) {
 	back, running := make(map[gq.JobID]bool), make(map[gq.JobID]bool) // back: it waits because a hold was lost
 	for i := range events {
 		e := &events[i]
-		out := Event{Seq: e.Seq, ID: e.Job, State: StateOf(e.Status), UpdatedAt: utc(e.Time), Attempt: e.Attempt, Failure: failureOf(e.Failure)}
+		out := Event{Seq: e.Seq, ID: e.Job, State: stateOf(e.Status), UpdatedAt: utc(e.Time), Attempt: e.Attempt, Failure: failureOf(e.Failure)}
 		switch e.Type {
 		case gq.EventScheduled:
 			if e.Lease != "" || back[e.Job] { // a hold was lost: SCHEDULED before and after

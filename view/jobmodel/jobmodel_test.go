@@ -21,7 +21,7 @@ var states = strings.Fields(`PENDING SCHEDULED DELAYED RUNNING COMPLETED FAILED 
 func TestStates(t *testing.T) {
 	spec.Covers(t, "J-03", "J-137")
 	for _, s := range enum.All[gq.Status]() {
-		state := jobmodel.StateOf(s)
+		state := jobmodel.StateOf(&gq.State{Status: s})
 		if !slices.Contains(states, string(state)) || !slices.Contains(state.Statuses(), s) {
 			t.Errorf("%v reads %q, which lists %v", s, state, state.Statuses())
 		}
@@ -36,8 +36,12 @@ func TestStates(t *testing.T) {
 	if !slices.Equal(listed, states) {
 		t.Errorf("the states are %q, want %q", listed, states)
 	}
-	if got := jobmodel.Scheduled.Statuses(); !slices.Equal(got, []gq.Status{gq.StatusScheduled, gq.StatusClaimed}) {
+	if got := jobmodel.Scheduled.Statuses(); !slices.Equal(got, []gq.Status{gq.StatusScheduled, gq.StatusClaimed, gq.StatusRetrying}) {
 		t.Errorf("SCHEDULED lists %v", got)
+	}
+	lost := gq.State{Status: gq.StatusRetrying, Lease: &gq.Lease{State: gq.LeaseExpired}}
+	if got := jobmodel.StateOf(&lost); got != "SCHEDULED" {
+		t.Errorf("a job whose holder lost it before an execution reads %s", got)
 	}
 	if got := jobmodel.State("CLAIMED").Statuses(); got != nil {
 		t.Errorf("CLAIMED lists %v", got)

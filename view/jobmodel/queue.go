@@ -42,8 +42,7 @@ type Page struct {
 // List returns the jobs that a query selects and that are in one of the states; without states in
 // any. A page by state can have fewer jobs than its limit without being the last.
 func (q Queue) List(ctx context.Context, query gq.Query, states ...State) (Page, error) {
-	of := func(s *gq.State) State { return StateOf(s.Status) }
-	page, err := listing.States[State]{All: States(), Of: of, Statuses: State.Statuses}.Page(ctx, q.driver, query, states)
+	page, err := listing.States[State]{All: States(), Of: StateOf, Statuses: State.Statuses}.Page(ctx, q.driver, query, states)
 	if err != nil {
 		return Page{}, err
 	}

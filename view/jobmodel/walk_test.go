@@ -54,8 +54,10 @@ func TestNoWayBack(t *testing.T) {
 			}
 		}
 	}
-	if seen["put off"] == 0 || seen["hold lost"] == 0 {
-		t.Errorf("jobs put off: %d, holds lost by their holders' fault: %d", seen["put off"], seen["hold lost"])
+	for _, what := range []string{"put off", "hold lost", "linked across a hold"} {
+		if seen[what] == 0 {
+			t.Errorf("no job was %s", what)
+		}
 	}
 }
 
@@ -66,7 +68,8 @@ type walk struct {
 	policy gq.Policy
 	jobs   int
 	s      gq.State
-	events []gq.Event // of the newest job
+	events []gq.Event   // of the newest job
+	ran    []gq.LeaseID // the attempts, of all the jobs
 	putOff bool
 	verbs  []string
 }
@@ -74,7 +77,21 @@ type walk struct {
 func (w *walk) submit(b machine.Submission) {
 	w.jobs++
 	b.ID, b.Sequence, b.Policy, b.Own, b.Depth = machine.NewJobID([16]byte{byte(w.jobs)}), uint64(w.jobs), &w.policy, gq.PriorityNormal, 1
-	w.s, w.events = machine.Submit(b, w.now)
+	s, events := machine.Submit(b, w.now)
+	w.events = nil
+	w.take(s, events)
+}
+
+// take records a step as a store does.
+func (w *walk) take(s gq.State, events []gq.Event) {
+	w.s = s
+	for _, e := range events {
+		e.Time = w.now
+		w.events = append(w.events, e)
+		if e.Type == gq.EventStarted {
+			w.ran = append(w.ran, e.Lease)
+		}
+	}
 }
 
 func (w *walk) step() {
@@ -126,7 +143,7 @@ func (w *walk) step() {
 		}
 		w.submit(machine.Submission{RunAt: at, Replaces: &old, CarriesOn: true})
 	case err == nil:
-		w.s, w.events = next, append(w.events, events...)
+		w.take(next, events)
 	}
 	w.verbs = append(w.verbs, name)
 }
@@ -142,13 +159,40 @@ func (w *walk) check(t *testing.T, what string, seen map[string]int) {
 		seen[string(last)+" "+string(e.State)]++
 		last = e.State
 	}
-	if got := jobmodel.Of(&gq.Job{State: w.s}).State; got != last {
-		t.Fatalf("%s: a job reads %s, its history ends with %s: %v", what, got, last, w.verbs)
+	job, end := jobmodel.Of(&gq.Job{State: w.s}), history[len(history)-1]
+	if job.State != last {
+		t.Fatalf("%s: a job reads %s, its history ends with %s: %v", what, job.State, last, w.verbs)
 	}
+	if !job.UpdatedAt.Equal(end.UpdatedAt) {
+		t.Fatalf("%s: %s since %v, its history ends at %v: %v", what, last, job.UpdatedAt, end.UpdatedAt, w.verbs)
+	}
+	if last == jobmodel.Scheduled && !job.ScheduledAt.Equal(end.UpdatedAt) {
+		t.Fatalf("%s: scheduled at %v, its history has %v: %v", what, job.ScheduledAt, end.UpdatedAt, w.verbs)
+	}
+	w.checkPrevious(t, what, job.PreviousAttemptID, seen)
 	if w.s.Status == gq.StatusRetrying && last == jobmodel.Scheduled {
 		seen["hold lost"]++
 	}
 	if w.putOff {
 		seen["put off"]++
+	}
+}
+
+// checkPrevious expects the attempt before the current one, or the last one of a job that waits.
+func (w *walk) checkPrevious(t *testing.T, what string, got gq.LeaseID, seen map[string]int) {
+	t.Helper()
+	before := w.ran
+	if l := w.s.Lease; l != nil && l.Attempt > 0 && w.s.Attempting() {
+		before = before[:len(before)-1]
+	}
+	var want gq.LeaseID
+	if len(before) > 0 {
+		want = before[len(before)-1]
+	}
+	if got != want {
+		t.Fatalf("%s: the previous attempt of a %s job is %q, want %q of %q: %v", what, w.s.Status, got, want, w.ran, w.verbs)
+	}
+	if l := w.s.Lease; l != nil && l.Attempt > 1 && w.s.PreviousLease != want {
+		seen["linked across a hold"]++
 	}
 }

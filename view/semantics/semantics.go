@@ -8,6 +8,7 @@ import (
 
 	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/internal/wire"
+	"github.com/gopherqueue/gq/machine"
 )
 
 // State is one of the four states of the queue semantics. A job is always in exactly one.
@@ -88,13 +89,11 @@ func Of(j *gq.Job) Job {
 		p = s.Policy
 	}
 	out := Job{
-		ID: s.ID, Queue: j.Spec.Queue, State: StateOf(s), Reason: reasonOf(s.Status), MaxRetries: max(p.MaxAttempts-1, 0),
+		ID: s.ID, Queue: j.Spec.Queue, State: StateOf(s), Reason: reasonOf(s.Status), Retries: machine.RetriesUsed(s, p), MaxRetries: max(p.MaxAttempts-1, 0),
 		LeaseVersion: uint64(s.Version), LeaseTTL: Duration(p.LeaseTTL), ExecutionTimeout: Duration(p.ExecutionTimeout),
 	}
-	out.Retries = min(s.Faults, out.MaxRetries)
 	switch {
 	case s.Status.Terminal():
-		out.Retries = min(out.Retries, max(s.Attempt-1, 0)) // the last failure led to no retry
 	case out.State == InFlight && s.Lease != nil:
 		out.LeaseToken, out.LeaseExpiresAt, out.LeaseTTL = s.Lease.ID, s.Lease.ExpiresAt.UTC(), Duration(s.Lease.TTL)
 	case s.Attempt > 0 || s.Status == gq.StatusDelayed:
@@ -136,7 +135,8 @@ type Event struct {
 }
 
 // History returns the view of consecutive events, of one job or of many. Events that are no
-// transition of the four states are left out.
+// transition of the four states are left out. A signal of a workflow, which no worker runs, is
+// InFlight at the instant at which it comes or its time is over.
 func History(events []gq.Event) (all []Event) {
 	claimed := map[gq.LeaseID]bool{} // of the claims among the events
 	for i := range events {
@@ -144,9 +144,17 @@ func History(events []gq.Event) (all []Event) {
 		if e.Type == gq.EventStarted && claimed[e.Lease] {
 			continue
 		}
-		if out, ok := eventOf(e); ok {
-			all = append(all, out)
+		out, ok := eventOf(e)
+		if !ok {
+			continue
 		}
+		if e.Type == gq.EventCompleted && e.Lease == "" || e.Reason == machine.ReasonSignalTimeout {
+			all = append(all, Event{Seq: out.Seq, Time: out.Time, ID: out.ID, Queue: out.Queue, State: InFlight, Trigger: Claim})
+			if out.State == Failed {
+				out.Trigger = Nack
+			}
+		}
+		all = append(all, out)
 		if e.Type == gq.EventClaimed {
 			claimed[e.Lease] = true
 		}

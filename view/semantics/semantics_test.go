@@ -79,6 +79,12 @@ func TestJob(t *testing.T) {
 		{"exhausted", gq.State{Status: gq.StatusDeadLetter, Attempt: 4, Faults: 4, Version: 2, Lease: &over, RunAt: at}, job{State: "Failed", Retries: 3, LeaseVersion: 2}},
 		{"failed for good at once", gq.State{Status: gq.StatusFailed, Attempt: 1, Faults: 1, Version: 1, Lease: &over}, job{State: "Failed", LeaseVersion: 1}},
 		{"cancelled", gq.State{Status: gq.StatusCancelled}, job{State: "Failed", Reason: "cancelled"}},
+		{"cancelled before its second retry", gq.State{
+			Status: gq.StatusCancelled, Attempt: 2, Bound: 4, Faults: 2, Version: 2, Lease: &over, CompletedAt: at, Cancellation: gq.Cancellation{RequestedAt: at},
+		}, job{State: "Failed", Reason: "cancelled", Retries: 2, LeaseVersion: 2}},
+		{"cancelled during its first retry, which fails", gq.State{
+			Status: gq.StatusCancelled, Attempt: 2, Bound: 4, Faults: 2, Version: 2, Lease: &over, CompletedAt: at.Add(1), Cancellation: gq.Cancellation{RequestedAt: at},
+		}, job{State: "Failed", Reason: "cancelled", Retries: 1, LeaseVersion: 2}},
 	} {
 		test.want.MaxRetries, test.want.ExecutionTimeout = 3, semantics.Duration(30*time.Minute)
 		if test.want.LeaseTTL == 0 {
@@ -118,5 +124,32 @@ func TestHistory(t *testing.T) {
 	}
 	if !slices.Equal(got, want) {
 		t.Errorf("got  %q\nwant %q", got, want)
+	}
+}
+
+// A signal that comes goes the way of every other job, and so does one that does not come.
+func TestHistoryOfSignal(t *testing.T) {
+	failure := &gq.Failure{Category: gq.CategoryTimeout}
+	at := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
+	for _, test := range []struct {
+		end  gq.Event
+		want string
+	}{
+		{gq.Event{Type: gq.EventCompleted, Status: gq.StatusCompleted}, "Ready Enqueue, InFlight Claim, Succeeded Ack"},
+		{gq.Event{Type: gq.EventFailed, Status: gq.StatusFailed, Reason: "signal_timeout", Failure: failure}, "Ready Enqueue, InFlight Claim, Failed Nack"},
+		{gq.Event{Type: gq.EventFailed, Status: gq.StatusFailed, Reason: "dependency", Failure: failure}, "Ready Enqueue, Failed "},
+		{gq.Event{Type: gq.EventCancelled, Status: gq.StatusCancelled}, "Ready Enqueue, Failed "},
+	} {
+		test.end.Seq, test.end.Time, test.end.Queue = 7, at, "q"
+		var got []string
+		for _, e := range semantics.History([]gq.Event{{Type: gq.EventSubmitted, Status: gq.StatusPending, Queue: "q"}, test.end}) {
+			got = append(got, string(e.State)+" "+e.Trigger)
+			if e.State != semantics.Ready && (e.Seq != 7 || !e.Time.Equal(at) || e.Queue != "q") {
+				t.Errorf("%s: %+v", test.want, e)
+			}
+		}
+		if strings.Join(got, ", ") != test.want {
+			t.Errorf("got %q, want %q", got, test.want)
+		}
 	}
 }

@@ -2198,7 +2198,7 @@ type Lease struct {
 	State         LeaseState             `protobuf:"varint,3,opt,name=state,proto3,enum=gopherqueue.v1.LeaseState" json:"state,omitempty"`
 	Worker        string                 `protobuf:"bytes,4,opt,name=worker,proto3" json:"worker,omitempty"`
 	Attempt       int64                  `protobuf:"varint,5,opt,name=attempt,proto3" json:"attempt,omitempty"`
-	Previous      string                 `protobuf:"bytes,6,opt,name=previous,proto3" json:"previous,omitempty"` // the lease before this one
+	Previous      string                 `protobuf:"bytes,6,opt,name=previous,proto3" json:"previous,omitempty"` // the lease of the attempt before it
 	GrantedAtNs   int64                  `protobuf:"fixed64,7,opt,name=granted_at_ns,json=grantedAtNs,proto3" json:"granted_at_ns,omitempty"`
 	HeartbeatAtNs int64                  `protobuf:"fixed64,8,opt,name=heartbeat_at_ns,json=heartbeatAtNs,proto3" json:"heartbeat_at_ns,omitempty"` // last sign of life; the grant counts
 	ExpiresAtNs   int64                  `protobuf:"fixed64,9,opt,name=expires_at_ns,json=expiresAtNs,proto3" json:"expires_at_ns,omitempty"`       // from this instant on the lease is worth nothing

@@ -261,7 +261,7 @@ var histories = map[string]map[string]string{
 		"done":    "Ready InFlight Ready InFlight Succeeded",
 		"lost":    "Ready InFlight InFlight InFlight Failed", // the second is the expiry
 		"delayed": "Ready Failed",
-		"signal":  "Ready Succeeded",
+		"signal":  "Ready InFlight Succeeded",
 	},
 }
 
