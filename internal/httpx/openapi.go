@@ -209,7 +209,12 @@ func (r *Route) describeRefusals(o *Options, op *Operation) {
 		all = AnyRefusals()
 	}
 	sample := o.Encode(&wire.Problem{}, "")
-	content := Content{sample.ContentType: {o.Schemas.Of(reflect.TypeOf(sample.Body))}}
+	schema := o.Schemas.Of(reflect.TypeOf(sample.Body))
+	if _, is := sample.Body.(*wire.Problem); is {
+		code := o.Schemas.Named(schema).Properties["code"]
+		code.Description = "Stable, for programs. There may be more in later versions; so far: " + strings.Join(wire.Codes(), ", ") + "."
+	}
+	content := Content{sample.ContentType: {schema}}
 	for status, text := range all {
 		op.Responses[status] = &Response{Description: text, Content: content}
 	}

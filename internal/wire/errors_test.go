@@ -6,8 +6,15 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
+	"maps"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/internal/errs"
@@ -50,5 +57,36 @@ func TestGoneIsNotMissing(t *testing.T) {
 	}
 	if p := ProblemOf(gq.ErrNotFound, ""); p.Status != 404 {
 		t.Errorf("%+v", p)
+	}
+}
+
+// The list of codes has those of the sentinel errors, and those that the sources of HTTP give.
+func TestCodesAreListed(t *testing.T) {
+	found := map[string]bool{"internal": true}
+	for pattern, code := range map[string]*regexp.Regexp{
+		"../../errors.go":      regexp.MustCompile(`sentinel\(Kind\w+, "(\w+)"`),
+		"../../server/*.go":    regexp.MustCompile(`NewProblem\([^"\n]*"(\w+)"`),
+		"../*/*.go":            regexp.MustCompile(`NewProblem\([^"\n]*"(\w+)"`),
+		"../faces/native/*.go": regexp.MustCompile(`NewProblem\([^"\n]*"(\w+)"`),
+	} {
+		files, err := filepath.Glob(pattern)
+		if err != nil || len(files) == 0 {
+			t.Fatalf("%s: %v", pattern, err)
+		}
+		for _, name := range files {
+			if strings.HasSuffix(name, "_test.go") {
+				continue
+			}
+			text, err := os.ReadFile(name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, m := range code.FindAllStringSubmatch(string(text), -1) {
+				found[m[1]] = true
+			}
+		}
+	}
+	if diff := cmp.Diff(slices.Sorted(maps.Keys(found)), Codes()); diff != "" {
+		t.Errorf("codes (-in the sources +listed):\n%s", diff)
 	}
 }

@@ -2,7 +2,9 @@ package wire
 
 import (
 	"errors"
+	"maps"
 	"net/http"
+	"slices"
 	"strconv"
 	"time"
 
@@ -88,6 +90,14 @@ func ProblemOf(err error, requestID string) *Problem {
 		p.Faults = append(p.Faults, Fault(f))
 	}
 	return p
+}
+
+// Codes lists the codes of problems in alphabetical order.
+func Codes() []string {
+	return slices.Sorted(slices.Values(slices.AppendSeq([]string{ // those of HTTP alone
+		"internal", "bad_handshake", "body_incomplete", "body_too_large", "cross_origin", "foreign_host", "method_not_allowed", "no_such_route",
+		"unsupported_encoding", "unsupported_media_type", "upgrade_required",
+	}, maps.Keys(sentinels))))
 }
 
 // NewProblem creates a problem with a status and a code.

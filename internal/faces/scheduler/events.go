@@ -15,7 +15,7 @@ type entry struct {
 	at    gq.Event
 	about string // JOB or LEASE
 	of    string // id of the job or lease
-	typ   string
+	typ   eventType
 	data  map[string]any
 }
 
@@ -29,7 +29,7 @@ const (
 // two entries if it also starts or ends a lease. Each event reserves two entry ids, so an
 // entry keeps its id forever.
 func entriesOf(e *gq.Event) (all []entry) {
-	add := func(about, of, typ string, data map[string]any) {
+	add := func(about, of string, typ eventType, data map[string]any) {
 		for name, value := range data {
 			if s, is := value.(string); is && s == "" {
 				delete(data, name)
@@ -41,11 +41,11 @@ func entriesOf(e *gq.Event) (all []entry) {
 		}
 		all = append(all, entry{id: id, at: *e, about: about, of: of, typ: typ, data: data})
 	}
-	job := func(typ string, data map[string]any) { add(entityJob, e.Job.String(), typ, data) }
-	lease := func(typ string, data map[string]any) { add(entityLease, string(e.Lease), typ, data) }
+	job := func(typ eventType, data map[string]any) { add(entityJob, e.Job.String(), typ, data) }
+	lease := func(typ eventType, data map[string]any) { add(entityLease, string(e.Lease), typ, data) }
 
 	if machine.EndsRun(e) {
-		typ := "LEASE_RELEASED"
+		typ := eventType("LEASE_RELEASED")
 		if e.LeaseState == gq.LeaseExpired {
 			typ = "LEASE_EXPIRED"
 		}
@@ -65,7 +65,7 @@ func entriesOf(e *gq.Event) (all []entry) {
 	case gq.EventClaimed:
 		job("JOB_CLAIMED", map[string]any{"worker_id": e.Worker, "claim_expires_at": stamp(e.Until)})
 	case gq.EventPreparing:
-		job("JOB_"+projection.View{Status: e.Status, Detail: e.Detail}.Scheduler(), map[string]any{"worker_id": e.Worker})
+		job(eventType("JOB_"+projection.View{Status: e.Status, Detail: e.Detail}.Scheduler()), map[string]any{"worker_id": e.Worker})
 	case gq.EventStarted:
 		lease("LEASE_GRANTED", map[string]any{
 			"job_id": e.Job.String(), "worker_id": e.Worker, "cost_units": e.CostUnits, "expires_at": stamp(e.Until),
@@ -79,7 +79,7 @@ func entriesOf(e *gq.Event) (all []entry) {
 			v.Category = e.Failure.Category
 			under["error"] = e.Failure.Message
 		}
-		job("JOB_"+v.Scheduler(), with("reason", e.Reason))
+		job(eventType("JOB_"+v.Scheduler()), with("reason", e.Reason))
 	case gq.EventRetrying:
 		if e.Failure != nil {
 			under["error"] = e.Failure.Message
@@ -152,10 +152,21 @@ func countDenials(entries []entry, history []gq.Event, s *gq.State) {
 	}
 }
 
+// eventType is the type of an entry, a string with a schema of its own.
+type eventType string
+
+// eventTypes lists the types of entries.
+func eventTypes() []string {
+	return []string{
+		"JOB_SUBMITTED", "JOB_CLAIMED", "JOB_PREPARING", "JOB_LEASE_PENDING", "JOB_RUNNING", "JOB_DONE", "JOB_FAILED", "JOB_TIMEOUT", "JOB_REQUEUED", "JOB_CANCEL_REQUESTED", "JOB_CANCEL_DELIVERED", "JOB_CANCELED", "JOB_UPDATED",
+		"LEASE_GRANTED", leaseDenied, "LEASE_RENEWED", "LEASE_RELEASED", "LEASE_EXPIRED",
+	}
+}
+
 // event is an entry in the audit trail of a job.
 type event struct {
 	TS   stamp          `json:"ts"`
-	Type string         `json:"type"`
+	Type eventType      `json:"type"`
 	Data map[string]any `json:"data"`
 }
 

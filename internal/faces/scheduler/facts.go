@@ -215,7 +215,7 @@ type auditRow struct {
 	TS         stamp          `json:"ts"`
 	EntityType string         `json:"entity_type" enum:"JOB,LEASE"`
 	EntityID   string         `json:"entity_id"`
-	EventType  string         `json:"event_type"`
+	EventType  eventType      `json:"event_type"`
 	DataJSON   map[string]any `json:"data_json"`
 }
 

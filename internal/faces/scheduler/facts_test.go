@@ -2,6 +2,7 @@ package scheduler
 
 import (
 	"fmt"
+	"maps"
 	"net/http"
 	"reflect"
 	"slices"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/internal/enum"
+	"github.com/gopherqueue/gq/machine"
 )
 
 func parse(t testing.TB, job string) gq.JobID {
@@ -99,11 +101,33 @@ func TestEventsTotal(t *testing.T) {
 					t.Errorf("%s with lease %s: %+v", typ, lease, v)
 				}
 				ids[v.id] = true
-				if !strings.HasPrefix(v.typ, v.about+"_") {
-					t.Errorf("%s is about a %s", v.typ, v.about)
+				if !strings.HasPrefix(string(v.typ), v.about+"_") || !slices.Contains(eventTypes(), string(v.typ)) {
+					t.Errorf("%s is about a %s, or not listed", v.typ, v.about)
 				}
 			}
 		}
+	}
+}
+
+// The API's description lists every type of event, and no other.
+func TestEventTypesAreListed(t *testing.T) {
+	denial := machine.Denial{Used: 1, Requested: 2, Capacity: 2, Count: 1}
+	timeout := &gq.Failure{Category: gq.CategoryTimeout}
+	events := []gq.Event{
+		{Type: gq.EventSubmitted}, {Type: gq.EventScheduled, Lease: "lease"}, {Type: gq.EventClaimed, Lease: "lease"}, {Type: gq.EventRenewed, Lease: "lease"},
+		{Type: gq.EventPreparing, Status: gq.StatusClaimed, Detail: gq.DetailPreparing}, {Type: gq.EventPreparing, Status: gq.StatusClaimed, Detail: gq.DetailLeasePending},
+		{Type: gq.EventStarted, Lease: "lease"}, {Type: gq.EventRetrying, Lease: "lease", LeaseState: gq.LeaseExpired, Elapsed: 1}, {Type: gq.EventCompleted, Lease: "lease", LeaseState: gq.LeaseCompleted, Elapsed: 1},
+		{Type: gq.EventFailed, Status: gq.StatusFailed}, {Type: gq.EventFailed, Status: gq.StatusFailed, Failure: timeout}, {Type: gq.EventCancelled},
+		{Type: gq.EventCancelRequested}, {Type: gq.EventCancelDelivered}, {Type: gq.EventUpdated}, {Type: gq.EventUpdated, Reason: denial.String()},
+	}
+	made := map[string]bool{}
+	for i := range events {
+		for _, v := range entriesOf(&events[i]) {
+			made[string(v.typ)] = true
+		}
+	}
+	if got, want := slices.Sorted(maps.Keys(made)), slices.Sorted(slices.Values(eventTypes())); !slices.Equal(got, want) {
+		t.Errorf("events have the types\n%v, the description lists\n%v", got, want)
 	}
 }
 

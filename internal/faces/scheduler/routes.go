@@ -111,6 +111,7 @@ func (f *Face) api() *httpx.API {
 	schemas := httpx.NewSchemas(map[reflect.Type]httpx.Schema{
 		reflect.TypeFor[stamp]():      {Type: "string", Format: "date-time", Examples: []any{"2030-01-31T12:00:00Z"}},
 		reflect.TypeFor[jobState]():   {Type: "string", Enum: jobStateNames()},
+		reflect.TypeFor[eventType]():  {Type: "string", Enum: eventTypes(), Description: "The data of LEASE_DENIED has used, requested, capacity and count."},
 		reflect.TypeFor[metricName](): {Type: "string", Enum: metricNames()},
 		reflect.TypeFor[limitText]():  {Type: "integer"},
 
