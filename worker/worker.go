@@ -45,8 +45,8 @@ type Worker struct {
 	single     bool               // RunOne runs the jobs
 	stopping   chan struct{}      // closed when no more jobs are claimed
 	stop       context.CancelFunc // of Start
-	ended      chan error         // of Start
-	done       chan struct{}      // closed after Start has ended
+	done       chan struct{}      // closed when the worker that Start ran has ended
+	err        error              // why; set before done is closed
 	background sync.WaitGroup     // calls in flight
 	values     context.Context    // has the values of Run's context but does not end; the parent of handlers' contexts
 	life       context.Context    // of calls; ends when Run gives up
@@ -197,37 +197,57 @@ func (w *Worker) leave() {
 	}
 }
 
-// Start runs the worker in the background until ctx ends or Stop is called. The worker logs an
-// error of [Worker.Run], and Stop returns it.
+// Start runs the worker in the background until ctx ends or Stop is called. A second Start does nothing.
 //
-// A worker with an invalid configuration or invalid handlers ends at once: a program that waits for
-// something else can wait for [Worker.Done] too.
+// A worker whose configuration or handlers are invalid has ended when Start returns: check
+// [Worker.Err]. The worker logs every error.
 func (w *Worker) Start(ctx context.Context) *Worker {
+	if w.stop != nil {
+		return w
+	}
 	ctx, w.stop = context.WithCancel(ctx)
-	w.ended = make(chan error, 1)
-	go func() {
-		err := w.Run(ctx)
-		if err != nil {
-			w.log.Error("worker ended", slog.Any("error", err))
-		}
-		w.ended <- err
-		close(w.done)
-	}()
+	if err := w.begin(); err != nil {
+		w.endWith(err)
+		return w
+	}
+	go func() { w.endWith(w.Run(ctx)) }()
 	return w
 }
 
+// endWith ends what Start began.
+func (w *Worker) endWith(err error) {
+	if err != nil {
+		w.log.Error("worker ended", slog.Any("error", err))
+	}
+	w.stop()
+	w.err = err
+	close(w.done)
+}
+
 // Done returns a channel that is closed when a worker that was started has ended: after Stop, the end of
-// its context, or an error, which Stop then returns.
+// its context, or an error.
 func (w *Worker) Done() <-chan struct{} { return w.done }
 
-// Stop stops a worker and returns the error of [Worker.Run]. It does nothing if the worker was
-// not started.
+// Err returns why a worker that was started has ended, as [Worker.Run] does. It returns nil while the
+// worker runs, and if it was not started.
+func (w *Worker) Err() error {
+	select {
+	case <-w.done:
+		return w.err
+	default:
+		return nil
+	}
+}
+
+// Stop stops a worker, waits until it has ended and returns [Worker.Err]. It does nothing if the worker
+// was not started.
 func (w *Worker) Stop() error {
 	if w.stop == nil {
 		return nil
 	}
 	w.stop()
-	return <-w.ended
+	<-w.done
+	return w.err
 }
 
 // drain waits for the handlers and returns those it abandoned.

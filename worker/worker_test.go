@@ -272,6 +272,40 @@ func TestRunReportsFaults(t *testing.T) {
 	}
 }
 
+// A caller learns at once that a worker cannot run, and later why it ended; Start and Stop can be repeated.
+func TestStartTellsItsError(t *testing.T) {
+	bad := worker.New(newMemory(), worker.Config{Slots: -1, Logger: discard()}).Start(t.Context())
+	if err := bad.Err(); !errors.Is(err, gq.ErrInvalid) || !strings.Contains(err.Error(), "slots") {
+		t.Errorf("when Start returns: %v", err)
+	}
+	for range 2 {
+		if err := bad.Stop(); !errors.Is(err, gq.ErrInvalid) {
+			t.Errorf("Stop: %v", err)
+		}
+	}
+	good := worker.New(newMemory(), worker.Config{Logger: discard()})
+	good.HandleFunc("a", func(context.Context, *worker.Run) error { return nil })
+	for range 2 {
+		if err := good.Start(t.Context()).Err(); err != nil {
+			t.Errorf("while it runs: %v", err)
+		}
+	}
+	if err := good.Stop(); err != nil || good.Err() != nil {
+		t.Errorf("after Stop: %v, %v", err, good.Err())
+	}
+	twice := worker.New(newMemory(), worker.Config{Logger: discard()})
+	twice.HandleFunc("a", func(context.Context, *worker.Run) error { return nil })
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := twice.Run(ended); err != nil {
+		t.Fatal(err)
+	}
+	<-twice.Start(t.Context()).Done()
+	if err := twice.Err(); err == nil {
+		t.Error("a worker that has run before has no error")
+	}
+}
+
 func TestStopWithoutStart(t *testing.T) {
 	if err := worker.New(newMemory(), worker.Config{}).Stop(); err != nil {
 		t.Error(err)
