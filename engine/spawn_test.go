@@ -39,7 +39,7 @@ func TestSpawnedJobsNameEachOther(t *testing.T) {
 		stale.ID = "gone"
 		lost := must[[]gq.LeaseResult](t)(f.Settle(t.Context(), []gq.Outcome{{Lease: stale, Verdict: gq.VerdictComplete, Spawn: fanIn(2)}}))[0]
 		wantErr(t, "a stale lease", lost.Err, gq.ErrStaleLease)
-		joins := make([]gq.JobID, len(held))
+		joins, parts := make([]gq.JobID, len(held)), make([][]gq.JobID, len(held))
 		var wait sync.WaitGroup
 		for i := range held {
 			wait.Go(func() {
@@ -50,6 +50,9 @@ func TestSpawnedJobsNameEachOther(t *testing.T) {
 					return
 				}
 				joins[i] = a.Spawned[0].ID()
+				for _, p := range a.Spawned[1:] {
+					parts[i] = append(parts[i], p.ID())
+				}
 				if again := must[[]gq.LeaseResult](t)(f.Settle(t.Context(), []gq.Outcome{outcome}))[0]; again.Err != nil || len(again.Spawned) > 0 {
 					t.Errorf("the same call again: %v, %d children", again.Err, len(again.Spawned))
 				}
@@ -66,6 +69,11 @@ func TestSpawnedJobsNameEachOther(t *testing.T) {
 			if n := len(join.Spec.DependsOn); n != 4 || join.State.Status != gq.StatusPending || join.State.Waits != 3 || join.Spec.Ref != "" ||
 				!slices.Contains(join.Spec.DependsOn, gq.Dependency{Kind: gq.DependencyFanOut, Job: parents[i]}) {
 				t.Fatalf("the join is %s and waits for %d: %+v", join.State.Status, join.State.Waits, join.Spec.DependsOn)
+			}
+			for _, part := range parts[i] {
+				if !slices.Contains(join.Spec.DependsOn, gq.Dependency{Kind: gq.DependencyFanIn, Job: part}) {
+					t.Errorf("the join waits for %+v, without its part %s", join.Spec.DependsOn, part)
+				}
 			}
 		}
 		for i, part := range f.claim(6) {
