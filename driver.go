@@ -39,11 +39,12 @@ type Driver interface {
 	// Edit replaces a waiting job by a copy with another payload, queue or run time, in one
 	// commit, and returns the copy.
 	Edit(ctx context.Context, id JobID, change JobEdit) (SubmitResult, error)
-	// Replay submits a finished job again.
+	// Replay submits a finished job again. If it was replayed before, the result is its replay,
+	// with Existing set; to run it once more, replay that one when it has finished.
 	//gq:needs submit on the job
 	Replay(ctx context.Context, id JobID) (SubmitResult, error)
-	// ReplayWhere submits finished jobs that a query selects again, up to Query.Limit in a
-	// call. [ReplayReport.Next] is the cursor of the next call.
+	// ReplayWhere submits finished jobs that a query selects again, except those that were
+	// replayed before, up to Query.Limit in a call. [ReplayReport.Next] is the cursor of the next call.
 	ReplayWhere(ctx context.Context, q Query) (ReplayReport, error)
 	// CountWhere counts the jobs that a query selects. [CountReport.Next] is the cursor of
 	// the next call if one call could not count all of them.

@@ -38,6 +38,7 @@ const (
 	MaxDuration         = 10 * 365 * 24 * time.Hour
 	MaxHashedDelay      = 1_000_000 * time.Second // Backoff.Max with JitterHash
 	MaxQueryTypes       = 100                     // types of one query
+	MaxQueryKeys        = 1000                    // keys of one query
 	MaxRateCount        = 1_000_000_000           // Rate.Count
 	MaxRateBurst        = 1_000_000               // Rate.Burst
 	MaxWeight           = 1000                    // Spec.Weight

@@ -21,6 +21,11 @@ type Query struct {
 	CreatedAfter  time.Time // inclusive; zero is no bound
 	CreatedBefore time.Time // exclusive; zero is no bound
 
+	// Keys selects jobs that have, or had last, one of these idempotency or unique keys, and replays
+	// of the jobs with these ids. An index finds them. A key whose scope is neither a type of the
+	// query nor that of any job may be missed.
+	Keys []string // empty is any
+
 	// Stores have no index on these: see [Query.Picks].
 	Types []string          // empty is any
 	Tags  map[string]string // a job must have all of them
@@ -36,10 +41,10 @@ type Query struct {
 	MaxScan int
 }
 
-// Picks reports whether the query filters by type or tag. There is no index on either, so
-// List scans a limited number of jobs per page (engine.MaxScan). A page can then have fewer
+// Picks reports whether the query filters by type, tag or key. There is no index on types and tags,
+// so without keys List scans a limited number of jobs per page (engine.MaxScan). A page can then have fewer
 // jobs than its limit, or none, without being the last; its cursor resumes the scan.
-func (q *Query) Picks() bool { return len(q.Types) > 0 || len(q.Tags) > 0 }
+func (q *Query) Picks() bool { return len(q.Types) > 0 || len(q.Tags) > 0 || len(q.Keys) > 0 }
 
 // Picked reports whether a job has one of the types and all of the tags.
 func (q *Query) Picked(j *Job) bool {
@@ -132,10 +137,11 @@ type CancelReport struct {
 
 // ReplayReport is the result of one call of [Driver.ReplayWhere].
 type ReplayReport struct {
-	Jobs    []JobID // the new jobs
-	Refused int     // jobs that could not be submitted again
-	Problem string  // of the first refused job
-	Next    string  // cursor of the next call; empty after the last
+	Jobs     []JobID // the new jobs
+	Existing int     // jobs that were replayed before, and are not replayed again
+	Refused  int     // jobs that could not be submitted again
+	Problem  string  // of the first refused job
+	Next     string  // cursor of the next call; empty after the last
 }
 
 // CountReport is the result of one call of [Driver.CountWhere].

@@ -33,6 +33,10 @@ type IdempotencyKey struct {
 	Fingerprint uint64 // of the content, to detect that a key is reused for different content
 }
 
+// AttributeReplayedBy is the attribute of a replay that has the name of whoever asked for it, if a
+// server knows the name.
+const AttributeReplayedBy = "replayed_by"
+
 // Spec describes a job. It never changes after submission.
 type Spec struct {
 	ID        JobID // assigned by the queue
@@ -60,7 +64,7 @@ type Spec struct {
 	// Attributes are stored for the API that set them and not interpreted, except for the
 	// trace context ([AttributeTraceParent], [AttributeTraceState]).
 	Attributes map[string]string
-	ReplayOf   JobID // the finished job that this one replays
+	ReplayOf   JobID // the finished job that this one replays; [AttributeReplayedBy] says who did
 	Replaces   JobID // the waiting job that this one replaced; assigned by the queue
 
 	Workflow WorkflowID // the workflow that it is a part of; set by SubmitWorkflow and AddToWorkflow

@@ -129,8 +129,15 @@ func TestLostAnswersAreAskedForAgain(t *testing.T) {
 	})
 	lose("get", func() error { _, err := f.Get(ctx, id, 0); return err })
 	lose("cancel", func() error { _, err := f.Cancel(ctx, id, "enough"); return err })
-	if count := must(f.Counts(ctx, gq.DefaultQueue))(t)[0]; count.Live()+count.By[gq.StatusCancelled] != 5 {
-		t.Errorf("5 jobs were submitted, there are %v", count)
+	lose("replay", func() error {
+		out, err := f.Replay(ctx, id)
+		if !out.Existing || out.ID() == id {
+			t.Errorf("%+v", out)
+		}
+		return err
+	})
+	if count := must(f.Counts(ctx, gq.DefaultQueue))(t)[0]; count.Live()+count.By[gq.StatusCancelled] != 6 {
+		t.Errorf("5 jobs were submitted and one replayed, there are %v", count)
 	}
 	job := f.claim()
 	lease := job.State.Lease.Ref()
@@ -170,8 +177,7 @@ func TestUnknownOutcomesAreTold(t *testing.T) {
 			_, err := f.SubmitBatch(ctx, []gq.Spec{{Type: "work", Key: gq.IdempotencyKey{Name: "k"}}, {Type: "work"}})
 			return err
 		},
-		"graph":  func() error { _, err := f.SubmitGraph(ctx, []gq.GraphJob{{Spec: gq.Spec{Type: "work"}}}); return err },
-		"replay": func() error { _, err := f.Replay(ctx, finished); return err },
+		"graph": func() error { _, err := f.SubmitGraph(ctx, []gq.GraphJob{{Spec: gq.Spec{Type: "work"}}}); return err },
 		"keyless children": func() error {
 			_, err := f.Heartbeat(ctx, []gq.Heartbeat{{Lease: lease, Progress: -1, Spawn: []gq.Spec{{Type: "work"}}}})
 			return err

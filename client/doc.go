@@ -22,8 +22,8 @@
 //
 //   - The client retries reads, [Client.Wait], and calls that change nothing the second time:
 //     [Client.Cancel], [Client.Reschedule], [Client.DeclareQueue], [Client.DeclareSchedule],
-//     [Client.BackfillSchedule], [Client.CancelWorkflow], [Client.Signal], [Client.RetryRefused] and
-//     [Client.DiscardRefused].
+//     [Client.BackfillSchedule], [Client.CancelWorkflow], [Client.Signal], [Client.Replay],
+//     [Client.RetryRefused] and [Client.DiscardRefused].
 //   - It retries submissions. One without an idempotency key gets a random key of the client's
 //     own, so that a retry finds the job which the first attempt stored; nobody sees that key, and
 //     its result never has Existing set. With a key of the caller, the result of such a retry has

@@ -279,9 +279,10 @@ func (c *Client) Edit(ctx context.Context, id gq.JobID, change gq.JobEdit) (gq.S
 	return read("edit", m, pbconv.SubmittedFromProto)
 }
 
-// Replay submits a finished job again, as a new one.
+// Replay submits a finished job again, as a new one. If it was replayed before, the result is its
+// replay, with Existing set, also after a lost answer.
 func (c *Client) Replay(ctx context.Context, id gq.JobID) (gq.SubmitResult, error) {
-	m, err := invoke(ctx, c, once, c.jobs.Replay, &pb.ReplayRequest{Id: id.String()})
+	m, err := invoke(ctx, c, repeat, c.jobs.Replay, &pb.ReplayRequest{Id: id.String()})
 	if err != nil {
 		return gq.SubmitResult{}, err
 	}

@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/internal/errs"
@@ -204,9 +205,20 @@ func (v *visit) count(action bulkAction, q gq.Query) (n int64, more bool, err er
 	}
 }
 
-// scan finds the jobs of a filter by key or correlation id among a limited number of the newest.
+// scan finds the jobs of a filter by key, and by correlation id among a limited number of the newest.
 func (v *visit) scan(f jobFilter, action bulkAction, q gq.Query) (jobs []gq.Job, more bool, err error) {
 	q = action.limit(q)
+	known := make(map[gq.JobID]bool)
+	if f.Find != "" && utf8.RuneCountInString(f.Find) <= gq.MaxKeyRunes {
+		page, err := v.byKey(f, q)
+		if err != nil {
+			return nil, false, err
+		}
+		jobs = page.Jobs
+		for i := range jobs {
+			known[jobs[i].State.ID] = true
+		}
+	}
 	q.Limit = 1000
 	for range maxBulkPages {
 		page, err := v.d.queue.List(v.ctx, q)
@@ -214,7 +226,7 @@ func (v *visit) scan(f jobFilter, action bulkAction, q gq.Query) (jobs []gq.Job,
 			return nil, false, err
 		}
 		for i := range page.Jobs {
-			if f.picked(&page.Jobs[i]) {
+			if f.picked(&page.Jobs[i]) && !known[page.Jobs[i].State.ID] {
 				jobs = append(jobs, page.Jobs[i])
 			}
 		}

@@ -99,19 +99,18 @@ type Action struct {
 
 // Dashboard is an [http.Handler]. Close it when the server stops.
 type Dashboard struct {
-	queue    gq.Driver
-	options  Options
-	mux      *http.ServeMux
-	pages    pages
-	assets   map[string]asset // by name with content hash
-	sessions sessions
-	guesses  guesses
-	shared   sharedPages
-	replays  replays
-	bulkStep time.Duration
-	streams  atomic.Int64 // open ones
-	key      []byte       // of form tokens
-	now      func() time.Time
+	queue                gq.Driver
+	options              Options
+	mux                  *http.ServeMux
+	pages                pages
+	assets               map[string]asset // by name with content hash
+	sessions             sessions
+	guesses              guesses
+	shared               sharedPages
+	bulkStep, searchStep time.Duration
+	streams              atomic.Int64 // open ones
+	key                  []byte       // of form tokens
+	now                  func() time.Time
 
 	serving context.Context //nolint:containedctx // ends with Close
 	stop    context.CancelFunc
@@ -129,7 +128,7 @@ func New(queue gq.Driver, o Options) (*Dashboard, error) {
 	if o.Prefix != "" && !strings.HasPrefix(o.Prefix, "/") {
 		return nil, &gq.InvalidError{Faults: []gq.Fault{{Field: "prefix", Problem: "must begin with a slash, such as /queue"}}}
 	}
-	d := &Dashboard{queue: queue, options: o, mux: http.NewServeMux(), key: randomKey(), now: time.Now, bulkStep: bulkStep}
+	d := &Dashboard{queue: queue, options: o, mux: http.NewServeMux(), key: randomKey(), now: time.Now, bulkStep: bulkStep, searchStep: searchStep}
 	d.serving, d.stop = context.WithCancel(context.Background())
 	var err error
 	if d.assets, err = loadAssets(); err != nil {

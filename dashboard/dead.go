@@ -162,8 +162,6 @@ func pattern(message string) string {
 // wants that.
 func (d *Dashboard) replayDead(v *visit) error {
 	key, queue, remove := v.r.PostForm.Get("group"), v.r.PostForm.Get("queue"), v.r.PostForm.Get("remove") != ""
-	d.replays.acting.Lock()
-	defer d.replays.acting.Unlock()
 	jobs, _, err := v.deadJobs(queue)
 	if err == nil {
 		jobs, err = v.notReplayed(jobs)
@@ -185,7 +183,7 @@ func (d *Dashboard) replayDead(v *visit) error {
 	return v.done("dead", "dead-replay", "n", strconv.Itoa(n), "queue", queue)
 }
 
-// replayAll submits jobs again and returns their number and the first error.
+// replayAll submits jobs again and returns the number of new jobs and the first error.
 func (v *visit) replayAll(jobs []gq.Job, remove bool) (n int, err error) {
 	var next, replayed atomic.Int64
 	errs := make([]error, replayers)
@@ -198,12 +196,11 @@ func (v *visit) replayAll(jobs []gq.Job, remove bool) (n int, err error) {
 					return
 				}
 				result, err := v.d.queue.Replay(v.ctx, jobs[i].State.ID)
-				if err == nil {
+				if err == nil && !result.Existing {
 					replayed.Add(1)
-					v.d.replays.add(jobs[i].State.ID, result.ID())
-					if remove {
-						err = v.d.queue.Purge(v.ctx, jobs[i].State.ID)
-					}
+				}
+				if err == nil && remove {
+					err = v.d.queue.Purge(v.ctx, jobs[i].State.ID)
 				}
 				if err != nil && errs[w] == nil {
 					errs[w] = err

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"regexp"
 	"testing"
+	"time"
 
 	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/dashboard"
@@ -19,37 +20,76 @@ func TestFiltersAreCompleted(t *testing.T) {
 	s.lacks(s.get("jobs?queue=other", http.StatusOK), `<option value="order-1">`) // of another queue
 }
 
-var nextPage = regexp.MustCompile(`rel="next" href="\./([^"]+)">([^<]+)<`)
+var nextPage = regexp.MustCompile(`rel="next"(?: data-further)? href="\./([^"]+)">([^<]+)<`)
 
-// A search that has not looked at all jobs says how far it came, and goes on from there.
+// crowd submits jobs that no search looks for.
+func (s *site) crowd(n int) {
+	s.Helper()
+	for range n / 1000 {
+		specs := make([]gq.Spec, 1000)
+		for i := range specs {
+			specs[i] = gq.Spec{Queue: "mail", Type: "t"}
+		}
+		if _, err := s.queue.SubmitBatch(s.Context(), specs); err != nil {
+			s.Fatal(err)
+		}
+	}
+}
+
+// A key is found at once, however many newer jobs there are, whatever the type and the rule.
+func TestAKeyIsFoundByIndex(t *testing.T) {
+	s := newSite(t, dashboard.Options{})
+	s.dash.PretendSlow(0)
+	plain := s.submit(gq.Spec{Queue: "mail", Type: "a", Key: gq.IdempotencyKey{Name: "welcome-7"}})
+	unique := s.submit(gq.Spec{Queue: "mail", Type: "b", Key: gq.IdempotencyKey{Name: "welcome-7"}, Unique: gq.UniqueRule{While: gq.WhileLive}})
+	s.crowd(3000)
+	page := s.get("jobs?find=welcome-7", http.StatusOK)
+	s.has(page, plain.String(), unique.String(), "Found by key", "Look further")
+	s.lacks(page, "data-further") // it does not go on by itself
+	s.has(s.get("jobs?find=welcome-7&cursor=newest", http.StatusOK), "Nothing found yet", "Searched 1,000 of 3,002 jobs")
+	only := s.get("jobs?find=welcome-7&type=b", http.StatusOK)
+	s.has(only, unique.String())
+	s.lacks(only, plain.String())
+	confirm := s.do(http.MethodPost, "jobs/bulk", map[string][]string{"csrf": {s.token(page)}, "find": {"welcome-7"}, "action": {"cancel"}}).body
+	s.has(confirm, "2 jobs will be cancelled")
+}
+
+// A search that has not looked at all jobs never says that there is none. It says how far it came, and goes on from there.
 func TestASearchContinues(t *testing.T) {
 	s := newSite(t, dashboard.Options{})
-	wanted := s.submit(gq.Spec{Queue: "mail", Type: "t", Key: gq.IdempotencyKey{Name: "welcome-7"}})
-	specs := make([]gq.Spec, 1000)
-	for i := range specs {
-		specs[i] = gq.Spec{Queue: "mail", Type: "t"}
-	}
-	for range 4 {
-		if _, err := s.queue.SubmitBatch(t.Context(), specs); err != nil {
-			t.Fatal(err)
+	s.dash.PretendSlow(0)
+	wanted := s.submit(gq.Spec{Queue: "mail", Type: "rare", Metadata: gq.Metadata{CorrelationID: "order-7", Tags: map[string]string{"tenant": "acme"}}})
+	s.crowd(6000)
+	for filter, pages := range map[string][]string{
+		"find=order-7":        {"1,000 of 6,001", "2,000 of 6,001", "3,000 of 6,001", "4,000 of 6,001", "5,000 of 6,001", "6,000 of 6,001"},
+		"type=rare":           {"5,000 of 6,001"},
+		"tag=tenant%3Dacme":   {"5,000 of 6,001"},
+		"correlation=nowhere": {"1,000 of 6,001", "2,000 of 6,001", "3,000 of 6,001", "4,000 of 6,001", "5,000 of 6,001", "6,000 of 6,001"},
+	} {
+		path := "jobs?" + filter
+		for _, text := range pages {
+			page := s.get(path, http.StatusOK)
+			s.has(page, "Nothing found yet", "Searched "+text+" jobs", "data-further")
+			s.lacks(page, "No job matches", "None")
+			next := nextPage.FindStringSubmatch(page)
+			if next == nil || next[2] != "Look further" {
+				t.Fatalf("%s: the search cannot be continued: %q", filter, next)
+			}
+			path = html.UnescapeString(next[1])
 		}
-	}
-	path := "jobs?find=welcome-7"
-	for _, text := range []string{"Searched 2,000 jobs so far", "Searched 4,000 jobs so far"} {
 		page := s.get(path, http.StatusOK)
-		s.has(page, "None so far", text)
-		next := nextPage.FindStringSubmatch(page)
-		if next == nil || next[2] != "Continue the search" {
-			t.Fatalf("the search cannot be continued: %q", next)
+		s.lacks(page, "data-further", "Look further")
+		if filter == "correlation=nowhere" {
+			s.has(page, "No job matches", "All jobs were looked at.")
+		} else {
+			s.has(page, wanted.String())
 		}
-		path = html.UnescapeString(next[1])
 	}
-	page := s.get(path, http.StatusOK)
-	s.has(page, wanted.String())
-	s.lacks(page, "so far", "Continue")
+	s.dash.PretendSlow(time.Minute) // in which everything is looked at
+	s.has(s.get("jobs?find=order-7", http.StatusOK), wanted.String())
 	// The number is a parameter of the page, so anybody can write one.
-	s.lacks(s.get("jobs?find=welcome-7&searched=1000000", http.StatusOK), "1,002,000")
-	s.get("jobs?find=welcome-7&cursor=x&searched=x", http.StatusBadRequest)
+	s.lacks(s.get("jobs?find=nothing&searched=1000000", http.StatusOK), "1,002,000")
+	s.get("jobs?find=nothing&cursor=x&searched=x", http.StatusBadRequest)
 }
 
 func TestBulkActionsByCorrelation(t *testing.T) {

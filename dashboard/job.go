@@ -37,6 +37,14 @@ type jobView struct {
 	Replay   gq.JobID // zero if there is none that is known
 }
 
+// Key is the key that the job was submitted with. That of a replay is only the id of the other job.
+func (view jobView) Key() string {
+	if name := view.Spec.Key.Name; name != view.Spec.ReplayOf.String() {
+		return name
+	}
+	return ""
+}
+
 // jobActions says which actions the page offers.
 type jobActions struct{ Cancel, Replay, Run, Reschedule, Priority, Purge bool }
 
@@ -120,6 +128,7 @@ func (d *Dashboard) job(v *visit) error {
 			return err
 		}
 		view.Replay = found[id]
+		view.Actions.Replay = view.Actions.Replay && view.Replay.IsZero()
 	}
 	v.watch = "job:" + id.String()
 	return v.show("job", "Job "+short(id), view)
@@ -228,9 +237,11 @@ func (d *Dashboard) actOnJob(v *visit) error {
 			done = "requested"
 		}
 	case "replay":
-		var replay gq.JobID
-		replay, done, err = v.replayOnce(id)
-		page = "jobs/" + replay.String()
+		var replay gq.SubmitResult
+		replay, err = d.queue.Replay(v.ctx, id)
+		if done, page = "replayed", "jobs/"+replay.ID().String(); replay.Existing {
+			done = "replayed-before"
+		}
 	case "run":
 		_, err = d.queue.Reschedule(v.ctx, id, time.Time{})
 		done = "run"

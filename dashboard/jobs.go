@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/gopherqueue/gq"
 )
@@ -15,9 +16,12 @@ import (
 // Limits of lists of jobs.
 const (
 	jobsPerPage = 50
-	maxScanned  = 2000 // jobs that a search by key or correlation id looks at for one page
-	maxSearched = 5000 // jobs that a store without an index for a filter looks at for one page
+	maxSearched = 5000 // jobs that a store without an index for a filter looks at in one call
 	maxTags     = 8    // tags of one filter
+
+	fromNewest = "newest"
+
+	searchStep = 700 * time.Millisecond // that a page searches; then it says how far it has come, and goes on
 )
 
 // jobFilter is the filter of the page, as its form has it.
@@ -26,8 +30,8 @@ type jobFilter struct {
 	Correlation             string
 	Since, Until            string
 	Find                    string // a key or correlation id
-	Cursor                  string
-	Searched                int64 // jobs that a search has looked at before the cursor
+	Cursor                  string // fromNewest begins a search without an index
+	Searched                int64  // jobs that a search has looked at before the cursor
 }
 
 // clean makes one line of at most so many bytes.
@@ -86,6 +90,9 @@ func (f jobFilter) query() (q gq.Query, err error) {
 		faults = append(faults, gq.Fault{Field: field, Problem: fmt.Sprintf(format, args...)})
 	}
 	q = gq.Query{Queue: f.Queue, Cursor: f.Cursor, Limit: jobsPerPage, MaxScan: maxSearched}
+	if f.Cursor == fromNewest {
+		q.Cursor = ""
+	}
 	if f.State != "" {
 		if list, ok := groups[f.State]; ok {
 			q.Statuses = slices.Clone(list)
@@ -159,7 +166,9 @@ type jobsView struct {
 	Total   int64 // -1 is not counted
 	Scanned bool  // there may be more on the next page although this one is not full
 
-	Searched int64 // jobs that a search by key or correlation id has looked at so far, earlier pages included
+	Searched int64 // jobs that the search has looked at so far, earlier pages included
+	Among    int64 // jobs that it looks at in all; 0 is unknown
+	ByKey    bool  // an index has found the jobs on the page by their key
 
 	Queues  []string
 	Choices choices
@@ -215,17 +224,19 @@ func (d *Dashboard) jobs(v *visit) error {
 	if err != nil {
 		return v.badFilter(view, err)
 	}
-	page, searched, err := v.list(f, q)
+	page, searched, byKey, err := v.list(f, q)
 	if kindOf(err) == gq.KindInvalid {
 		return v.badFilter(view, err)
 	}
 	if err != nil {
 		return err
 	}
-	view.Jobs, view.Next = page.Jobs, page.Next
+	view.Jobs, view.Next, view.ByKey = page.Jobs, page.Next, byKey
 	view.Scanned = view.Next != "" && len(view.Jobs) < jobsPerPage
-	if f.Scans() {
-		view.Searched = f.Searched + int64(searched)
+	if f.Scans() || q.Picks() {
+		if view.Searched = f.Searched + searched; view.Scanned {
+			view.Among = v.among(q)
+		}
 	}
 	if f.Cursor == "" && !f.Scans() && !q.Picks() && q.CreatedAfter.IsZero() && q.CreatedBefore.IsZero() {
 		q.Cursor = ""
@@ -271,30 +282,67 @@ func asID(text string) (path string, ok bool) {
 	return "", false
 }
 
-// list returns a page of jobs. A filter by key or correlation id looks at a limited number, which
-// it returns too: stores find a key only together with its scope, which nobody types into a search
-// field, and they have no index of correlation ids.
-func (v *visit) list(f jobFilter, q gq.Query) (page gq.Page, searched int, err error) {
-	if !f.Scans() {
-		page, err = v.d.queue.List(v.ctx, q)
-		return page, 0, err
+// among counts the jobs that a search looks at, if that is quick and the visitor may know it.
+func (v *visit) among(q gq.Query) int64 {
+	count, err := v.d.queue.CountWhere(v.ctx, gq.Query{Queue: q.Queue, Statuses: q.Statuses})
+	if err != nil {
+		return 0 // it would count foreign queues
 	}
-	q.Limit = 1000
-	for range maxScanned / 1000 {
+	return count.Jobs
+}
+
+// list returns a page of jobs, and at how many it has looked. An index finds a key. Types, tags,
+// correlation ids and keys with scopes of their own have none: a page searches for a while, and its
+// cursor is where the next one goes on.
+func (v *visit) list(f jobFilter, q gq.Query) (page gq.Page, searched int64, byKey bool, err error) {
+	if !f.Scans() && !q.Picks() {
+		page, err = v.d.queue.List(v.ctx, q)
+		return page, 0, false, err
+	}
+	if f.Find != "" && f.Cursor == "" && utf8.RuneCountInString(f.Find) <= gq.MaxKeyRunes {
+		if page, err = v.byKey(f, q); err != nil || len(page.Jobs) > 0 {
+			return page, 0, true, err
+		}
+	}
+	if f.Scans() && !q.Picks() {
+		q.Limit = 1000
+	}
+	for began := time.Now(); ; {
 		some, err := v.d.queue.List(v.ctx, q)
 		if err != nil {
-			return gq.Page{}, 0, err
+			return gq.Page{}, 0, false, err
 		}
-		searched += len(some.Jobs)
 		for i := range some.Jobs {
 			if f.picked(&some.Jobs[i]) {
 				page.Jobs = append(page.Jobs, some.Jobs[i])
 			}
 		}
+		switch {
+		case !q.Picks():
+			searched += int64(len(some.Jobs))
+		case some.Next != "":
+			searched += maxSearched
+		}
 		page.Next, q.Cursor = some.Next, some.Next
-		if some.Next == "" || len(page.Jobs) >= jobsPerPage {
-			break
+		if some.Next == "" || len(page.Jobs) >= jobsPerPage || time.Since(began) >= v.d.searchStep {
+			return page, searched, false, nil
+		}
+		if q.Picks() && !f.Scans() {
+			q.Limit = jobsPerPage - len(page.Jobs)
 		}
 	}
-	return page, searched, nil
+}
+
+// byKey returns the jobs with a key. There may be others with another scope, or with a correlation id that
+// is equal: the cursor of the page begins the search for them.
+func (v *visit) byKey(f jobFilter, q gq.Query) (page gq.Page, err error) {
+	q.Keys, q.Limit = []string{f.Find}, jobsPerPage
+	if page, err = v.d.queue.List(v.ctx, q); err != nil {
+		return page, err
+	}
+	page.Jobs = slices.DeleteFunc(page.Jobs, func(j gq.Job) bool { return !f.picked(&j) })
+	if len(page.Jobs) > 0 {
+		page.Next = fromNewest
+	}
+	return page, nil
 }

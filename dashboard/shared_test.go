@@ -61,8 +61,8 @@ func TestManyPagesAreToldLessOften(t *testing.T) {
 	}
 }
 
-// PretendSlow sets how long a part of an action on many jobs takes.
-func (d *Dashboard) PretendSlow(part time.Duration) { d.bulkStep = part }
+// PretendSlow sets how long a part of an action on many jobs takes, and of a search.
+func (d *Dashboard) PretendSlow(part time.Duration) { d.bulkStep, d.searchStep = part, part }
 
 // PretendOpen sets the number of open pages.
 func (d *Dashboard) PretendOpen(n int64) { d.streams.Store(n) }

@@ -93,7 +93,7 @@ type Round struct {
 	Jobs     int // that the round considered
 	Assigned int
 	Refused  int // that no provider got
-	SetAside int // that no provider could ever serve
+	SetAside int // that no provider of the round could serve, even without other jobs
 }
 
 // RoundDetail is a round with what it decided.
@@ -120,7 +120,7 @@ type Refusal struct {
 	Reasons map[string]int // providers by the reason why they could not
 }
 
-// Unserved are jobs that no provider could ever serve.
+// Unserved are jobs that no provider of a round could serve, even without other jobs.
 type Unserved struct {
 	Like string // what they ask for
 	Jobs int

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"sync"
 	"time"
 
@@ -59,11 +58,14 @@ func jobError(verb string, id gq.JobID, err error) error {
 }
 
 // List returns a page of jobs in order of submission. Filters by queue, status and time use an
-// index. Filters by type and tag scan up to [MaxScan] jobs; see [gq.Query.Picks].
+// index, and so do keys. Filters by type and tag scan up to [MaxScan] jobs; see [gq.Query.Picks].
 func (e *Engine) List(ctx context.Context, q gq.Query) (page gq.Page, err error) {
-	if q.Picks() {
+	switch {
+	case len(q.Keys) > 0:
+		page, err = e.keyed(ctx, q)
+	case q.Picks():
 		page, err = e.pick(ctx, q)
-	} else {
+	default:
 		page, err = e.store.List(ctx, q)
 	}
 	if err == nil {
@@ -213,53 +215,4 @@ func (e *Engine) UpdateMetadata(ctx context.Context, id gq.JobID, p gq.MetadataP
 		job.State, job.Metadata = updated[0].State, next
 		return job, nil
 	}
-}
-
-// Replay submits a finished job again, as a new job with ReplayOf set. The new job has the
-// payload, the policy and the current metadata of the old one, but no idempotency key, no
-// dependencies and no delay. The old job does not change. The replay of a unique job is unique
-// too: it takes the key over, or is refused with [gq.ErrNotUnique] if another job holds it. A job of
-// a workflow is refused with [gq.ErrIllegalMove]: see [Engine.RetryWorkflow].
-func (e *Engine) Replay(ctx context.Context, id gq.JobID) (gq.SubmitResult, error) {
-	job, err := e.Get(ctx, id, gq.WithPayload)
-	if err != nil {
-		return gq.SubmitResult{}, err
-	}
-	if job.State.Live() {
-		return gq.SubmitResult{}, gq.ErrIllegalMove.Errorf("job %s is still %s; only finished jobs can be replayed", id, job.State.Status)
-	}
-	if err := notOfWorkflow(&job); err != nil {
-		return gq.SubmitResult{}, err
-	}
-	again := replayed(&job)
-	out, err := e.submit(ctx, &again, e.fill)
-	if err != nil {
-		return gq.SubmitResult{}, fmt.Errorf("replay %s: %w", id, err)
-	}
-	return out, nil
-}
-
-// notOfWorkflow refuses to replay a single job of a workflow: outside of it, the job would run
-// without its dependencies, and its dependents would not notice.
-func notOfWorkflow(job *gq.Job) error {
-	if job.Spec.Workflow.IsZero() {
-		return nil
-	}
-	return gq.ErrIllegalMove.Errorf("job %s is a part of workflow %s; retry that: gq workflow retry %s", job.State.ID, job.Spec.Workflow, job.Spec.Workflow)
-}
-
-// replayed returns the submission that repeats a finished job.
-func replayed(job *gq.Job) gq.Spec {
-	again := job.Spec
-	again.ID, again.ReplayOf = gq.JobID{}, job.State.ID
-	again.Replaces, again.DependsOn, again.RunAt, again.Delay = gq.JobID{}, nil, time.Time{}, 0
-	if again.Unique.OnCollision == gq.Debounced { // which needs a delay
-		again.Unique.OnCollision = gq.Existing
-	}
-	if again.Unique.IsZero() || len(again.Unique.Fields) > 0 {
-		again.Key = gq.IdempotencyKey{} // of fields it is computed again
-	}
-	again.Metadata = job.Metadata
-	again.Metadata.Tags = maps.Clone(job.Metadata.Tags)
-	return again
 }

@@ -86,7 +86,7 @@ func TestReplayWhere(t *testing.T) {
 		}
 		must[gq.Queue](t)(f.ChangeQueue(t.Context(), "q", func(q *gq.Queue) { q.MaxDepth = 1 }))
 		report := must[gq.ReplayReport](t)(f.ReplayWhere(t.Context(), gq.Query{Queue: "q", Statuses: q.Statuses}))
-		if len(report.Jobs) != 1 || report.Refused != 2*jobs-1 || !strings.Contains(report.Problem, "depth") {
+		if len(report.Jobs) != 1 || report.Existing != jobs || report.Refused != jobs-1 || !strings.Contains(report.Problem, "depth") {
 			t.Errorf("in a queue that takes one job: %d replayed, %d refused, %q", len(report.Jobs), report.Refused, report.Problem)
 		}
 		for what, bad := range map[string]gq.Query{

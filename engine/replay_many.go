@@ -65,7 +65,7 @@ const replayStep = 50
 // does with one. A call replays up to Query.Limit jobs, and ReplayReport.Next continues it:
 // pass it as the cursor of the next call. Jobs that were submitted after the first call, such as
 // the new ones, are not selected. The query must name at least one status, and only terminal
-// ones. A job that cannot be submitted, for example because its queue is full, does not stop the
+// ones. A job that was replayed before is not replayed again; the report counts it. A job that cannot be submitted, for example because its queue is full, does not stop the
 // others; the report counts it.
 func (e *Engine) ReplayWhere(ctx context.Context, q gq.Query) (report gq.ReplayReport, err error) {
 	fail := func(err error) (gq.ReplayReport, error) { return report, fmt.Errorf("replay many: %w", err) }
@@ -150,7 +150,7 @@ func (e *Engine) replayAll(ctx context.Context, jobs []gq.Job, report *gq.Replay
 		if found[i].Err != nil {
 			continue // removed meanwhile
 		}
-		spec, err := replayed(&found[i].Job), notOfWorkflow(&found[i].Job)
+		spec, err := replayed(ctx, &found[i].Job), notOfWorkflow(&found[i].Job)
 		if err == nil {
 			err = e.fill(ctx, &spec, nil)
 		}
@@ -170,6 +170,10 @@ func (e *Engine) replayAll(ctx context.Context, jobs []gq.Job, report *gq.Replay
 	for i := range placed {
 		if placed[i].Err != nil {
 			refuse(from[i], placed[i].Err)
+			continue
+		}
+		if placed[i].Jobs[0].Existing {
+			report.Existing++
 			continue
 		}
 		report.Jobs = append(report.Jobs, placed[i].Jobs[0].State.ID)

@@ -360,7 +360,7 @@ func (e *Engine) fill(ctx context.Context, s *gq.Spec, needs []gq.Dependency) er
 	} else if s.Key.Name != "" && s.Key.Fingerprint == 0 {
 		s.Key.Fingerprint = fingerprint(*s, overrides.Over(given), needs)
 	}
-	if window := s.Policy.IdempotencyWindow; s.Key.Name != "" && !machine.ForRetry(s.Key) && window > 0 && window == s.Policy.Preset.Policy().IdempotencyWindow {
+	if window := s.Policy.IdempotencyWindow; machine.OwnKey(s.Key) && window > 0 && window == s.Policy.Preset.Policy().IdempotencyWindow {
 		s.Policy.IdempotencyWindow = e.options.KeyWindow // the spec does not set its own
 	}
 	if s.Metadata.CallbackURL != "" {

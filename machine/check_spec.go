@@ -165,5 +165,13 @@ func CheckQuery(q *gq.Query) error {
 		checkName(fmt.Sprintf("types[%d]", i), name, true, &f)
 	}
 	checkMap("tags", q.Tags, gq.MaxTags, &f)
+	if len(q.Keys) > gq.MaxQueryKeys {
+		f.add("keys", "%d are more than %d", len(q.Keys), gq.MaxQueryKeys)
+	}
+	for i, name := range q.Keys {
+		if name == "" || utf8.RuneCountInString(name) > gq.MaxKeyRunes {
+			f.add(fmt.Sprintf("keys[%d]", i), "must have between 1 and %d characters", gq.MaxKeyRunes)
+		}
+	}
 	return f.err()
 }

@@ -19,6 +19,8 @@ func KeepKey(s *gq.Spec) {
 	switch {
 	case ForRetry(s.Key):
 		kept = retryKept
+	case ForReplay(s.Key):
+		return // once the replay is removed, the job can be replayed again
 	case s.Unique.While != 0:
 		kept = s.Unique.Period
 	}

@@ -61,16 +61,11 @@ func RetryNumber(k gq.IdempotencyKey) (number [16]byte, ok bool) {
 
 // KeyWindow returns how long the idempotency key of a job refers to it.
 func KeyWindow(s *gq.Spec) time.Duration {
-	if ForRetry(s.Key) {
+	switch {
+	case ForRetry(s.Key):
 		return RetryWindow
+	case ForReplay(s.Key):
+		return gq.MaxDuration
 	}
 	return s.Policy.IdempotencyWindow
-}
-
-// ShownKey returns the key of a job as users know it.
-func ShownKey(s *gq.Spec) gq.IdempotencyKey {
-	if ForRetry(s.Key) {
-		return gq.IdempotencyKey{}
-	}
-	return s.Key
 }

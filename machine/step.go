@@ -23,6 +23,7 @@ type Submission struct {
 	RunAt     time.Time
 	After     gq.JobID   // the job with the same order key that it waits for, also in Waits
 	Trace     string     // see TraceParent
+	Origin    string     // see Origin
 	Events    []gq.Event // the job's events are appended here; may be nil
 
 	// Replaces is the job whose place it takes, if the spec names one: the deadlines of that job go on. If the
@@ -44,6 +45,9 @@ func Submit(b Submission, now time.Time) (gq.State, []gq.Event) {
 	}
 	t := step{State: s, events: slices.Grow(b.Events, 2)}
 	t.move(gq.StatusPending, now)
+	if b.Origin != "" {
+		t.events[len(t.events)-1].Reason = b.Origin
+	}
 	t.ready(now)
 	if b.CarriesOn {
 		t.events[len(t.events)-1].Reason = ReasonRescheduled

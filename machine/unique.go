@@ -24,6 +24,8 @@ var Forever = time.Unix(0, math.MaxInt64).UTC()
 // is the earliest time of its first attempt.
 func KeyUntil(s *gq.Spec, runAt, now time.Time) time.Time {
 	switch {
+	case ForReplay(s.Key):
+		return Forever
 	case s.Unique.While == 0:
 		return now.Add(KeyWindow(s))
 	case s.Unique.While != gq.ForPeriod:
@@ -74,7 +76,12 @@ type Collision struct {
 // says whether it still holds the key, and the rule of the submission what happens if so.
 func Collide(h KeyHolder, s *gq.Spec, now time.Time) Collision {
 	replay := h.State.ID == s.ReplayOf && !h.State.Live() // it takes the key over
-	if replay || h.State.ID == s.Replaces || !h.holdsKey(now) {
+	switch {
+	case replay, h.State.ID == s.Replaces:
+		return Collision{Insert: true}
+	case h.replayed(s): // a job is replayed once, whether or not its replay still holds the key
+		return Collision{Same: true}
+	case !h.holdsKey(now):
 		return Collision{Insert: true}
 	}
 	refused := func(reason string) Collision {

@@ -252,7 +252,7 @@ func CheckQuery(q *gq.Query) error {
 		faults = append(faults, errs.FaultsOf(machine.CheckQueueName(q.Queue))...)
 	}
 	if q.Picks() {
-		faults = append(faults, gq.Fault{Field: "types", Problem: "a store does not know jobs by type or tag; the engine picks them"})
+		faults = append(faults, gq.Fault{Field: "types", Problem: "a store does not know jobs by type, tag or key; the engine picks them"})
 	}
 	for i, s := range q.Statuses {
 		if !s.Valid() {
@@ -261,6 +261,14 @@ func CheckQuery(q *gq.Query) error {
 	}
 	if len(faults) > 0 {
 		return &gq.InvalidError{Faults: faults}
+	}
+	return nil
+}
+
+// CheckKeyed rejects a look-up of too many keys.
+func CheckKeyed(names []string) error {
+	if len(names) > gq.MaxQueryKeys {
+		return &gq.InvalidError{Faults: []gq.Fault{{Field: "keys", Problem: fmt.Sprintf("%d are more than %d", len(names), gq.MaxQueryKeys)}}}
 	}
 	return nil
 }

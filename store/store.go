@@ -120,6 +120,11 @@ type Reader interface {
 	// the engine filters those.
 	List(ctx context.Context, q gq.Query) (gq.Page, error)
 
+	// Keyed returns the jobs for which keys with these names are recorded, whether or not they still
+	// hold them: in the given scopes, or else in all scopes that the store can tell, which are at
+	// least the types of its jobs. It looks each key up. At most [gq.MaxQueryKeys] can be named.
+	Keyed(ctx context.Context, scopes, names []string) ([]gq.JobID, error)
+
 	// Counts returns the number of jobs in each status, for the named queues or for
 	// all. Its cost does not depend on the number of jobs.
 	Counts(ctx context.Context, queues ...string) ([]gq.Count, error)

@@ -52,14 +52,14 @@ func CheckKeyTime(s *gq.Spec, r Retention, prefix string) []gq.Fault {
 	if s.Unique.While != 0 {
 		field, lasts = "unique.period", s.Unique.Period
 	}
-	if machine.ForRetry(s.Key) {
+	if !machine.OwnKey(s.Key) {
 		return nil // it need not outlive its job
 	}
 	kept := r.Shortest()
 	if own := s.Policy.Retention; own > 0 {
 		kept = own
 	}
-	if s.Key.Name != "" && lasts > kept {
+	if lasts > kept {
 		return []gq.Fault{{Field: prefix + field, Problem: fmt.Sprintf("%v is longer than finished jobs are kept (%v)", lasts, kept)}}
 	}
 	return nil

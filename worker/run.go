@@ -15,6 +15,7 @@ import (
 	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/internal/errs"
 	"github.com/gopherqueue/gq/internal/steps"
+	"github.com/gopherqueue/gq/machine"
 )
 
 // Run is one execution of a job. Its methods are safe for concurrent use until the handler
@@ -70,7 +71,7 @@ func (r *Run) Lease() gq.LeaseRef { return r.ref }
 func (r *Run) PreviousAttempt() gq.LeaseID { return r.job.State.Lease.Previous }
 
 // Key returns the idempotency key of the job.
-func (r *Run) Key() gq.IdempotencyKey { return r.job.Spec.Key }
+func (r *Run) Key() gq.IdempotencyKey { return machine.ShownKey(&r.job.Spec) }
 
 // Slot returns the firing time of the schedule that submitted the job; zero if none did.
 func (r *Run) Slot() time.Time { return r.job.Spec.Slot() }

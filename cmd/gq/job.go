@@ -205,7 +205,7 @@ func newJobList(p process) *cobra.Command {
 
 const listHelp = `Type and tag are not indexed: with --type or --tag the server scans the jobs that
 the other flags select, 10,000 at a time, until the page is full or 20 seconds have
-passed. The cursor continues from there.`
+passed. The cursor continues from there. --key uses an index.`
 
 // lookFor limits the search for jobs by type or tag.
 const lookFor = 20 * time.Second
@@ -215,10 +215,12 @@ func listing(r *remote, c *cobra.Command, f *filterFlags) {
 	var limit int
 	var cursor string
 	var oldest bool
+	var keys []string
 	f.add(c.Flags())
 	if !f.dead {
 		f.view.add(c.Flags())
 	}
+	c.Flags().StringArrayVar(&keys, "key", nil, "only with this idempotency or unique key, or replays of the job with this id; may be repeated: any of them")
 	c.Flags().IntVar(&limit, "limit", 50, "jobs on the page, at most 1000")
 	c.Flags().StringVar(&cursor, "cursor", "", "next_cursor of the previous page")
 	c.Flags().BoolVar(&oldest, "oldest-first", false, "oldest first")
@@ -237,7 +239,7 @@ func listing(r *remote, c *cobra.Command, f *filterFlags) {
 				return err
 			}
 		}
-		query.Limit, query.Cursor, query.OldestFirst = limit, cursor, oldest
+		query.Keys, query.Limit, query.Cursor, query.OldestFirst = keys, limit, cursor, oldest
 		return r.short(c.Context(), func(ctx context.Context, q queue) error {
 			list := lister(q.List)
 			if v != nil {

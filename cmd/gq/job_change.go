@@ -153,10 +153,13 @@ func (r *remote) replay(ctx context.Context, q queue, id gq.JobID) (gq.JobID, er
 		return gq.JobID{}, err
 	}
 	if !r.json {
+		if submitted.Existing {
+			fmt.Fprintf(r.stderr, "gq: job %s was replayed before: this is its replay, which is %s; to run it once more, replay that one when it has finished\n", id, submitted.State.Status)
+		}
 		fmt.Fprintln(r.stdout, submitted.ID())
 		return submitted.ID(), nil
 	}
-	return submitted.ID(), wire.EncodeJSON(r.stdout, madeJob(ctx, q, &submitted))
+	return submitted.ID(), wire.EncodeJSON(r.stdout, wire.Submitted{Job: madeJob(ctx, q, &submitted), Existing: submitted.Existing, Same: submitted.Existing})
 }
 
 // madeJob returns a submitted job, as far as it may be read: the job exists even if

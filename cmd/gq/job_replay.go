@@ -17,8 +17,9 @@ func newJobReplay(p process) *cobra.Command {
 		Use:   "replay [ID...]",
 		Short: "Submit finished jobs again",
 		Long: `Submit finished jobs again as new jobs and print their ids. Name the jobs or select
-them with --state and other flags. The old jobs stay as they are. With flags the
-command counts the jobs first and asks; without a terminal, and with --json, it
+them with --state and other flags. The old jobs stay as they are. A job is replayed
+once: if it was replayed before, its replay is named instead of a new job. To run it
+once more, replay the replay when it has finished. With flags the command counts the jobs first and asks; without a terminal, and with --json, it
 requires --yes. --dry-run only counts.`,
 		Example: `  gq job replay 0198…
   gq job replay --state FAILED,DEAD_LETTER --queue mail --since 24h
@@ -104,7 +105,7 @@ func (r *remote) confirmReplay(yes bool, n int64) error {
 func (r *remote) replayMany(ctx context.Context, q queue, query gq.Query) error {
 	line := newProgress(r.stderr)
 	defer line.clear()
-	done, refused, problem := 0, 0, ""
+	done, before, refused, problem := 0, 0, 0, ""
 	for {
 		report, err := q.ReplayWhere(ctx, query)
 		if err != nil {
@@ -119,7 +120,7 @@ func (r *remote) replayMany(ctx context.Context, q queue, query gq.Query) error 
 				return err
 			}
 		}
-		done, refused = done+len(report.Jobs), refused+report.Refused
+		done, before, refused = done+len(report.Jobs), before+report.Existing, refused+report.Refused
 		if problem == "" {
 			problem = report.Problem
 		}
@@ -131,6 +132,9 @@ func (r *remote) replayMany(ctx context.Context, q queue, query gq.Query) error 
 	line.clear()
 	if !r.json {
 		fmt.Fprintf(r.stderr, "gq: %d submitted again\n", done)
+		if before > 0 {
+			fmt.Fprintf(r.stderr, "gq: %d already replayed, and not again; to run one once more, replay its replay\n", before)
+		}
 	}
 	if refused > 0 {
 		return &cli.StatusError{Status: cli.ExitFailure, Err: fmt.Errorf("%d jobs were refused, the first one: %s", refused, problem)}

@@ -10,6 +10,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/machine"
 )
 
 // jobs prints a list of jobs.
@@ -64,7 +65,7 @@ func (s screen) job(j *gq.Job) {
 		[2]string{"tags", tagsText(j.Metadata.Tags)},
 		[2]string{"correlation", clean(j.Metadata.CorrelationID)},
 		[2]string{"callback", clean(j.Metadata.CallbackURL)},
-		[2]string{"key", clean(j.Spec.Key.Name)},
+		[2]string{"key", clean(machine.ShownKey(&j.Spec).Name)},
 		[2]string{"unique", uniqueText(&j.Spec.Unique)},
 		[2]string{"replay of", idText(j.Spec.ReplayOf)},
 		[2]string{"limit key", clean(j.Spec.LimitKey)},

@@ -172,8 +172,12 @@ func TestDeadLetters(t *testing.T) {
 	if again := strings.TrimSpace(d.want(0, "dlq", "replay", ids[0])); d.json("job", "get", again)["replay_of"] != ids[0] {
 		t.Errorf("replayed as %s", again)
 	}
-	if got := strings.Fields(d.want(0, "dlq", "replay", "--all")); len(got) != 2 {
-		t.Errorf("replayed as %v", got)
+	if twice := d.gq("job", "replay", ids[0]); strings.TrimSpace(twice.stdout) != d.json("job", "list", "--key", ids[0])["jobs"].([]any)[0].(map[string]any)["id"] ||
+		!strings.Contains(twice.stderr, "was replayed before") {
+		t.Errorf("replayed again as %+v", twice)
+	}
+	if got := d.gq("dlq", "replay", "--all"); len(strings.Fields(got.stdout)) != 1 || !strings.Contains(got.stderr, "1 already replayed") {
+		t.Errorf("replayed as %+v", got)
 	}
 	d.want(5, "dlq", "replay", d.submit("b"))
 	if got := d.gq("dlq", "purge", ids[0]); got.status != 2 || !strings.Contains(got.stderr, "say --yes") {

@@ -107,6 +107,7 @@ function replace(page) {
       continue;
     }
     if (!fresh) { location.reload(); return; } // the page no longer has it
+    if (part.dataset.searched) continue; // it has more than the page
     const opened = [...part.querySelectorAll("details")].map((d) => d.open);
     const scrolls = [...part.querySelectorAll(".scroll")].map((s) => [s.scrollLeft, s.scrollTop]);
     const focus = part.contains(document.activeElement) ? identity(document.activeElement) : null;
@@ -145,6 +146,33 @@ document.addEventListener("pointermove", (e) => { pointed = e.pointerType === "m
 for (const kind of ["focusout", "toggle", "change", "pointerout", "selectionchange"]) {
   document.addEventListener(kind, () => { if (skipped) refresh(); }, true);
 }
+
+// A search that has not looked at everything goes on by itself, until it has filled a page or somebody stops it.
+async function search() {
+  const part = document.getElementById("live-jobs");
+  for (let next; !document.hidden && (next = part?.querySelector("a[data-further]"));) {
+    part.dataset.searched = "on";
+    next.replaceWith(Object.assign(document.createElement("button"), { type: "button", textContent: "Stop", onclick: () => { part.dataset.searched = "stopped"; } }));
+    let fresh;
+    try {
+      const response = await fetch(next.href, { headers: { Accept: "text/html" }, credentials: "same-origin" });
+      if (!response.ok) throw new Error(response.statusText);
+      fresh = new DOMParser().parseFromString(await response.text(), "text/html").getElementById("live-jobs");
+    } catch {
+      part.querySelector(".pager button").replaceWith(next); // whoever clicks it sees why
+      return;
+    }
+    const kept = part.querySelector(".scroll"); // what was found before
+    part.replaceChildren(...[...fresh.childNodes].map((n) => document.importNode(n, true)));
+    if (kept) {
+      kept.querySelector("tbody").append(...part.querySelectorAll(".scroll tbody tr"));
+      (part.querySelector(".scroll") || part.querySelector(".empty")).replaceWith(kept);
+    }
+    if (part.dataset.searched === "stopped" || kept?.querySelectorAll("tbody tr").length >= 50) return;
+  }
+}
+search();
+document.addEventListener("visibilitychange", search);
 
 // identity says what a link or a button does. Its place in a list says nothing: rows come and go.
 function identity(e) {

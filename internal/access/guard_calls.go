@@ -228,7 +228,7 @@ func (g *Guard) Replay(ctx context.Context, id gq.JobID) (gq.SubmitResult, error
 	if err != nil {
 		return gq.SubmitResult{}, err
 	}
-	return g.engine.Replay(ctx, id)
+	return g.engine.Replay(called(ctx), id)
 }
 
 // Report needs work on the job.

@@ -242,7 +242,16 @@ func (g *Guard) ReplayWhere(ctx context.Context, q gq.Query) (gq.ReplayReport, e
 	if err := g.selects(ctx, Submit, q); err != nil {
 		return gq.ReplayReport{}, err
 	}
-	return g.engine.ReplayWhere(ctx, q)
+	return g.engine.ReplayWhere(called(ctx), q)
+}
+
+// called returns a context with the name of the caller.
+func called(ctx context.Context) context.Context {
+	i, err := From(ctx)
+	if err != nil || i.Name == "" {
+		return ctx
+	}
+	return engine.WithCaller(ctx, i.Name)
 }
 
 // CountWhere needs read on the queue that it names, or on all queues.

@@ -157,7 +157,7 @@ type jobMessage struct {
 func (m *jobMessage) fill(j *gq.Job) *pb.Job {
 	out := &m.job
 	out.State, out.Spec = m.state.fill(&j.State, &j.Spec.Policy), fillSpec(&m.spec, &m.metadata, &j.Spec)
-	if machine.ForRetry(j.Spec.Key) {
+	if machine.ShownKey(&j.Spec) != j.Spec.Key {
 		out.Spec.IdempotencyKey, out.Spec.IdempotencyScope, out.Spec.IdempotencyFingerprint = "", "", 0
 	}
 	out.Result, out.Checkpoint, out.Inputs, out.Redacted = j.Result, j.Checkpoint, protoInputs(j.Inputs), j.Redacted
@@ -436,7 +436,7 @@ func LeaseRefFromProto(m *pb.LeaseRef) gq.LeaseRef {
 func ProtoQuery(q *gq.Query) *pb.Query {
 	m := &pb.Query{
 		Queue: q.Queue, CreatedAfter: protoTime(q.CreatedAfter), CreatedBefore: protoTime(q.CreatedBefore), OldestFirst: q.OldestFirst,
-		Types: slices.Clone(q.Types), Tags: maps.Clone(q.Tags), MaxScan: int64(q.MaxScan),
+		Types: slices.Clone(q.Types), Tags: maps.Clone(q.Tags), MaxScan: int64(q.MaxScan), Keys: slices.Clone(q.Keys),
 	}
 	for _, s := range q.Statuses {
 		m.Statuses = append(m.Statuses, pb.Status(s))
@@ -455,6 +455,7 @@ func QueryFromProto(m *pb.Query) (gq.Query, error) {
 		Types:         m.GetTypes(),
 		Tags:          m.GetTags(),
 		MaxScan:       int(m.GetMaxScan()),
+		Keys:          m.GetKeys(),
 	}
 	if len(m.GetStatuses()) > 0 {
 		q.Statuses = make([]gq.Status, len(m.GetStatuses()))

@@ -351,7 +351,7 @@ func ProtoCancelReport(c gq.CancelReport) *pb.CancelReport {
 
 // ProtoReplayReport encodes the result of replaying many jobs.
 func ProtoReplayReport(r *gq.ReplayReport) *pb.ReplayReport {
-	m := &pb.ReplayReport{JobIds: make([]string, len(r.Jobs)), Refused: int64(r.Refused), Problem: Prose(r.Problem), NextCursor: r.Next}
+	m := &pb.ReplayReport{JobIds: make([]string, len(r.Jobs)), Existing: int64(r.Existing), Refused: int64(r.Refused), Problem: Prose(r.Problem), NextCursor: r.Next}
 	for i, id := range r.Jobs {
 		m.JobIds[i] = id.String()
 	}
@@ -360,7 +360,7 @@ func ProtoReplayReport(r *gq.ReplayReport) *pb.ReplayReport {
 
 // ReplayReportFromProto decodes the result of replaying many jobs.
 func ReplayReportFromProto(m *pb.ReplayReport) (gq.ReplayReport, error) {
-	r := gq.ReplayReport{Refused: int(m.GetRefused()), Problem: m.GetProblem(), Next: m.GetNextCursor()}
+	r := gq.ReplayReport{Existing: int(m.GetExisting()), Refused: int(m.GetRefused()), Problem: m.GetProblem(), Next: m.GetNextCursor()}
 	for _, text := range m.GetJobIds() {
 		id, err := JobIDFromProto(text)
 		if err != nil {

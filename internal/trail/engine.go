@@ -216,7 +216,9 @@ func (r *recorded) Replay(ctx context.Context, id gq.JobID) (gq.SubmitResult, er
 	out, err := r.API.Replay(ctx, id)
 	detail := ""
 	if err == nil {
-		detail = "as " + out.ID().String()
+		if detail = "as " + out.ID().String(); out.Existing {
+			detail = "nothing: replayed before " + detail
+		}
 	}
 	r.note(ctx, "replay", job(id), detail, 0, err)
 	return out, err
@@ -224,7 +226,11 @@ func (r *recorded) Replay(ctx context.Context, id gq.JobID) (gq.SubmitResult, er
 
 func (r *recorded) ReplayWhere(ctx context.Context, q gq.Query) (gq.ReplayReport, error) {
 	out, err := r.API.ReplayWhere(ctx, q)
-	r.note(ctx, "replay", where(&q), "", int64(len(out.Jobs)), err)
+	detail := ""
+	if out.Existing > 0 {
+		detail = fmt.Sprintf("%d were replayed before", out.Existing)
+	}
+	r.note(ctx, "replay", where(&q), detail, int64(len(out.Jobs)), err)
 	return out, err
 }
 

@@ -139,6 +139,7 @@ type CancelReport struct {
 // ReplayReport is the result of replaying a page of jobs.
 type ReplayReport struct {
 	Jobs       []string `json:"jobs" doc:"The new jobs."`
+	Existing   int      `json:"existing,omitzero" doc:"Jobs that were replayed before, and are not replayed again."`
 	Refused    int      `json:"refused,omitzero" doc:"Jobs that could not be submitted again."`
 	Problem    string   `json:"problem,omitzero" doc:"Of the first refused job."`
 	NextCursor string   `json:"next_cursor,omitzero" doc:"Cursor of the next call; absent after the last."`
@@ -146,7 +147,7 @@ type ReplayReport struct {
 
 // ReplayReportOf converts the result of replaying a page of jobs.
 func ReplayReportOf(r *gq.ReplayReport) ReplayReport {
-	out := ReplayReport{Jobs: make([]string, len(r.Jobs)), Refused: r.Refused, Problem: r.Problem, NextCursor: r.Next}
+	out := ReplayReport{Jobs: make([]string, len(r.Jobs)), Existing: r.Existing, Refused: r.Refused, Problem: r.Problem, NextCursor: r.Next}
 	for i, id := range r.Jobs {
 		out.Jobs[i] = id.String()
 	}

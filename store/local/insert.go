@@ -511,7 +511,7 @@ func (tx *txn) add(p *checkedGroup, state *gq.State, spec *gq.Spec, encoded []by
 	}
 	submission := machine.Submission{
 		ID: id, Sequence: seq, Policy: t.intern(spec.Policy), Own: spec.Metadata.Priority,
-		Depth: 1, RunAt: store.RunAt(spec, notBefore, tx.now), Events: tx.noted[:0], Gate: spec.Gate, Trace: machine.TraceParent(spec),
+		Depth: 1, RunAt: store.RunAt(spec, notBefore, tx.now), Events: tx.noted[:0], Gate: spec.Gate, Trace: machine.TraceParent(spec), Origin: machine.Origin(spec),
 	}
 	if c := p.collision(i); c != nil && !p.Jobs[i].Replaces.IsZero() {
 		submission.Replaces, submission.CarriesOn = &c.next, p.CarryOn != nil

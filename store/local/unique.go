@@ -95,7 +95,7 @@ func (tx *txn) known(p *checkedGroup, b *spawner) error {
 func (tx *txn) collide(p *checkedGroup, i int, key keyID, b *spawner) (replaces gq.JobID, err error) {
 	spec := &p.Jobs[i]
 	record, err := tx.findKey(key)
-	if errors.Is(err, gq.ErrNotFound) || err == nil && record.expires <= tx.now.UnixNano() {
+	if errors.Is(err, gq.ErrNotFound) || err == nil && record.expires <= tx.now.UnixNano() && spec.ReplayOf.IsZero() {
 		return replaces, nil
 	}
 	if err != nil {

@@ -172,7 +172,7 @@ func (s *Store) create(fresh []arrival, changes map[*job]change, now time.Time) 
 		b := machine.Submission{
 			ID: j.spec.ID, Sequence: s.sequence, Policy: &j.spec.Policy, Own: j.spec.Metadata.Priority,
 			Depth: graph.Depth[i], RunAt: store.RunAt(&j.spec, fresh[i].notBefore, now), Gate: j.spec.Gate, After: fresh[i].after,
-			Trace: machine.TraceParent(&j.spec), CarriesOn: fresh[i].carryOn != nil,
+			Trace: machine.TraceParent(&j.spec), Origin: machine.Origin(&j.spec), CarriesOn: fresh[i].carryOn != nil,
 		}
 		if fresh[i].named {
 			b.Replaces = &fresh[i].replaces.state

@@ -83,6 +83,23 @@ func selects(q *gq.Query, queue string, s *gq.State) bool {
 		(q.CreatedBefore.IsZero() || s.CreatedAt.Before(q.CreatedBefore))
 }
 
+// Keyed implements [store.Reader].
+func (s *Store) Keyed(ctx context.Context, scopes, names []string) (ids []gq.JobID, err error) {
+	if _, err := s.begin(ctx); err != nil {
+		return nil, err
+	}
+	defer s.end()
+	if err := store.CheckKeyed(names); err != nil {
+		return nil, err
+	}
+	for key, use := range s.keys {
+		if slices.Contains(names, key.Name) && (len(scopes) == 0 || slices.Contains(scopes, key.Scope)) && !slices.Contains(ids, use.job.state.ID) {
+			ids = append(ids, use.job.state.ID)
+		}
+	}
+	return ids, nil
+}
+
 // Counts implements [store.Reader].
 func (s *Store) Counts(ctx context.Context, queues ...string) (counts []gq.Count, err error) {
 	if _, err := s.begin(ctx); err != nil {

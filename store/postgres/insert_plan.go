@@ -243,7 +243,7 @@ const eventsOfInsert = 2
 func (p *plan) submit(spec *gq.Spec, m member, depth int) {
 	b := machine.Submission{
 		ID: m.id, Sequence: m.sequence, Policy: p.policies.of(spec.Policy), Own: spec.Metadata.Priority,
-		Depth: depth, RunAt: store.RunAt(spec, m.notBefore, p.now), Gate: spec.Gate, Trace: machine.TraceParent(spec),
+		Depth: depth, RunAt: store.RunAt(spec, m.notBefore, p.now), Gate: spec.Gate, Trace: machine.TraceParent(spec), Origin: machine.Origin(spec),
 		Replaces: m.replaces, CarriesOn: m.carryOn != nil,
 	}
 	if n := len(p.events); cap(p.events)-n >= eventsOfInsert {

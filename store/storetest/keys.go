@@ -1,6 +1,9 @@
 package storetest
 
 import (
+	"bytes"
+	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -37,6 +40,12 @@ var keyCases = []Case{
 		Needs:  []string{"Insert", "Close"},
 		Covers: []string{"J-16"},
 		run:    keyWindow,
+	},
+	{
+		Name:   "Keys/Found",
+		Clause: "a key is found in the scopes that are named, and without any in those of all types, as long as a job has it",
+		Needs:  []string{"Insert", "Update", "Keyed", "Close"},
+		run:    keysFound,
 	},
 	{
 		Name:   "Keys/Retry",
@@ -312,4 +321,34 @@ func keyReopen(e *env) {
 	e.clock.Advance(1)
 	e.reopen()
 	e.fresh("at the end of the window", e.spec(keyed("k", 1)))
+}
+
+func keysFound(e *env) {
+	a := e.spec(keyed("k", 1), ofType("a"))
+	b := e.spec(keyed("k", 1), ofType("b"))
+	c := e.spec(keyed("l", 1), ofType("a"))
+	e.fresh("a", a)
+	e.fresh("b", b)
+	e.fresh("c", c)
+	e.cancel(b.ID)
+	for _, test := range []struct {
+		scopes, names []string
+		want          []gq.JobID
+	}{
+		{nil, []string{"k"}, []gq.JobID{a.ID, b.ID}},
+		{nil, []string{"l", "m"}, []gq.JobID{c.ID}},
+		{nil, nil, nil},
+		{[]string{"b"}, []string{"k", "l"}, []gq.JobID{b.ID}},
+		{[]string{"a", "b", "c"}, []string{"k", "l"}, []gq.JobID{a.ID, b.ID, c.ID}},
+		{[]string{"c"}, []string{"k"}, nil},
+	} {
+		got, err := e.store().Keyed(e.Context(), test.scopes, test.names)
+		e.check("Keyed", err)
+		sorted := func(ids []gq.JobID) []gq.JobID {
+			return slices.SortedFunc(slices.Values(ids), func(x, y gq.JobID) int { return bytes.Compare(x[:], y[:]) })
+		}
+		e.equal(fmt.Sprintf("keys %s in %s", test.names, test.scopes), sorted(got), sorted(test.want))
+	}
+	_, err := e.store().Keyed(e.Context(), nil, make([]string, gq.MaxQueryKeys+1))
+	e.is("too many keys", err, gq.ErrInvalid)
 }

@@ -321,3 +321,19 @@ func (r recordingStore) Notify(events bool, f func(store.News)) (stop func()) {
 func (r recordingStore) Purge(ctx context.Context, ids []gq.JobID) ([]error, error) {
 	return r.Store.(store.Purger).Purge(ctx, ids)
 }
+
+func (n *naive) Keyed(ctx context.Context, scopes, names []string) (ids []gq.JobID, err error) {
+	if _, err := n.begin(ctx, false); err != nil {
+		return nil, err
+	}
+	defer n.mu.Unlock()
+	if err := store.CheckKeyed(names); err != nil {
+		return nil, err
+	}
+	for key, k := range n.data.keys {
+		if slices.Contains(names, key.Name) && (len(scopes) == 0 || slices.Contains(scopes, key.Scope)) {
+			ids = append(ids, k.job)
+		}
+	}
+	return ids, nil
+}

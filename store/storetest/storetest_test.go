@@ -226,6 +226,11 @@ func (r recordingStore) FindDocs(ctx context.Context, names []store.DocName) ([]
 	return r.Store.FindDocs(ctx, names)
 }
 
+func (r recordingStore) Keyed(ctx context.Context, scopes, names []string) ([]gq.JobID, error) {
+	r.calls.add("Keyed")
+	return r.Store.Keyed(ctx, scopes, names)
+}
+
 func (r recordingStore) Docs(ctx context.Context, kind, after string, limit int) ([]store.Doc, error) {
 	r.calls.add("Docs")
 	return r.Store.Docs(ctx, kind, after, limit)

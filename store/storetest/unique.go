@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/machine"
 	"github.com/gopherqueue/gq/store"
 )
 
@@ -28,6 +29,12 @@ var uniqueCases = []Case{
 		Clause: "a job that is unique until done holds its key until it completes or is cancelled; after a failure only its replay takes the key",
 		Needs:  []string{"Insert", "Get", "Claim", "Update", "Close"},
 		run:    uniqueDone,
+	},
+	{
+		Name:   "Unique/Replayed",
+		Clause: "a job is replayed once: another replay is answered with the first, even when that has lost its key",
+		Needs:  []string{"Insert", "Claim", "Update", "Close"},
+		run:    uniqueReplayed,
 	},
 	{
 		Name:   "Unique/Lifetime",
@@ -198,6 +205,33 @@ func uniqueDone(e *env) {
 		e.taken("another replay", e.spec(rule, func(s *gq.Spec) { s.ReplayOf = first.ID }), again.ID)
 		e.end(again.ID, gq.StatusCompleted, from(queue))
 		e.fresh("once its replay is done", e.spec(rule, inQueue("free")))
+	}
+}
+
+func uniqueReplayed(e *env) {
+	for i, rule := range []setting{
+		func(*gq.Spec) {},
+		unique("live", gq.WhileLive, gq.Existing),
+		unique("refused", gq.UntilDone, gq.Refuse),
+		func(s *gq.Spec) {
+			unique("period", gq.ForPeriod, gq.Existing)(s)
+			s.Unique.Period = time.Minute
+		},
+	} {
+		queue := fmt.Sprint("r", i)
+		first := e.spec(rule, inQueue(queue))
+		e.fresh("the first", first)
+		e.end(first.ID, gq.StatusFailed, from(queue))
+		replay := func() gq.Spec {
+			return e.spec(rule, inQueue(queue), func(s *gq.Spec) { s.Key, s.ReplayOf = machine.ReplayKey(&first), first.ID })
+		}
+		again := replay()
+		e.fresh("its replay", again)
+		e.hit("while the replay waits", replay(), again.ID, true)
+		e.clock.Advance(48 * time.Hour)
+		e.hit("much later", replay(), again.ID, true)
+		e.end(again.ID, gq.StatusCompleted, from(queue))
+		e.hit("after it has ended", replay(), again.ID, true)
 	}
 }
 

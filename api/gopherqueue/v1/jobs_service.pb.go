@@ -749,7 +749,10 @@ type Query struct {
 	Tags  map[string]string `protobuf:"bytes,7,rep,name=tags,proto3" json:"tags,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"` // that a job must have, all of them
 	// Jobs that are looked at for one page at most; 0 is no limit. A page may then have fewer jobs
 	// than its limit, or none, and still not be the last.
-	MaxScan       int64 `protobuf:"varint,195,opt,name=max_scan,json=maxScan,proto3" json:"max_scan,omitempty"`
+	MaxScan int64 `protobuf:"varint,195,opt,name=max_scan,json=maxScan,proto3" json:"max_scan,omitempty"`
+	// Only jobs with one of these idempotency or unique keys, and replays of jobs with one of these ids.
+	// They are found by an index.
+	Keys          []string `protobuf:"bytes,196,rep,name=keys,proto3" json:"keys,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -838,6 +841,13 @@ func (x *Query) GetMaxScan() int64 {
 		return x.MaxScan
 	}
 	return 0
+}
+
+func (x *Query) GetKeys() []string {
+	if x != nil {
+		return x.Keys
+	}
+	return nil
 }
 
 type ListRequest struct {
@@ -1459,6 +1469,7 @@ type ReplayReport struct {
 	Refused       int64                  `protobuf:"varint,2,opt,name=refused,proto3" json:"refused,omitempty"`                        // jobs that could not be submitted again
 	Problem       string                 `protobuf:"bytes,3,opt,name=problem,proto3" json:"problem,omitempty"`                         // of the first of them
 	NextCursor    string                 `protobuf:"bytes,4,opt,name=next_cursor,json=nextCursor,proto3" json:"next_cursor,omitempty"` // of the next call; empty after the last
+	Existing      int64                  `protobuf:"varint,5,opt,name=existing,proto3" json:"existing,omitempty"`                      // jobs that were replayed before, and are not replayed again
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1519,6 +1530,13 @@ func (x *ReplayReport) GetNextCursor() string {
 		return x.NextCursor
 	}
 	return ""
+}
+
+func (x *ReplayReport) GetExisting() int64 {
+	if x != nil {
+		return x.Existing
+	}
+	return 0
 }
 
 type CountWhereRequest struct {
@@ -3298,7 +3316,7 @@ const file_gopherqueue_v1_jobs_service_proto_rawDesc = "" +
 	"\vwith_result\x18\x03 \x01(\bR\n" +
 	"withResult\x12'\n" +
 	"\x0fwith_checkpoint\x18\x04 \x01(\bR\x0ewithCheckpoint\x12\x13\n" +
-	"\x04view\x18\xe6\x01 \x01(\tR\x04view\"\x98\x03\n" +
+	"\x04view\x18\xe6\x01 \x01(\tR\x04view\"\xad\x03\n" +
 	"\x05Query\x12\x14\n" +
 	"\x05queue\x18\x01 \x01(\tR\x05queue\x122\n" +
 	"\bstatuses\x18\x02 \x03(\x0e2\x16.gopherqueue.v1.StatusR\bstatuses\x12?\n" +
@@ -3307,7 +3325,8 @@ const file_gopherqueue_v1_jobs_service_proto_rawDesc = "" +
 	"\foldest_first\x18\x05 \x01(\bR\voldestFirst\x12\x14\n" +
 	"\x05types\x18\x06 \x03(\tR\x05types\x123\n" +
 	"\x04tags\x18\a \x03(\v2\x1f.gopherqueue.v1.Query.TagsEntryR\x04tags\x12\x1a\n" +
-	"\bmax_scan\x18\xc3\x01 \x01(\x03R\amaxScan\x1a7\n" +
+	"\bmax_scan\x18\xc3\x01 \x01(\x03R\amaxScan\x12\x13\n" +
+	"\x04keys\x18\xc4\x01 \x03(\tR\x04keys\x1a7\n" +
 	"\tTagsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x96\x01\n" +
@@ -3359,13 +3378,14 @@ const file_gopherqueue_v1_jobs_service_proto_rawDesc = "" +
 	"\x12ReplayWhereRequest\x12+\n" +
 	"\x05query\x18\x01 \x01(\v2\x15.gopherqueue.v1.QueryR\x05query\x12\x16\n" +
 	"\x06cursor\x18\x02 \x01(\tR\x06cursor\x12\x14\n" +
-	"\x05limit\x18\x03 \x01(\x03R\x05limit\"|\n" +
+	"\x05limit\x18\x03 \x01(\x03R\x05limit\"\x98\x01\n" +
 	"\fReplayReport\x12\x17\n" +
 	"\ajob_ids\x18\x01 \x03(\tR\x06jobIds\x12\x18\n" +
 	"\arefused\x18\x02 \x01(\x03R\arefused\x12\x18\n" +
 	"\aproblem\x18\x03 \x01(\tR\aproblem\x12\x1f\n" +
 	"\vnext_cursor\x18\x04 \x01(\tR\n" +
-	"nextCursor\"X\n" +
+	"nextCursor\x12\x1a\n" +
+	"\bexisting\x18\x05 \x01(\x03R\bexisting\"X\n" +
 	"\x11CountWhereRequest\x12+\n" +
 	"\x05query\x18\x01 \x01(\v2\x15.gopherqueue.v1.QueryR\x05query\x12\x16\n" +
 	"\x06cursor\x18\x02 \x01(\tR\x06cursor\"B\n" +

@@ -66,7 +66,8 @@ type JobsServiceClient interface {
 	CancelWhere(ctx context.Context, in *CancelWhereRequest, opts ...grpc.CallOption) (*CancelReport, error)
 	// Edit replaces a waiting job by a copy with another payload, queue or run time.
 	Edit(ctx context.Context, in *EditRequest, opts ...grpc.CallOption) (*Submitted, error)
-	// Replay submits a finished job again, as a new one.
+	// Replay submits a finished job again, as a new one. If it was replayed before, the answer is
+	// its replay, with existing set.
 	Replay(ctx context.Context, in *ReplayRequest, opts ...grpc.CallOption) (*Submitted, error)
 	// Reschedule sets the run time of a waiting job. A claimable job that is to run later is
 	// replaced by a copy, and the answer is the state of the copy.
@@ -325,7 +326,8 @@ type JobsServiceServer interface {
 	CancelWhere(context.Context, *CancelWhereRequest) (*CancelReport, error)
 	// Edit replaces a waiting job by a copy with another payload, queue or run time.
 	Edit(context.Context, *EditRequest) (*Submitted, error)
-	// Replay submits a finished job again, as a new one.
+	// Replay submits a finished job again, as a new one. If it was replayed before, the answer is
+	// its replay, with existing set.
 	Replay(context.Context, *ReplayRequest) (*Submitted, error)
 	// Reschedule sets the run time of a waiting job. A claimable job that is to run later is
 	// replaced by a copy, and the answer is the state of the copy.

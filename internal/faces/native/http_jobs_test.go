@@ -423,6 +423,15 @@ func TestCancelAndReplay(t *testing.T) {
 	if again.str("replay_of") != id || again.str("id") == id || again.str("state") != "SCHEDULED" || again.at("payload", "x") != jsonNumber("1") {
 		t.Errorf("%s", again.text)
 	}
+	if twice := s.want(200, "POST", "/v1/jobs/"+id+"/replay"); twice.str("id") != again.str("id") || twice.at("existing") != true {
+		t.Errorf("a second replay is %s", twice.text)
+	}
+	if many := s.want(200, "POST", "/v1/jobs/replay", `{"states":["CANCELLED"]}`); many.at("existing") != jsonNumber("1") || many.at("jobs") == nil {
+		t.Errorf("a replay of all is %s", many.text)
+	}
+	if found := s.want(200, "GET", "/v1/jobs?key="+id); found.at("jobs", 0, "id") != again.str("id") {
+		t.Errorf("the replay is not found: %s", found.text)
+	}
 	// A running job is asked to stop.
 	_, l := s.claim("")
 	got = s.want(200, "POST", "/v1/jobs/"+again.str("id")+"/cancel")

@@ -71,7 +71,8 @@ func (h *HTTP) oneJobRoutes(schemas *httpx.Schemas) []httpx.Route {
 		}, h.reschedule),
 		httpx.Handle(httpx.Route{
 			Method: http.MethodPost, Path: "/v1/jobs/{id}/replay", ID: "replay-job", Tag: "jobs", Optional: true, Status: http.StatusCreated,
-			Headers: map[string]string{"Location": "Where the job is."}, Summary: "Submit a finished job again", Description: "As a new job with replay_of set; the old one stays as it ended.",
+			Headers: map[string]string{"Location": "Where the job is."}, Summary: "Submit a finished job again",
+			Description: "As a new job with replay_of set; the old one stays as it ended. A job is replayed once: if it was replayed before, the answer is its replay, with existing and the status 200. To run it once more, replay that one when it has finished.",
 		}, h.replay),
 		httpx.Handle(httpx.Route{
 			Method: http.MethodPost, Path: "/v1/jobs/{id}/edit", ID: "edit-job", Tag: "jobs", Status: http.StatusCreated,
@@ -229,7 +230,10 @@ func (h *HTTP) replay(ctx context.Context, in *jobInput, _ *replayBody) (*httpx.
 		return nil, err
 	}
 	httpx.CallOf(ctx).Header().Set("Location", jobPath(s.ID()))
-	out := httpx.OK(wire.Submitted{Job: wire.StateOf(&s.State)})
+	out := httpx.OK(wire.Submitted{Job: wire.StateOf(&s.State), Existing: s.Existing, Same: s.Existing})
+	if s.Existing {
+		out.Status = http.StatusOK
+	}
 	if job, err := h.engine.Get(ctx, s.ID(), gq.WithPayload); err == nil { // the replay succeeded, whether or not this read does
 		out.Body.Job = wire.JobOf(&job)
 	}

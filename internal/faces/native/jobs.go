@@ -48,6 +48,7 @@ type (
 		CreatedBefore instantText `query:"created_before" doc:"Submitted before this instant."`
 		Type          []string    `query:"type,explode" doc:"Only of these types; repeated. See below about pages."`
 		Tag           []string    `query:"tag,explode" doc:"Only with this tag, as name=value; repeated, all of them. See below about pages."`
+		Key           []string    `query:"key,explode" doc:"Only with this idempotency or unique key, or replays of the job with this id; repeated, any of them. An index finds them at once."`
 		Order         orderText   `query:"order" doc:"By submission; newest first unless told."`
 		Cursor        string      `query:"cursor" doc:"next_cursor of the page before."`
 		Limit         countText   `query:"limit" doc:"Jobs on the page; 50 unless told, at most 1000."`
@@ -270,7 +271,7 @@ func (h *HTTP) list(ctx context.Context, in *listInput, _ *httpx.None) (*httpx.A
 	q, v := gq.Query{
 		Queue:        in.Queue,
 		CreatedAfter: p.instant("created_after", in.CreatedAfter), CreatedBefore: p.instant("created_before", in.CreatedBefore),
-		Types: in.Type, Tags: p.tags(in.Tag),
+		Types: in.Type, Tags: p.tags(in.Tag), Keys: in.Key,
 		Cursor: in.Cursor, Limit: p.count("limit", in.Limit, maxPage),
 		MaxScan: p.count("max_scan", in.MaxScan, math.MaxInt32),
 	}, p.view(in.View)

@@ -1,0 +1,174 @@
+package engine_test
+
+import (
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/engine"
+	"github.com/gopherqueue/gq/internal/testing/pgtest"
+	"github.com/gopherqueue/gq/store"
+	"github.com/gopherqueue/gq/store/postgres"
+)
+
+// replayed are jobs that are replayed in different ways: under a key of the replay, or their own.
+var replayedKinds = map[string]gq.Spec{
+	"plain":       {},
+	"keyed":       {Key: gq.IdempotencyKey{Name: "k1"}},
+	"unique":      {Key: gq.IdempotencyKey{Name: "k2"}, Unique: gq.UniqueRule{While: gq.WhileLive}},
+	"until done":  {Key: gq.IdempotencyKey{Name: "k3"}, Unique: gq.UniqueRule{While: gq.UntilDone}},
+	"in a period": {Key: gq.IdempotencyKey{Name: "k4"}, Unique: gq.UniqueRule{While: gq.ForPeriod, Period: time.Millisecond}},
+	"by a field":  {Payload: gq.Payload{Data: []byte(`{"a":1}`)}, Unique: gq.UniqueRule{While: gq.WhileLive, Fields: []string{"a"}}},
+}
+
+// Whoever replays a finished job gets the same replay: at the same time, later, and after it has ended.
+func TestAJobIsReplayedOnce(t *testing.T) {
+	t.Run("local", func(t *testing.T) { replayOnce(t, open(t)) })
+	t.Run("postgres", func(t *testing.T) {
+		s, err := postgres.Open(t.Context(), pgtest.Database(t), store.Config{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = s.Close() })
+		replayOnce(t, s)
+	})
+}
+
+func replayOnce(t *testing.T, s store.Store) {
+	t.Helper()
+	f := &fixture{T: t, Engine: newEngine(t, s, engine.Options{}), store: s}
+	for kind, spec := range replayedKinds {
+		t.Run(kind, func(t *testing.T) {
+			spec.Queue, spec.Type = strings.ReplaceAll(kind, " ", "."), "work"
+			id := f.submit(spec)
+			must[gq.State](t)(f.Cancel(t.Context(), id, ""))
+			again := sameReplay(t, f, id, gq.JobID{}, 1)
+			must[gq.State](t)(f.Cancel(t.Context(), again, ""))
+			time.Sleep(2 * time.Millisecond) // the period is over
+			sameReplay(t, f, id, again, 0)
+			q := gq.Query{Queue: spec.Queue, Statuses: []gq.Status{gq.StatusCancelled}}
+			report := must[gq.ReplayReport](t)(f.ReplayWhere(t.Context(), q)) // also of the replay, which has ended
+			if report.Existing != 1 || len(report.Jobs) != 1 || report.Refused != 0 {
+				t.Errorf("many: %+v, want one that was replayed before and one more", report)
+			}
+			if last := must[gq.SubmitResult](t)(f.Replay(t.Context(), again)); !last.Existing || last.ID() != report.Jobs[0] {
+				t.Errorf("the replay was replayed as %s, want %s", last.ID(), report.Jobs[0])
+			}
+			must[gq.State](t)(f.Cancel(t.Context(), report.Jobs[0], ""))
+			if spec.Unique.IsZero() { // nothing is left to name
+				if err := f.Purge(t.Context(), again); err != nil {
+					t.Fatal(err)
+				}
+				sameReplay(t, f, id, gq.JobID{}, 1)
+			}
+		})
+	}
+}
+
+// sameReplay replays a job several times at once. All answers must name one job, and so many be the first.
+func sameReplay(t *testing.T, f *fixture, id, want gq.JobID, first int) gq.JobID {
+	t.Helper()
+	answers := make([]gq.SubmitResult, 6)
+	var all sync.WaitGroup
+	for i := range answers {
+		all.Go(func() {
+			var err error
+			if answers[i], err = f.Replay(t.Context(), id); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	all.Wait()
+	for i := range answers {
+		if !answers[i].Existing {
+			first--
+		}
+		if want.IsZero() {
+			want = answers[i].ID()
+		}
+		if answers[i].ID() != want {
+			t.Errorf("a replay is %s, want %s", answers[i].ID(), want)
+		}
+	}
+	if first != 0 || f.get(want).Spec.ReplayOf != id {
+		t.Errorf("%d more answers should say that they were the first", first)
+	}
+	return want
+}
+
+// The replay says who asked for it, in an attribute and in its first event.
+func TestAReplaySaysWho(t *testing.T) {
+	bubble(t, func(t *testing.T, f *fixture) {
+		id := f.submit(gq.Spec{Type: "work"})
+		must[gq.State](t)(f.Cancel(t.Context(), id, ""))
+		again := must[gq.SubmitResult](t)(f.Replay(engine.WithCaller(t.Context(), "ada"), id)).ID()
+		events := must[[]gq.Event](t)(f.History(t.Context(), again))
+		if by := f.get(again).Spec.Attributes[gq.AttributeReplayedBy]; by != "ada" || events[0].Reason != "replay of job "+id.String()+" by ada" {
+			t.Errorf("by %q, %q", by, events[0].Reason)
+		}
+		must[gq.State](t)(f.Cancel(t.Context(), again, ""))
+		next := must[gq.SubmitResult](t)(f.Replay(t.Context(), again)).ID()
+		if by, told := f.get(next).Spec.Attributes[gq.AttributeReplayedBy]; told {
+			t.Errorf("nobody's replay is by %q", by)
+		}
+	})
+}
+
+// An edited replay is still the one.
+func TestAnEditedReplayIsTheReplay(t *testing.T) {
+	bubble(t, func(t *testing.T, f *fixture) {
+		for _, spec := range []gq.Spec{{Type: "a"}, {Type: "b", Payload: payload(`{"a":1}`), Unique: gq.UniqueRule{While: gq.WhileLive, Fields: []string{"a"}}}} {
+			id := f.submit(spec)
+			must[gq.State](t)(f.Cancel(t.Context(), id, ""))
+			again := must[gq.SubmitResult](t)(f.Replay(t.Context(), id)).ID()
+			edited := must[gq.SubmitResult](t)(f.Edit(t.Context(), again, gq.JobEdit{Payload: &gq.Payload{Data: []byte(`{"a":2}`)}})).ID()
+			if out := must[gq.SubmitResult](t)(f.Replay(t.Context(), id)); out.ID() != edited || !out.Existing {
+				t.Errorf("the replay is %s, want the edited %s", out.ID(), edited)
+			}
+		}
+	})
+}
+
+// A key finds its job, whatever the type, and the id of a job its replay.
+func TestListByKey(t *testing.T) {
+	bubble(t, func(t *testing.T, f *fixture) {
+		a := f.submit(gq.Spec{Queue: "q", Type: "a", Key: gq.IdempotencyKey{Name: "order-7"}})
+		b := f.submit(gq.Spec{Queue: "q", Type: "b", Key: gq.IdempotencyKey{Name: "order-7"}, Unique: gq.UniqueRule{While: gq.WhileLive}})
+		f.submit(gq.Spec{Queue: "q", Type: "a", Key: gq.IdempotencyKey{Name: "order-8"}})
+		must[gq.State](t)(f.Cancel(t.Context(), a, ""))
+		replay := must[gq.SubmitResult](t)(f.Replay(t.Context(), a)).ID()
+		for _, c := range []struct {
+			q    gq.Query
+			want []gq.JobID
+		}{
+			{gq.Query{Keys: []string{"order-7"}}, []gq.JobID{b, a}},
+			{gq.Query{Keys: []string{"order-7"}, OldestFirst: true}, []gq.JobID{a, b}},
+			{gq.Query{Keys: []string{"order-7", "nothing"}, Types: []string{"a"}}, []gq.JobID{a}},
+			{gq.Query{Keys: []string{"order-7"}, Statuses: []gq.Status{gq.StatusScheduled}}, []gq.JobID{b}},
+			{gq.Query{Keys: []string{"order-7"}, Queue: "other"}, nil},
+			{gq.Query{Keys: []string{a.String()}}, []gq.JobID{replay}},
+			{gq.Query{Keys: []string{"order"}}, nil},
+		} {
+			page := must[gq.Page](t)(f.List(t.Context(), c.q))
+			var got []gq.JobID
+			for i := range page.Jobs {
+				got = append(got, page.Jobs[i].State.ID)
+			}
+			if !slices.Equal(got, c.want) || page.Next != "" {
+				t.Errorf("%+v: %s, want %s", c.q, got, c.want)
+			}
+		}
+		page := must[gq.Page](t)(f.List(t.Context(), gq.Query{Keys: []string{"order-7"}, Limit: 1}))
+		if rest := must[gq.Page](t)(f.List(t.Context(), gq.Query{Keys: []string{"order-7"}, Limit: 1, Cursor: page.Next})); len(rest.Jobs) != 1 || rest.Jobs[0].State.ID != a || rest.Next != "" {
+			t.Errorf("the second page is %+v", rest)
+		}
+		if n := must[gq.CountReport](t)(f.CountWhere(t.Context(), gq.Query{Keys: []string{"order-7"}})); n.Jobs != 2 {
+			t.Errorf("counted %+v", n)
+		}
+		_, err := f.List(t.Context(), gq.Query{Keys: []string{""}})
+		wantErr(t, "an empty key", err, gq.ErrInvalid)
+	})
+}
