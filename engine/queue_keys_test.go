@@ -140,6 +140,18 @@ func TestClaimByPatternManyQueues(t *testing.T) {
 	})
 }
 
+// A claim gets no more jobs than it asks for, also if it needs several steps.
+func TestClaimByPatternInSteps(t *testing.T) {
+	bubble(t, func(t *testing.T, f *fixture) {
+		for i := range 80 {
+			for range 1 + i/70*20 { // the last queues have more
+				f.submit(gq.Spec{Queue: fmt.Sprintf("q.%03d", i)})
+			}
+		}
+		f.claim(100, on("q.*"), func(r *gq.ClaimRequest) { r.N = 100 })
+	})
+}
+
 func TestBadPatterns(t *testing.T) {
 	bubble(t, func(t *testing.T, f *fixture) {
 		for _, bad := range [][]string{{"a*b"}, {"*x"}, {"**"}, {"mail *"}, {"ok", ""}, slices.Repeat([]string{"a*"}, 17)} {
