@@ -190,6 +190,13 @@ func TestViewOfJobs(t *testing.T) {
 	delayed := newSpec("later")
 	delayed.RunAt = time.Now().Add(24 * time.Hour)
 	mustInsert(t, s, delayed)
+	changed := gq.Metadata{Priority: gq.PriorityHigh, Tags: map[string]string{"new": "tag"}, CorrelationID: "c-2"}
+	out, err := s.Update(t.Context(), []store.Update{{Ref: store.Ref{Job: delayed.ID}, Metadata: &changed, Apply: func(s gq.State, now time.Time) (gq.State, []gq.Event, error) {
+		return machine.Update(s, changed.Priority, now)
+	}}})
+	if err != nil || out[0].Err != nil {
+		t.Fatal(err, out)
+	}
 	for range 100 { // claimed and completed together, so that they share rows
 		mustInsert(t, s, newSpec("shared-rows"))
 	}
