@@ -16,6 +16,7 @@ import (
 	"github.com/coder/websocket"
 
 	"github.com/gopherqueue/gq"
+	pb "github.com/gopherqueue/gq/api/gopherqueue/v1"
 	"github.com/gopherqueue/gq/internal/testing/spec"
 )
 
@@ -489,4 +490,71 @@ func TestUnknownViews(t *testing.T) {
 	if got := s.want(400, "GET", "/v1/jobs/"+id+"?view=jobmodel&policy=true"); !slices.Equal(got.fields(), []string{"policy"}) {
 		t.Errorf("policy: %s", got.text)
 	}
+}
+
+// TestProgressReachesFollowers follows two jobs over server-sent events and over gRPC: each
+// follower gets the newest progress of each job, with its type and queue.
+func TestProgressReachesFollowers(t *testing.T) {
+	n, s := newViews(t)
+	want := map[string]string{}
+	for i, kind := range []string{"resize", "encode"} {
+		id := s.submit(fmt.Sprintf(`{"type":%q,"queue":%q}`, kind, kind))
+		want[id] = fmt.Sprintf("%s %s 0.%d5 row %d", kind, kind, i, i)
+	}
+	type told struct{ id, text string }
+	followers := map[string]func() (told, error){}
+	next, closing := n.sse("")
+	defer closing()
+	followers["server-sent events"] = func() (told, error) {
+		for {
+			e, err := next()
+			if err != nil || e.Type == gq.EventProgress {
+				return told{e.Entity, fmt.Sprintf("%s %s %v %s", e.Data.Queue, e.Data.JobType, deref(e.Data.Progress), e.Data.Note)}, err
+			}
+		}
+	}
+	stream, err := n.events.Subscribe(t.Context(), &pb.SubscribeRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var buffer []*pb.Event
+	followers["gRPC"] = func() (told, error) {
+		for {
+			for len(buffer) == 0 {
+				m, err := stream.Recv()
+				if err != nil {
+					return told{}, err
+				}
+				buffer = m.GetEvents()
+			}
+			e := buffer[0]
+			if buffer = buffer[1:]; e.GetType() == pb.EventType_EVENT_TYPE_JOB_PROGRESS {
+				return told{e.GetJobId(), fmt.Sprintf("%s %s %v %s", e.GetQueue(), e.GetJobType(), e.GetProgress(), e.GetNote())}, nil
+			}
+		}
+	}
+	for i, queue := range []string{"resize", "encode"} {
+		_, l := s.claim(fmt.Sprintf(`,"queues":[%q]`, queue))
+		s.want(200, "POST", lease(l, "heartbeat"), fmt.Sprintf(`{"progress":0.%d5,"note":"row %d"}`, i, i))
+	}
+	for name, follow := range followers {
+		got := map[string]string{}
+		for len(got) < len(want) {
+			e, err := follow()
+			if err != nil {
+				t.Fatalf("%s: %v", name, err)
+			}
+			got[e.id] = e.text
+		}
+		if !maps.Equal(got, want) {
+			t.Errorf("%s: %v, want %v", name, got, want)
+		}
+	}
+}
+
+func deref(p *float64) float64 {
+	if p == nil {
+		return -1
+	}
+	return *p
 }
