@@ -30,8 +30,9 @@ func parseURL(url string) (*pgxpool.Config, error) {
 // dial opens a connection. Its error names the hosts that did not answer in time. A host may be
 // tried twice, with TLS and without, but has its time only once.
 func dial(ctx context.Context, settings *pgx.ConnConfig) (*pgx.Conn, error) {
-	if settings.ConnectTimeout == 0 {
-		return pgx.ConnectConfig(ctx, settings)
+	conn, err := pgx.ConnectConfig(ctx, settings)
+	if err == nil || ctx.Err() != nil || !pgconn.Timeout(err) {
+		return conn, err
 	}
 	hosts := []string{address(settings.Host, settings.Port)}
 	for _, f := range settings.Fallbacks {
@@ -39,13 +40,7 @@ func dial(ctx context.Context, settings *pgx.ConnConfig) (*pgx.Conn, error) {
 			hosts = append(hosts, at)
 		}
 	}
-	limited, cancel := context.WithTimeout(ctx, settings.ConnectTimeout*time.Duration(len(hosts)))
-	defer cancel()
-	conn, err := pgx.ConnectConfig(limited, settings)
-	if err != nil && ctx.Err() == nil && pgconn.Timeout(err) {
-		return nil, fmt.Errorf("%s did not answer within %s, which connect_timeout in the URL changes: %w", strings.Join(hosts, " or "), settings.ConnectTimeout, err)
-	}
-	return conn, err
+	return nil, fmt.Errorf("%s did not answer within %s, which connect_timeout in the URL changes: %w", strings.Join(hosts, " or "), settings.ConnectTimeout, err)
 }
 
 func address(host string, port uint16) string {
