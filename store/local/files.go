@@ -203,7 +203,12 @@ func (s *Store) claimDirectory() (lock *pebble.Lock, finished bool, err error) {
 	if !ours && others != "" {
 		return nil, false, fmt.Errorf("the directory holds %s but no store: %w", others, gq.ErrFormat)
 	}
-	if err := mkdirs(fs, s.dir); err != nil {
+	if err != nil && s.config.Unfinished && !s.ephemeral {
+		err, ours = s.mkdirMarked(), true
+	} else {
+		err = mkdirs(fs, s.dir)
+	}
+	if err != nil {
 		return nil, false, err
 	}
 	if ours {
@@ -236,6 +241,25 @@ func (s *Store) unfinishedSuffix() string {
 	return formatUnfinished
 }
 
+// mkdirMarked makes the directory of a copy. It appears with its mark, so that nobody takes a copy
+// that was broken off for a new store.
+func (s *Store) mkdirMarked() error {
+	fs, partial := s.disk.FS, s.dir+partialSuffix
+	if err := fs.RemoveAll(partial); err != nil { // of a copy or restore that was interrupted
+		return err
+	}
+	if err := mkdirs(fs, partial); err != nil {
+		return err
+	}
+	if err := replaceFile(fs, partial, formatFile, formatText(formatCopy)); err != nil {
+		return err
+	}
+	if err := fs.Rename(partial, s.dir); err != nil {
+		return err
+	}
+	return syncDir(fs, fs.PathDir(s.dir))
+}
+
 // mkdirs makes a directory durably: each new entry is synced in its parent.
 func mkdirs(fs vfs.FS, dir string) error {
 	if _, err := fs.Stat(dir); err == nil {
@@ -262,7 +286,11 @@ func syncDir(fs vfs.FS, dir string) error {
 }
 
 func (s *Store) writeFormat(suffix string) error {
-	return s.replaceFile(formatFile, fmt.Appendf(nil, "%s%d%s\n", formatPrefix, formatVersion, suffix))
+	return replaceFile(s.disk.FS, s.dir, formatFile, formatText(suffix))
+}
+
+func formatText(suffix string) []byte {
+	return fmt.Appendf(nil, "%s%d%s\n", formatPrefix, formatVersion, suffix)
 }
 
 func (s *Store) checkFormat() (finished bool, err error) {

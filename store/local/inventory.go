@@ -82,7 +82,7 @@ type onlyReader struct{ io.Reader }
 func (s *Store) leaveInventory() {
 	inventory, err := s.takeInventory()
 	if err == nil {
-		err = s.replaceFile(inventoryFile, inventory)
+		err = replaceFile(s.disk.FS, s.dir, inventoryFile, inventory)
 	}
 	if err != nil {
 		s.log.Warn("the store is closed without an inventory of its files", "dir", s.dir, "error", err)
@@ -140,9 +140,8 @@ func firstDifference(a, b string) string {
 }
 
 // replaceFile replaces a file durably and atomically.
-func (s *Store) replaceFile(base string, content []byte) error {
-	fs := s.disk.FS
-	name := fs.PathJoin(s.dir, base)
+func replaceFile(fs vfs.FS, dir, base string, content []byte) error {
+	name := fs.PathJoin(dir, base)
 	f, err := fs.Create(name+".new", vfs.WriteCategoryUnspecified)
 	if err != nil {
 		return err
@@ -154,5 +153,5 @@ func (s *Store) replaceFile(base string, content []byte) error {
 	if err := fs.Rename(name+".new", name); err != nil {
 		return err
 	}
-	return syncDir(fs, s.dir)
+	return syncDir(fs, dir)
 }

@@ -32,7 +32,7 @@ func (s *Store) repairLogs(k *known, acceptLoss bool) error {
 	if newest.records == 0 && !newest.missing {
 		// Pebble leaves a log without records as it is, and would report its end as
 		// torn once there is a newer log.
-		return s.replaceFile(newest.name, nil)
+		return replaceFile(s.disk.FS, s.dir, newest.name, nil)
 	}
 	return nil
 }
@@ -60,7 +60,7 @@ func (s *Store) giveUp(k *known) error {
 		return err
 	}
 	k.evidence.add(d.scan.name, d.scan.records)
-	return s.replaceFile(d.scan.name, head)
+	return replaceFile(s.disk.FS, s.dir, d.scan.name, head)
 }
 
 // setAside keeps a log under a name that Pebble does not read.

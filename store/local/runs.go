@@ -223,7 +223,7 @@ func (s *Store) writeRuns(runs []tableRun) error {
 		fmt.Fprintf(&b, "%d %s\n", r.from, r.name)
 	}
 	fmt.Fprintf(&b, "end %08x\n", crc32.Checksum(b.Bytes(), castagnoli))
-	return s.replaceFile(tablesFile, b.Bytes())
+	return replaceFile(s.disk.FS, s.dir, tablesFile, b.Bytes())
 }
 
 // runCollector makes Pebble write the name of the run into each table. It collects nothing of blocks.
