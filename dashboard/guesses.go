@@ -21,9 +21,10 @@ type guesses struct {
 	by    map[netip.Prefix]int // guarded by mu
 }
 
-// begin counts a sign-in as wrong before the token is checked, so that many at once are limited
-// too. If there were too many, it returns how long to wait. A valid token calls right.
-func (g *guesses) begin(remote string, now time.Time) (right func(), wait time.Duration) {
+// wrong counts a sign-in with a wrong token. If there were too many, it returns how long their
+// answers say nothing more. A valid token is never refused because of wrong ones: tokens cannot be
+// guessed, but anyone behind the same address could lock out the others.
+func (g *guesses) wrong(remote string, now time.Time) (wait time.Duration) {
 	from := networkOf(remote)
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -31,19 +32,11 @@ func (g *guesses) begin(remote string, now time.Time) (right func(), wait time.D
 		g.began, g.all, g.by = now, 0, make(map[netip.Prefix]int)
 	}
 	if g.all >= maxWrongAll || g.by[from] >= maxWrong {
-		return nil, wrongPeriod - now.Sub(g.began)
+		return wrongPeriod - now.Sub(g.began)
 	}
 	g.all++
 	g.by[from]++
-	began := g.began
-	return func() {
-		g.mu.Lock()
-		defer g.mu.Unlock()
-		if g.began.Equal(began) {
-			g.all--
-			g.by[from]--
-		}
-	}, 0
+	return 0
 }
 
 // networkOf returns the network of a client: an IPv4 address, or the 64 bits of an IPv6 address

@@ -187,18 +187,15 @@ func (d *Dashboard) signIn(v *visit) error {
 		return v.redirect(localPath(next))
 	}
 	token := strings.TrimSpace(v.r.PostForm.Get("token"))
-	right, wait := d.guesses.begin(v.r.RemoteAddr, d.now())
-	if wait > 0 {
+	found, err := d.options.Access.SignIn(v.r.Context(), token, v.r.RemoteAddr)
+	if kindOf(err) == gq.KindUnauthenticated {
+		wait := d.guesses.wrong(v.r.RemoteAddr, d.now())
+		if wait == 0 {
+			return v.signInForm("This is not a valid token.", next, http.StatusUnauthorized)
+		}
 		seconds := int(wait/time.Second) + 1
 		v.w.Header().Set("Retry-After", strconv.Itoa(seconds))
-		return v.signInForm(fmt.Sprintf("There were too many sign-ins with wrong tokens. Try again in %d seconds.", seconds), next, http.StatusTooManyRequests)
-	}
-	found, err := d.options.Access.SignIn(v.r.Context(), token, v.r.RemoteAddr)
-	if kindOf(err) != gq.KindUnauthenticated {
-		right()
-	}
-	if kindOf(err) == gq.KindUnauthenticated {
-		return v.signInForm("This is not a valid token.", next, http.StatusUnauthorized)
+		return v.signInForm(fmt.Sprintf("This is not a valid token, and there were too many wrong ones. Try another in %d seconds.", seconds), next, http.StatusTooManyRequests)
 	}
 	if err != nil {
 		return err
