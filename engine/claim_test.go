@@ -621,3 +621,25 @@ func TestALineThatIsHeldUpHoldsUpNoOther(t *testing.T) {
 		<-fast
 	})
 }
+
+// A claim that waits in front of one with other offers does not keep its job from it.
+func TestWaitWithOtherOffers(t *testing.T) {
+	bubble(t, func(t *testing.T, f *fixture) {
+		ctx, leave := context.WithCancel(t.Context())
+		var plain sync.WaitGroup
+		plain.Go(func() {
+			if jobs, err := f.Claim(ctx, gq.ClaimRequest{Worker: "plain", N: 1, Wait: time.Hour}); len(jobs) > 0 || err != nil {
+				t.Errorf("the plain worker got %d jobs, %v", len(jobs), err)
+			}
+		})
+		synctest.Wait()
+		start := time.Now()
+		time.AfterFunc(time.Second, func() { f.submit(gq.Spec{Requires: []string{"gpu"}}) })
+		f.claim(1, as("gpu"), waiting(time.Hour), func(r *gq.ClaimRequest) { r.Offers = []string{"gpu"} })
+		if took := time.Since(start); took != time.Second {
+			t.Errorf("the job came after %v", took)
+		}
+		leave()
+		plain.Wait()
+	})
+}

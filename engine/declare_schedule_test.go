@@ -110,3 +110,18 @@ func TestDeclareScheduleRefuses(t *testing.T) {
 		t.Errorf("declarations that alternate: %v", err)
 	}
 }
+
+// What an operator has set apart from the times stays too.
+func TestDeclareScheduleKeepsJitterAndOverlap(t *testing.T) {
+	bubble(t, func(t *testing.T, f *fixture) {
+		s := gq.Schedule{Name: "s", Every: time.Hour, Jitter: time.Minute, Template: gq.Spec{Type: "t"}}
+		must[gq.Schedule](t)(f.DeclareSchedule(t.Context(), s))
+		set := s
+		set.Jitter, set.Overlap = 5*time.Minute, gq.OverlapSkip
+		must[gq.Schedule](t)(f.PutSchedule(t.Context(), set))
+		s.Jitter, s.Every = 2*time.Minute, 2*time.Hour
+		if got := must[gq.Schedule](t)(f.DeclareSchedule(t.Context(), s)); got.Jitter != set.Jitter || got.Overlap != set.Overlap || got.Every != s.Every {
+			t.Errorf("declared again: %+v", got)
+		}
+	})
+}
