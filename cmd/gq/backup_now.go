@@ -42,7 +42,7 @@ gq restore DIR makes a store of the newest one.
 			}
 			b := pbconv.BackupFromProto(m)
 			return r.print(wire.BackupOf(&b), func(s screen) {
-				s.line("%s: %d files, %d bytes, of which %d files with %d bytes are new", b.Generation, b.Files, b.Bytes, b.CopiedFiles, b.CopiedBytes)
+				s.line("%s: %s, %s; new: %s, %s", b.Generation, several(b.Files, "file"), several(b.Bytes, "byte"), several(b.CopiedFiles, "file"), several(b.CopiedBytes, "byte"))
 			})
 		})
 	}
@@ -76,6 +76,6 @@ func (m *mover) restored(b *gq.Backup, dir, url string) error {
 	if m.json {
 		return wire.EncodeJSON(m.stdout, wire.BackupOf(b))
 	}
-	_, err := fmt.Fprintf(m.stdout, "restored backup %s from %s to %s: %d files, %d bytes\n", b.Generation, dir, url, b.Files, b.Bytes)
+	_, err := fmt.Fprintf(m.stdout, "restored backup %s from %s to %s: %s, %s\n", b.Generation, dir, url, several(b.Files, "file"), several(b.Bytes, "byte"))
 	return err
 }

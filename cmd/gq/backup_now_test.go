@@ -24,7 +24,7 @@ func TestBackupOfAServer(t *testing.T) {
 		return got
 	}
 	first := strings.TrimSpace(want(0, "submit", "a", "--addr", s.grpc).stdout)
-	if got := want(0, "backup", "now", "--addr", s.grpc); !strings.Contains(got.stdout, "are new") {
+	if got := want(0, "backup", "now", "--addr", s.grpc); !strings.Contains(got.stdout, "; new: ") {
 		t.Errorf("%+v", got)
 	}
 	second := strings.TrimSpace(want(0, "submit", "a", "--addr", s.grpc).stdout)

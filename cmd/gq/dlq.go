@@ -78,7 +78,7 @@ that were replayed before are not replayed again. With flags the command counts 
 			if len(ids) == 0 && (dry || ask) {
 				n, err := r.count(ctx, q, query)
 				if err == nil && dry {
-					return r.print(wire.CountReport{Jobs: n}, func(s screen) { s.line("%d jobs", n) })
+					return r.print(wire.CountReport{Jobs: n}, func(s screen) { s.line("%s", several(n, "job")) })
 				}
 				if err == nil {
 					err = r.confirmReplay(false, n)

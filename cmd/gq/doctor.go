@@ -175,10 +175,10 @@ const inboxLate = 30 * time.Second
 
 func (f *findings) inbox(inbox *gq.Inbox) {
 	if inbox.Waiting > 0 && time.Since(inbox.Oldest) > inboxLate {
-		f.add("fail", "inbox", "%d submissions from transactions wait to be taken in, the oldest written %s; see the servers' logs", inbox.Waiting, ago(inbox.Oldest))
+		f.add("fail", "inbox", "%s from transactions not taken in yet, the oldest written %s; see the servers' logs", several(inbox.Waiting, "submission"), ago(inbox.Oldest))
 	}
 	if inbox.Refused > 0 {
-		f.add("fail", "inbox", "%d submissions were refused after their transactions, the first because %s; gq inbox list", inbox.Refused, inbox.Submissions[0].Problem)
+		f.add("fail", "inbox", "%s refused after the transaction, the first because %s; gq inbox list", several(inbox.Refused, "submission"), inbox.Submissions[0].Problem)
 	}
 }
 
@@ -255,7 +255,7 @@ func (f *findings) workers(workers []gq.LiveWorker) {
 	for i := range workers {
 		running += workers[i].Running
 	}
-	f.add("ok", "workers", "%d, which hold %d jobs", len(workers), running)
+	f.add("ok", "workers", "%s, holding %s", several(len(workers), "worker"), several(running, "job"))
 }
 
 func (f *findings) schedules(all []gq.Schedule) {

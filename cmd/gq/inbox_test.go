@@ -151,7 +151,7 @@ func TestInboxCommands(t *testing.T) {
 			t.Errorf("gq inbox list prints %q", line)
 		}
 	}
-	if out := server.gq("doctor"); !strings.Contains(out.stdout, "2 submissions were refused after their transactions") {
+	if out := server.gq("doctor"); !strings.Contains(out.stdout, "2 submissions refused after the transaction") {
 		t.Errorf("gq doctor says\n%s", out.stdout)
 	}
 	if out := server.gq("job", "get", full.String()); out.status == 0 || !strings.Contains(out.stderr, "refused after its transaction") {

@@ -110,7 +110,7 @@ library or gq work, and over HTTP with its next heartbeat.`,
 				}
 				return r.print(r.jobIn(ctx, q, &state), func(s screen) {
 					if state.Live() {
-						s.line("%s is asked to stop", id)
+						s.line("%s is running; its worker was asked to stop it", id)
 						return
 					}
 					s.line("%s %s", id, s.status(state.Status, 0))

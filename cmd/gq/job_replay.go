@@ -56,7 +56,7 @@ requires --yes. --dry-run only counts.`,
 				return err
 			}
 			if dry {
-				return r.print(wire.CountReport{Jobs: n}, func(s screen) { s.line("%d jobs", n) })
+				return r.print(wire.CountReport{Jobs: n}, func(s screen) { s.line("%s", several(n, "job")) })
 			}
 			if n == 0 {
 				fmt.Fprintln(r.stderr, "gq: the flags select no job")
@@ -84,16 +84,16 @@ func (r *remote) count(ctx context.Context, q queue, query gq.Query) (n int64, e
 		if query.Cursor = report.Next; report.Next == "" {
 			return n, nil
 		}
-		line.show("%d jobs so far …", n)
+		line.show("%s so far …", several(n, "job"))
 	}
 }
 
 // confirmReplay asks before many jobs run again.
 func (r *remote) confirmReplay(yes bool, n int64) error {
-	err := r.confirm(yes, fmt.Sprintf("Submit %d jobs again?", n))
+	err := r.confirm(yes, fmt.Sprintf("Submit %s again?", several(n, "job")))
 	var invalid *gq.InvalidError
 	if errors.As(err, &invalid) {
-		return cli.Invalid("yes", fmt.Sprintf("the flags select %d jobs; say --yes to submit them again", n))
+		return cli.Invalid("yes", fmt.Sprintf("the flags select %s; say --yes to submit again", several(n, "job")))
 	}
 	if err != nil {
 		return &cli.StatusError{Status: cli.ExitFailure, Err: errors.New("nothing was submitted")}

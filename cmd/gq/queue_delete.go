@@ -48,7 +48,7 @@ makes the queue anew, with the defaults.`,
 			}{args[0], purged}, func(to screen) {
 				to.line("%s deleted", args[0])
 				if purge {
-					to.line("%d jobs purged", purged)
+					to.line("%s purged", several(purged, "job"))
 				}
 			})
 		})

@@ -24,7 +24,7 @@ func TestQueueKeys(t *testing.T) {
 	if got := d.want(0, "queue", "key", "list", "mail"); !strings.Contains(got, "acme") || !strings.Contains(got, "100/1m0s burst 7") || !strings.Contains(got, "of the queue") {
 		t.Errorf("%s", got)
 	}
-	if got := d.want(0, "queue", "show", "mail"); !strings.Contains(got, "10/1s burst 3 per key") || !strings.Contains(got, "2 keys with their own") {
+	if got := d.want(0, "queue", "show", "mail"); !strings.Contains(got, "10/1s burst 3 per key") || !strings.Contains(got, "2 keys with limits of their own") {
 		t.Errorf("%s", got)
 	}
 	if got := d.want(0, "queue", "key", "unset", "mail", "a/b"); !strings.Contains(got, "has the limits of mail again") {

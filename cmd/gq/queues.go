@@ -109,7 +109,7 @@ func limitsText(q *gq.Queue) string {
 	add(q.MaxDepth > 0, "%d live", q.MaxDepth)
 	add(q.KeyLimit > 0, "%d per key", q.KeyLimit)
 	add(q.KeyRate.Limited(), "%s per key", rateText(q.KeyRate))
-	add(q.OwnKeys > 0, "%d keys with their own", q.OwnKeys)
+	add(q.OwnKeys > 0, "%s with limits of their own", several(q.OwnKeys, "key"))
 	add(q.Rate.Limited(), "%s", rateText(q.Rate))
 	add(q.Pool != "", "pool %s", q.Pool)
 	add(q.Fair, "fair")

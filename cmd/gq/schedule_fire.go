@@ -93,11 +93,11 @@ them (max_depth), none is submitted. --dry-run shows how many there are.`,
 			return r.print(wire.BackfillReportOf(&total), func(to screen) {
 				switch {
 				case dry:
-					to.line("%d of %d slots have no job", total.Missing, total.Slots)
+					to.line("%d of %s without a job", total.Missing, several(total.Slots, "slot"))
 				case total.Next.IsZero():
-					to.line("%d jobs submitted; all %d slots have a job", total.Submitted, total.Slots)
+					to.line("%s submitted; all %s have a job", several(total.Submitted, "job"), several(total.Slots, "slot"))
 				default:
-					to.line("%d jobs submitted; continue with --from %s", total.Submitted, total.Next.Format(time.RFC3339))
+					to.line("%s submitted; continue with --from %s", several(total.Submitted, "job"), total.Next.Format(time.RFC3339))
 				}
 			})
 		})

@@ -77,7 +77,7 @@ func (s screen) event(at time.Duration, typ string, e *gq.Event) {
 	add(e.Type == gq.EventCancelRequested, "asked to stop")
 	add(e.Type == gq.EventCancelDelivered, "%s has been told", e.Worker)
 	add(e.Failure != nil, "%s", failureText(e.Failure))
-	add(e.Reason != "", "%s", e.Reason)
+	add(e.Reason != "" && !strings.Contains(failureText(e.Failure), e.Reason), "%s", e.Reason)
 	add(e.Type == gq.EventRetrying && !e.Until.IsZero() && e.Until.After(e.Time), "again in %v", e.Until.Sub(e.Time).Round(time.Millisecond))
 	s.line("%5.1fs  %s  %-13s %s  %s", at.Seconds(), s.paint(faint, e.Job.String()[:8]), typ, s.status(e.Status, 11), strings.Join(notes, ", "))
 }

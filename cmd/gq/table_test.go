@@ -23,3 +23,25 @@ func TestValuesAreOneLine(t *testing.T) {
 		t.Errorf("the table is not aligned:\n%s", b.String())
 	}
 }
+
+// One thing is not many, and a reason is told once.
+func TestCountsAndReasons(t *testing.T) {
+	for n, want := range map[int]string{0: "0 jobs", 1: "1 job", 2: "2 jobs"} {
+		if got := several(n, "job"); got != want {
+			t.Errorf("%d is %q, want %q", n, got, want)
+		}
+	}
+	var out strings.Builder
+	e := gq.Event{Type: gq.EventCancelled, Status: gq.StatusCancelled, Reason: "no longer wanted",
+		Failure: &gq.Failure{Message: "cancel requested: no longer wanted", Code: "cancel_requested"}}
+	screen{to: &out}.event(0, "cancelled", &e)
+	if n := strings.Count(out.String(), "no longer wanted"); n != 1 {
+		t.Errorf("the reason is told %d times: %s", n, out.String())
+	}
+	out.Reset()
+	e.Failure.Message = "killed"
+	screen{to: &out}.event(0, "cancelled", &e)
+	if !strings.Contains(out.String(), "killed (cancel_requested), no longer wanted") {
+		t.Errorf("another reason: %s", out.String())
+	}
+}

@@ -110,7 +110,7 @@ func short(n float64) string {
 }
 
 // several writes a number of things.
-func several(n int, thing string) string {
+func several[N int | int64 | uint64](n N, thing string) string {
 	if n != 1 {
 		thing += "s"
 	}
