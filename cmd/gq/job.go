@@ -327,7 +327,7 @@ func newJobWait(p process) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "wait ID",
 		Short: "Wait until a job has ended",
-		Long:  "Wait until a job has ended and print its outcome. With --json the job and its\nresult are printed.\n\n" + cli.ExitHelp,
+		Long:  "Wait until a job has ended and print its outcome. With --json the job and its\nresult are printed.\n\n" + viewHelp + "\n\n" + cli.ExitHelp,
 		Example: `  gq job wait 0198…
   gq job wait 0198… --timeout 1m --json`,
 		Args: oneArgument("the id of a job"),
@@ -336,13 +336,16 @@ func newJobWait(p process) *cobra.Command {
 	r.patience = patient
 	var timeout time.Duration
 	c.Flags().DurationVar(&timeout, "timeout", 0, "give up after this long (default never)")
+	var shown viewFlag
+	shown.add(c.Flags())
 	c.RunE = func(c *cobra.Command, args []string) error {
 		id, err := jobArg(args[0])
-		if err != nil {
+		v, unknown := shown.chosen()
+		if err := errors.Join(err, unknown); err != nil {
 			return err
 		}
 		return r.long(c.Context(), func(ctx context.Context, q queue) error {
-			return r.waitFor(ctx, q, id, timeout, false)
+			return r.waitFor(ctx, q, id, timeout, false, v)
 		})
 	}
 	return c

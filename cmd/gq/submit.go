@@ -18,6 +18,7 @@ import (
 	"github.com/gopherqueue/gq/internal/cli"
 	"github.com/gopherqueue/gq/internal/enum"
 	"github.com/gopherqueue/gq/internal/errs"
+	"github.com/gopherqueue/gq/internal/view"
 	"github.com/gopherqueue/gq/internal/wire"
 )
 
@@ -264,7 +265,7 @@ func (r *remote) submit(ctx context.Context, q queue, f *specFlags, typ string, 
 		fmt.Fprintln(r.stdout, submitted.ID())
 	}
 	if wait {
-		err := r.waitFor(ctx, q, submitted.ID(), timeout, !r.json)
+		err := r.waitFor(ctx, q, submitted.ID(), timeout, !r.json, nil)
 		if err != nil && err.Error() != "" && r.json { // otherwise the id would be lost
 			err = fmt.Errorf("job %s was submitted: %w", submitted.ID(), err)
 		}
@@ -301,8 +302,8 @@ func inFlags(typ string, err error) error {
 	return fmt.Errorf("submit %.80q: %w", typ, &gq.InvalidError{Faults: told})
 }
 
-// waitFor waits until a job has ended and prints how.
-func (r *remote) waitFor(ctx context.Context, q queue, id gq.JobID, timeout time.Duration, quiet bool) error {
+// waitFor waits until a job has ended and prints how, in a view unless that is nil.
+func (r *remote) waitFor(ctx context.Context, q queue, id gq.JobID, timeout time.Duration, quiet bool, v *view.View) error {
 	waiting := ctx
 	if timeout > 0 {
 		limited, cancel := context.WithTimeout(ctx, timeout)
@@ -317,6 +318,8 @@ func (r *remote) waitFor(ctx context.Context, q queue, id gq.JobID, timeout time
 		return err
 	}
 	switch {
+	case v != nil:
+		err = r.print(v.Job(&job), func(s screen) { s.pairs(members(v.Job(&job))...) })
 	case r.json:
 		err = wire.EncodeJSON(r.stdout, wire.JobOf(&job))
 	case quiet:

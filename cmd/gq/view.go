@@ -87,11 +87,7 @@ func (s screen) viewTable(columns string, objects []any) {
 	for i, object := range objects {
 		rows[i] = viewCells(columns, object)
 	}
-	head := strings.Fields(columns)
-	for i := range head {
-		head[i] = strings.ToUpper(head[i])
-	}
-	s.table(head, rows)
+	s.table(strings.Fields(columns), rows) // as the document spells them
 }
 
 func viewCells(columns string, object any) (cells []cell) {

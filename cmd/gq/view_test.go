@@ -73,7 +73,10 @@ func TestViews(t *testing.T) {
 			d.want(2, args...)
 		}
 	}
-	for _, args := range [][]string{{"job", "list"}, {"job", "get", id}, {"job", "events", id}, {"events"}} {
+	if got := d.want(0, "job", "list", "--view", "semantics"); !strings.Contains(got, "MaxRetries") || !strings.Contains(got, "LeaseExpiresAt") {
+		t.Errorf("the headings are\n%s", got)
+	}
+	for _, args := range [][]string{{"job", "list"}, {"job", "get", id}, {"job", "wait", id}, {"job", "events", id}, {"events"}} {
 		if got := d.gq(append(args, "--view", "x")...); got.status != 2 || !strings.Contains(got.stderr, "semantics") {
 			t.Errorf("%q: %+v", args, got)
 		}
@@ -111,6 +114,34 @@ func TestViewColumns(t *testing.T) {
 					t.Errorf("%s: no member %s", v.Name, column)
 				}
 			}
+		}
+	}
+}
+
+// TestWaitInAView prints how a job ended in the states of a view, and keeps the exit status.
+func TestWaitInAView(t *testing.T) {
+	d := newShell(t)
+	done, stopped := d.submit("t", "--queue", "done"), d.submit("t", "--queue", "stopped")
+	held, err := d.queue.Claim(t.Context(), gq.ClaimRequest{Worker: "w", Queues: []string{"done"}, N: 1})
+	if err != nil || len(held) != 1 {
+		t.Fatal(held, err)
+	}
+	if _, err := d.queue.Settle(t.Context(), []gq.Outcome{{Lease: held[0].State.Lease.Ref(), Verdict: gq.VerdictComplete, Result: []byte(`7`)}}); err != nil {
+		t.Fatal(err)
+	}
+	d.want(0, "job", "cancel", stopped)
+	for _, test := range []struct {
+		id, view, state string
+		status          int
+	}{
+		{done, "semantics", "Succeeded", 0}, {done, "jobmodel", "COMPLETED", 0}, {stopped, "semantics", "Failed", 1}, {stopped, "jobmodel", "CANCELLED", 1},
+	} {
+		if got := d.want(test.status, "job", "wait", test.id, "--view", test.view); !strings.Contains(got, test.state) {
+			t.Errorf("%s:\n%s", test.view, got)
+		}
+		var job map[string]any
+		if text := d.want(test.status, "job", "wait", test.id, "--view", test.view, "--json"); json.Unmarshal([]byte(text), &job) != nil || job["state"] != test.state {
+			t.Errorf("%s: %s", test.view, text)
 		}
 	}
 }

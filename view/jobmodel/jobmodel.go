@@ -66,7 +66,8 @@ func stateOf(s gq.Status) State {
 // Duration is encoded the way Go prints it: "30m0s".
 type Duration = wire.Duration
 
-// Job is a job in the names of the job model. Its JSON has these members and no others.
+// Job is a job in the names of the job model. Its JSON has these members and no others;
+// Redacted, which is no member of the document, only in answers that leave something out.
 type Job struct {
 	ID          gq.JobID  `json:"id"`
 	CreatedAt   time.Time `json:"created_at" doc:"Submission time."`
@@ -90,6 +91,7 @@ type Job struct {
 	Timeouts          Timeouts        `json:"timeouts"`
 	PreviousAttemptID gq.LeaseID      `json:"previous_attempt_id,omitzero" doc:"The attempt before this one."`
 	Failure           *Failure        `json:"failure,omitempty" doc:"Of the last attempt that failed."`
+	Redacted          bool            `json:"redacted,omitzero" doc:"The token may not see the payload, the result and the message of the failure, so they are left out."`
 }
 
 // Dependency is a job that another one depends on.
@@ -134,7 +136,7 @@ func Of(j *gq.Job) Job {
 		Type: spec.Type, Priority: m.Priority, Tags: m.Tags, CorrelationID: m.CorrelationID, CallbackURL: m.CallbackURL,
 		IdempotencyKey: machine.ShownKey(spec).Name,
 		Payload:        content(spec.Payload.Data, spec.Payload.IsJSON()), Result: content(j.Result, true),
-		PreviousAttemptID: previous(s), Failure: failureOf(s.Failure),
+		PreviousAttemptID: previous(s), Failure: failureOf(s.Failure), Redacted: j.Redacted,
 	}
 	switch {
 	case out.State == Pending:

@@ -66,7 +66,8 @@ func StateOf(s *gq.State) State {
 // Duration is encoded the way Go prints it: "5s".
 type Duration = wire.Duration
 
-// Job is a job in the names of the queue semantics. Its JSON has these members and no others.
+// Job is a job in the names of the queue semantics. Its JSON has these members and no others;
+// Redacted, which is no member of the document, only in answers that leave something out.
 type Job struct {
 	ID               gq.JobID   `json:"id"`
 	Queue            string     `json:"queue,omitzero"`
@@ -80,6 +81,7 @@ type Job struct {
 	LeaseExpiresAt   time.Time  `json:"LeaseExpiresAt,omitzero" doc:"InFlight: the lease is invalid from then on. It is in the past until another worker claims the job."`
 	LeaseTTL         Duration   `json:"LeaseTTL" doc:"From a claim or heartbeat until the lease expires."`
 	ExecutionTimeout Duration   `json:"ExecutionTimeout,omitzero" doc:"Limit of one execution; absent is none."`
+	Redacted         bool       `json:"redacted,omitzero" doc:"The token may not see the content of the job."`
 }
 
 // Of returns the view of a job.
@@ -91,6 +93,7 @@ func Of(j *gq.Job) Job {
 	out := Job{
 		ID: s.ID, Queue: j.Spec.Queue, State: StateOf(s), Reason: reasonOf(s.Status), Retries: machine.RetriesUsed(s, p), MaxRetries: max(p.MaxAttempts-1, 0),
 		LeaseVersion: uint64(s.Version), LeaseTTL: Duration(p.LeaseTTL), ExecutionTimeout: Duration(p.ExecutionTimeout),
+		Redacted: j.Redacted,
 	}
 	switch {
 	case s.Status.Terminal():

@@ -38,6 +38,7 @@ type SemanticsJob struct {
 	LeaseExpiresAt   *timestamppb.Timestamp `protobuf:"bytes,10,opt,name=lease_expires_at,json=LeaseExpiresAt,proto3" json:"lease_expires_at,omitempty"`     // InFlight: the lease is invalid from then on
 	LeaseTtl         *durationpb.Duration   `protobuf:"bytes,11,opt,name=lease_ttl,json=LeaseTTL,proto3" json:"lease_ttl,omitempty"`                         // from a claim or heartbeat until the lease expires
 	ExecutionTimeout *durationpb.Duration   `protobuf:"bytes,12,opt,name=execution_timeout,json=ExecutionTimeout,proto3" json:"execution_timeout,omitempty"` // of one execution; absent is none
+	Redacted         bool                   `protobuf:"varint,13,opt,name=redacted,proto3" json:"redacted,omitempty"`                                        // the token may not see the content of the job
 	unknownFields    protoimpl.UnknownFields
 	sizeCache        protoimpl.SizeCache
 }
@@ -154,6 +155,13 @@ func (x *SemanticsJob) GetExecutionTimeout() *durationpb.Duration {
 		return x.ExecutionTimeout
 	}
 	return nil
+}
+
+func (x *SemanticsJob) GetRedacted() bool {
+	if x != nil {
+		return x.Redacted
+	}
+	return false
 }
 
 // SemanticsEvent is a transition between the states of the queue semantics.
@@ -295,7 +303,8 @@ type JobModelJob struct {
 	Dependencies      []*JobModelDependency  `protobuf:"bytes,17,rep,name=dependencies,proto3" json:"dependencies,omitempty"`
 	Timeouts          *JobModelTimeouts      `protobuf:"bytes,18,opt,name=timeouts,proto3" json:"timeouts,omitempty"`
 	PreviousAttemptId string                 `protobuf:"bytes,19,opt,name=previous_attempt_id,proto3" json:"previous_attempt_id,omitempty"`
-	Failure           *JobModelFailure       `protobuf:"bytes,20,opt,name=failure,proto3" json:"failure,omitempty"` // of the last attempt that failed
+	Failure           *JobModelFailure       `protobuf:"bytes,20,opt,name=failure,proto3" json:"failure,omitempty"`    // of the last attempt that failed
+	Redacted          bool                   `protobuf:"varint,21,opt,name=redacted,proto3" json:"redacted,omitempty"` // the token may not see the payload, the result and the message of the failure
 	unknownFields     protoimpl.UnknownFields
 	sizeCache         protoimpl.SizeCache
 }
@@ -468,6 +477,13 @@ func (x *JobModelJob) GetFailure() *JobModelFailure {
 		return x.Failure
 	}
 	return nil
+}
+
+func (x *JobModelJob) GetRedacted() bool {
+	if x != nil {
+		return x.Redacted
+	}
+	return false
 }
 
 // JobModelDependency is a job that another one depends on.
@@ -726,7 +742,7 @@ var File_gopherqueue_v1_views_proto protoreflect.FileDescriptor
 
 const file_gopherqueue_v1_views_proto_rawDesc = "" +
 	"\n" +
-	"\x1agopherqueue/v1/views.proto\x12\x0egopherqueue.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xe3\x03\n" +
+	"\x1agopherqueue/v1/views.proto\x12\x0egopherqueue.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xff\x03\n" +
 	"\fSemanticsJob\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x14\n" +
 	"\x05queue\x18\x02 \x01(\tR\x05queue\x12\x14\n" +
@@ -741,7 +757,8 @@ const file_gopherqueue_v1_views_proto_rawDesc = "" +
 	"\x10lease_expires_at\x18\n" +
 	" \x01(\v2\x1a.google.protobuf.TimestampR\x0eLeaseExpiresAt\x126\n" +
 	"\tlease_ttl\x18\v \x01(\v2\x19.google.protobuf.DurationR\bLeaseTTL\x12F\n" +
-	"\x11execution_timeout\x18\f \x01(\v2\x19.google.protobuf.DurationR\x10ExecutionTimeout\"\xf4\x02\n" +
+	"\x11execution_timeout\x18\f \x01(\v2\x19.google.protobuf.DurationR\x10ExecutionTimeout\x12\x1a\n" +
+	"\bredacted\x18\r \x01(\bR\bredacted\"\xf4\x02\n" +
 	"\x0eSemanticsEvent\x12.\n" +
 	"\x04time\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\x04time\x12\x0e\n" +
 	"\x02id\x18\x02 \x01(\tR\x02id\x12\x14\n" +
@@ -753,7 +770,7 @@ const file_gopherqueue_v1_views_proto_rawDesc = "" +
 	"\vlease_token\x18\b \x01(\tR\vlease_token\x12$\n" +
 	"\rlease_version\x18\t \x01(\x04R\rlease_version\x12D\n" +
 	"\x10lease_expires_at\x18\n" +
-	" \x01(\v2\x1a.google.protobuf.TimestampR\x0eLeaseExpiresAt\"\xc0\a\n" +
+	" \x01(\v2\x1a.google.protobuf.TimestampR\x0eLeaseExpiresAt\"\xdc\a\n" +
 	"\vJobModelJob\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12:\n" +
 	"\n" +
@@ -781,7 +798,8 @@ const file_gopherqueue_v1_views_proto_rawDesc = "" +
 	"\fdependencies\x18\x11 \x03(\v2\".gopherqueue.v1.JobModelDependencyR\fdependencies\x12<\n" +
 	"\btimeouts\x18\x12 \x01(\v2 .gopherqueue.v1.JobModelTimeoutsR\btimeouts\x120\n" +
 	"\x13previous_attempt_id\x18\x13 \x01(\tR\x13previous_attempt_id\x129\n" +
-	"\afailure\x18\x14 \x01(\v2\x1f.gopherqueue.v1.JobModelFailureR\afailure\x1a7\n" +
+	"\afailure\x18\x14 \x01(\v2\x1f.gopherqueue.v1.JobModelFailureR\afailure\x12\x1a\n" +
+	"\bredacted\x18\x15 \x01(\bR\bredacted\x1a7\n" +
 	"\tTagsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"@\n" +

@@ -120,7 +120,7 @@ type eventsInput struct {
 	Queue []string    `query:"queue,explode" doc:"Events of this queue; may be given more than once."`
 	Type  []eventText `query:"type,explode" doc:"Events of this type; may be given more than once."`
 	Job   string      `query:"job" doc:"Events of this job." format:"uuid"`
-	View  viewText    `query:"view" doc:"Changes of state in the states and members of a document, and no others."`
+	View  *viewText   `query:"view" doc:"Changes of state in the states and members of a document, and no others."`
 
 	view *view.View // set by read
 }
@@ -142,7 +142,7 @@ func (h *HTTP) eventRoutes(schemas *httpx.Schemas) []httpx.Route {
 		}, h.eventStream),
 		httpx.Stream(httpx.Route{
 			Method: http.MethodGet, Path: "/v1/events/ws", ID: "socket-events", Tag: "events", Summary: "Follow events over a WebSocket",
-			Description: "One event a message. The reason with which the socket is closed tells where to resume.", Refusals: upgrade,
+			Description: "One event a message, in a view with its seq. The reason with which the socket is closed tells where to resume.", Refusals: upgrade,
 			Responses: map[string]*httpx.Response{"101": {Description: "Then one Event as JSON a message, or that of the view, in order, without a gap or a repetition."}},
 		}, h.eventSocket),
 	}

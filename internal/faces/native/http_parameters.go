@@ -96,8 +96,15 @@ func (p *parameters) statuses(given []stateText) (all []gq.Status) {
 }
 
 // view returns the view that is asked for, nil for none.
-func (p *parameters) view(name viewText) *view.View {
-	v, err := view.Named(string(name))
+func (p *parameters) view(name *viewText) *view.View {
+	switch {
+	case name == nil:
+		return nil
+	case *name == "":
+		p.fault("view", `"" is not one of %v`, view.Names())
+		return nil
+	}
+	v, err := view.Named(string(*name))
 	p.faults = append(p.faults, errs.FaultsOf(err)...)
 	return v
 }

@@ -18,21 +18,21 @@ type (
 		ID string `path:"id" doc:"The job's id." format:"uuid"`
 	}
 	getInput struct {
-		ID         string   `path:"id" doc:"The job's id." format:"uuid"`
-		Payload    boolText `query:"payload" doc:"With its payload; true unless told."`
-		Result     boolText `query:"result" doc:"With its result; true unless told."`
-		Checkpoint boolText `query:"checkpoint" doc:"With its checkpoint; false unless told."`
-		Policy     boolText `query:"policy" doc:"With every number of its policy, those of the preset too; false unless told."`
-		View       viewText `query:"view" doc:"In the states and members of a document, and no others."`
+		ID         string    `path:"id" doc:"The job's id." format:"uuid"`
+		Payload    boolText  `query:"payload" doc:"With its payload; true unless told."`
+		Result     boolText  `query:"result" doc:"With its result; true unless told."`
+		Checkpoint boolText  `query:"checkpoint" doc:"With its checkpoint; false unless told."`
+		Policy     boolText  `query:"policy" doc:"With every number of its policy, those of the preset too; false unless told."`
+		View       *viewText `query:"view" doc:"In the states and members of a document, and no others."`
 	}
 	jobEventsInput struct {
-		ID   string   `path:"id" doc:"The job's id." format:"uuid"`
-		View viewText `query:"view" doc:"In the states and members of a document, and no others."`
+		ID   string    `path:"id" doc:"The job's id." format:"uuid"`
+		View *viewText `query:"view" doc:"In the states and members of a document, and no others."`
 	}
 	waitInput struct {
 		ID      string       `path:"id" doc:"The job's id." format:"uuid"`
 		Timeout durationText `query:"timeout" doc:"How long to wait; 30s unless told, at most 10m."`
-		View    viewText     `query:"view" doc:"In the states and members of a document, and no others."`
+		View    *viewText    `query:"view" doc:"In the states and members of a document, and no others."`
 	}
 	rescheduleBody struct {
 		RunAt instantText `json:"run_at,omitzero" doc:"When to run; now if it is absent or past."`
@@ -119,6 +119,9 @@ func (h *HTTP) get(ctx context.Context, in *getInput, _ *httpx.None) (*httpx.Ans
 	whole, v := p.boolean("policy", in.Policy, false), p.view(in.View)
 	if whole && v != nil {
 		p.fault("policy", "a view has no policy")
+	}
+	if parts&gq.WithCheckpoint != 0 && v != nil {
+		p.fault("checkpoint", "a view has no checkpoint")
 	}
 	if err := p.err(); err != nil {
 		return nil, err
@@ -316,6 +319,9 @@ func (s *jobsServer) Get(ctx context.Context, r *pb.GetRequest) (*pb.Job, error)
 		parts |= gq.WithResult
 	}
 	if r.GetWithCheckpoint() {
+		if v != nil {
+			return nil, &gq.InvalidError{Faults: []gq.Fault{{Field: "with_checkpoint", Problem: "a view has no checkpoint"}}}
+		}
 		parts |= gq.WithCheckpoint
 	}
 	job, err := s.engine.Get(ctx, id, parts)

@@ -28,8 +28,8 @@ const maxPage = 1000
 
 type (
 	submitInput struct {
-		Key  string   `header:"Idempotency-Key" doc:"Instead of idempotency_key in the body."`
-		View viewText `query:"view" doc:"With jobmodel the body may have timeouts, and the answer is in the states and members of the document."`
+		Key  string    `header:"Idempotency-Key" doc:"Instead of idempotency_key in the body."`
+		View *viewText `query:"view" doc:"With jobmodel the body may have timeouts, and the answer is in the states and members of the document."`
 	}
 	// submitBody is a submission, in a view with members of its document.
 	submitBody struct {
@@ -53,7 +53,7 @@ type (
 		Cursor        string      `query:"cursor" doc:"next_cursor of the page before."`
 		Limit         countText   `query:"limit" doc:"Jobs on the page; 50 unless told, at most 1000."`
 		MaxScan       countText   `query:"max_scan" doc:"Jobs that are looked at for the page; no limit unless told. See below about pages."`
-		View          viewText    `query:"view" doc:"In the states and members of a document, and no others. See below about pages."`
+		View          *viewText   `query:"view" doc:"In the states and members of a document, and no others. See below about pages."`
 	}
 	cancelManyBody struct {
 		Queue         string            `json:"queue,omitzero" doc:"Only of this queue."`

@@ -98,6 +98,14 @@ func TestObserversSeeNoContent(t *testing.T) {
 			t.Errorf("%s does not say that it is redacted: %s", path, text)
 		}
 	}
+	for _, path := range []string{"/v1/jobs/" + live + "?", "/v1/jobs?queue=q&", "/v1/jobs/" + live + "/wait?timeout=10ms&"} {
+		for _, view := range []string{"semantics", "jobmodel"} {
+			const mark = `"redacted":true`
+			if hidden, seen := get(observer, path+"view="+view), get(reader, path+"view="+view); !strings.Contains(hidden, mark) || strings.Contains(seen, "redacted") {
+				t.Errorf("%s in %s:\n%s\n%s", path, view, hidden, seen)
+			}
+		}
+	}
 
 	call := func(token string) context.Context {
 		return metadata.AppendToOutgoingContext(ctx, "authorization", "Bearer "+token)
@@ -139,6 +147,14 @@ func TestObserversSeeNoContent(t *testing.T) {
 		}
 		if text, err = ask(call(observer)); err != nil || strings.Contains(text, secret) || !strings.Contains(text, "redacted") {
 			t.Errorf("%s for an observer: %v %s", name, err, text)
+		}
+	}
+	for _, view := range []string{"semantics", "jobmodel"} {
+		for token, want := range map[string]bool{observer: true, reader: false} {
+			m, err := client.Get(call(token), &pb.GetRequest{Id: job, View: view})
+			if got := m.GetSemantics().GetRedacted() || m.GetJobmodel().GetRedacted(); err != nil || got != want {
+				t.Errorf("%s: redacted %v, want %v: %v, %v", view, got, want, m, err)
+			}
 		}
 	}
 	m, err := client.Get(call(observer), &pb.GetRequest{Id: job, WithPayload: true})

@@ -113,7 +113,9 @@ func viewFrames(v *view.View, events []gq.Event) []byte {
 	return b.Bytes()
 }
 
-// messages encodes the events of a batch one by one, in a view unless that is nil.
+// messages encodes the events of a batch one by one, in a view unless that is nil. A message in a
+// view has the sequence number too, with which a client resumes: only the last of several with the
+// same one, as in viewFrames.
 func messages(v *view.View, b feed.Batch) iter.Seq2[int, []byte] {
 	return func(yield func(int, []byte) bool) {
 		if v == nil {
@@ -124,10 +126,15 @@ func messages(v *view.View, b feed.Batch) iter.Seq2[int, []byte] {
 			}
 			return
 		}
-		for i, e := range v.History(b.Events()) {
+		all := v.History(b.Events())
+		for i, e := range all {
 			var text bytes.Buffer
 			_ = wire.EncodeJSON(&text, e.Shown) // a buffer takes everything
-			if !yield(i, bytes.TrimSpace(text.Bytes())) {
+			message := bytes.TrimSpace(text.Bytes())
+			if i+1 == len(all) || all[i+1].Seq != e.Seq {
+				message = append(fmt.Appendf(nil, `{"seq":%d,`, e.Seq), message[1:]...)
+			}
+			if !yield(i, message) {
 				return
 			}
 		}

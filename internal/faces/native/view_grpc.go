@@ -8,6 +8,7 @@ import (
 
 	"github.com/gopherqueue/gq"
 	pb "github.com/gopherqueue/gq/api/gopherqueue/v1"
+	"github.com/gopherqueue/gq/internal/errs"
 	"github.com/gopherqueue/gq/internal/pbconv"
 	"github.com/gopherqueue/gq/internal/view"
 	"github.com/gopherqueue/gq/view/jobmodel"
@@ -61,7 +62,7 @@ func protoSemantics(j *semantics.Job) *pb.SemanticsJob {
 		Id: j.ID.String(), Queue: j.Queue, State: string(j.State), Reason: j.Reason,
 		Retries: int64(j.Retries), MaxRetries: int64(j.MaxRetries), RetryAt: pbconv.ProtoTime(j.RetryAt),
 		LeaseToken: string(j.LeaseToken), LeaseVersion: j.LeaseVersion, LeaseExpiresAt: pbconv.ProtoTime(j.LeaseExpiresAt),
-		LeaseTtl: viewDuration(j.LeaseTTL), ExecutionTimeout: viewDuration(j.ExecutionTimeout),
+		LeaseTtl: viewDuration(j.LeaseTTL), ExecutionTimeout: viewDuration(j.ExecutionTimeout), Redacted: j.Redacted,
 	}
 }
 
@@ -74,7 +75,7 @@ func protoJobModel(j *jobmodel.Job) *pb.JobModelJob {
 		Timeouts: &pb.JobModelTimeouts{
 			Execution: viewDuration(j.Timeouts.Execution), Visibility: viewDuration(j.Timeouts.Visibility), Lifetime: viewDuration(j.Timeouts.Lifetime),
 		},
-		PreviousAttemptId: string(j.PreviousAttemptID), Failure: protoViewFailure(j.Failure),
+		PreviousAttemptId: string(j.PreviousAttemptID), Failure: protoViewFailure(j.Failure), Redacted: j.Redacted,
 	}
 	for _, d := range j.Dependencies {
 		out.Dependencies = append(out.Dependencies, &pb.JobModelDependency{Type: d.Type.String(), JobId: d.JobID.String()})
@@ -85,7 +86,8 @@ func protoJobModel(j *jobmodel.Job) *pb.JobModelJob {
 // protoLimits returns the limits that a submission in the view of the job model gives its job.
 func protoLimits(r *pb.SubmitRequest) (out jobmodel.Timeouts, err error) {
 	var p parameters
-	v := p.view(viewText(r.GetView()))
+	v, err := view.Named(r.GetView())
+	p.faults = append(p.faults, errs.FaultsOf(err)...)
 	if t := r.GetTimeouts(); t != nil {
 		given := func(name string, d *durationpb.Duration) *time.Duration {
 			if d == nil {

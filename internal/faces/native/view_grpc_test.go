@@ -205,6 +205,10 @@ func refuseViews(t *testing.T, n *newsroom, jobs pb.JobsServiceClient, id string
 			}
 			return err
 		},
+		"a checkpoint": func() error {
+			_, err := jobs.Get(ctx, &pb.GetRequest{Id: id, View: "semantics", WithCheckpoint: true})
+			return err
+		},
 		"states without a view": func() error { _, err := jobs.List(ctx, &pb.ListRequest{States: []string{"Ready"}}); return err },
 		"a state of another view": func() error {
 			_, err := jobs.List(ctx, &pb.ListRequest{View: "semantics", States: []string{"RUNNING"}})
