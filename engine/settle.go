@@ -327,7 +327,7 @@ func (e *Engine) children(ctx context.Context, given []gq.Spec, parent gq.JobID)
 			if len(nodes) == 1 {
 				f.Field = "jobs[0]." + f.Field // CheckGraph omits the index for a single job
 			}
-			f.Field = "spawn" + strings.TrimPrefix(f.Field, "jobs")
+			f.Field, f.Problem = "spawn"+strings.TrimPrefix(f.Field, "jobs"), strings.ReplaceAll(f.Problem, "jobs[", "spawn[")
 			faults = append(faults, f)
 		}
 	}

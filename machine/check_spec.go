@@ -56,8 +56,8 @@ func CheckSpec(s *gq.Spec, l gq.Limits) error {
 		checkName(fmt.Sprintf("requires[%d]", i), c, true, &f)
 	}
 	checkMap("attributes", s.Attributes, gq.MaxAttributes, &f)
-	if most := MaxDependencies(s); len(s.DependsOn) > most {
-		f.add("depends_on", "%d dependencies are more than %d", len(s.DependsOn), most)
+	if n, most := countDependencies(s.DependsOn), MaxDependencies(s); n > most {
+		f.add("depends_on", "%d dependencies are more than %d", n, most)
 	}
 	checkMembership(s, &f)
 	checkMetadata(s.Metadata, &f)

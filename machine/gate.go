@@ -2,6 +2,7 @@ package machine
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/gopherqueue/gq"
@@ -85,6 +86,19 @@ func MaxDependencies(s *gq.Spec) int {
 		return gq.MaxDependencies
 	}
 	return gq.MaxGroupJobs
+}
+
+// countDependencies counts those that a user has named: not the one on the job that spawned this
+// one, nor the last one on the job before it in its order, which a store adds.
+func countDependencies(all []gq.Dependency) int {
+	n := len(all)
+	if n > 0 && all[n-1].Kind == DependencyOrder {
+		n--
+	}
+	if slices.ContainsFunc(all, func(d gq.Dependency) bool { return d.Kind == gq.DependencyFanOut }) {
+		n--
+	}
+	return n
 }
 
 // checkMembership reports what is wrong with a job's place in a workflow.

@@ -151,12 +151,9 @@ func (g *graph) lookup(id gq.JobID) *member {
 // resolve checks the dependencies of one job and records those within the group.
 func (g *graph) resolve(i int) {
 	n := g.nodes[i]
-	most, count := gq.MaxDependencies, len(n.Dependencies)
+	most, count := gq.MaxDependencies, countDependencies(n.Dependencies)
 	if n.Final {
 		most = gq.MaxGroupJobs
-	}
-	if count > 0 && n.Dependencies[count-1].Kind == DependencyOrder {
-		count-- // stores add it
 	}
 	if count > most {
 		g.fault(i, "depends_on", "%d dependencies are more than %d", count, most)

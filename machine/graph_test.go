@@ -135,6 +135,13 @@ func TestGraphBreadth(t *testing.T) {
 	if info, err := machine.CheckGraph(wide(1000), nil); err != nil || info.Depth[1000] != 2 {
 		t.Errorf("1000 dependencies: %v", err)
 	}
+	spawned := wide(1000) // and by a job that is none of those it names
+	for i := range spawned {
+		spawned[i].Dependencies = append(spawned[i].Dependencies, gq.Dependency{Kind: gq.DependencyFanOut, Job: machine.NewJobID([16]byte{0xff})})
+	}
+	if _, err := machine.CheckGraph(spawned, func(gq.JobID) (machine.Ancestor, bool) { return machine.Ancestor{}, true }); err != nil {
+		t.Errorf("1000 dependencies of a spawned job: %v", err)
+	}
 	if _, err := machine.CheckGraph(wide(1001), nil); !slices.Equal(faultFields(err), []string{"jobs[1001].depends_on"}) {
 		t.Errorf("1001 dependencies: %v", err)
 	}

@@ -205,13 +205,7 @@ func (s *Settings) Validate() error {
 }
 
 func (c *checker) settings(s *Settings) {
-	c.policy(&s.Policy)
-	if s.BatchSize > MaxBatch && s.BatchSize <= MaxInteger { // else it is reported already
-		c.within("batch_size", s.BatchSize, 1, MaxBatch)
-	}
-	if s.Quotas.LeasesMax <= MaxInteger {
-		c.within("quotas.leases_max_per_provider", max(0, s.Quotas.LeasesMax), 0, MaxLeases)
-	}
+	c.policy(&s.Policy, MaxBatch, MaxLeases)
 	c.within("dispatch_interval_ms", s.DispatchInterval, 1, 1000*longest)
 	c.within("ack_timeout_ms", s.AckTimeout, 1, 1000*longest)
 	if least := min(s.Lease.AI, s.Lease.Quantum); least > 0 && least <= longest && s.AckTimeout >= 1000*least {

@@ -95,7 +95,7 @@ func DecodeEnqueue(text []byte, s *Settings) (e Enqueue, err error) {
 func (e *Enqueue) validate(s *Settings) error {
 	var c checker
 	checked := e.Job
-	checked.ID = "-"
+	checked.ID, checked.Units = "-", DefaultUnits // a job of a queue may count less than one of a round alone
 	c.job(&checked, s.Priority.Tiers)
 	c.within("units", e.Units, 0, gq.MaxCostUnits)
 	if len(e.Requester) > gq.MaxNameBytes {

@@ -176,6 +176,17 @@ func TestSettingsReportEveryFault(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s\n%v", diff, err)
 	}
+	for _, given := range []string{`{"batch_size": 0}`, `{"batch_size": 513}`} { // the range is the one that is enforced
+		if err := s.Update([]byte(given)); len(errs.FaultsOf(err)) != 1 || errs.FaultsOf(err)[0].Problem != "is not between 1 and 512" {
+			t.Errorf("%s: %v", given, err)
+		}
+	}
+	if err := s.Update([]byte(`{"quotas": {"leases_max_per_provider": -1}}`)); len(errs.FaultsOf(err)) != 1 || errs.FaultsOf(err)[0].Problem != "is not between 0 and 4096" {
+		t.Errorf("leases: %v", err)
+	}
+	if _, err := match.DecodeEnqueue([]byte(`{"kind": "AI", "units": -1}`), &s); len(errs.FaultsOf(err)) != 1 {
+		t.Errorf("units: %v", err)
+	}
 	err = s.Update([]byte(`{"ack_timeout_ms": 180000}`))
 	if f := errs.FaultsOf(err); len(f) != 1 || f[0].Field != "ack_timeout_ms" {
 		t.Errorf("an acknowledgement after the end of the lease: %v", err)

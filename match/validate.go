@@ -26,7 +26,7 @@ func (in *Input) Validate() error {
 // Validate reports all faults of the policy as a [gq.InvalidError].
 func (p *Policy) Validate() error {
 	var c checker
-	c.policy(p)
+	c.policy(p, MaxInteger, MaxInteger)
 	return c.err()
 }
 
@@ -162,7 +162,7 @@ func (c *checker) input(in *Input) {
 	c.integer("match_count", in.Matches)
 	c.integer("rotation", in.Rotation)
 	c.enter("policy")
-	c.policy(&in.Policy)
+	c.policy(&in.Policy, MaxInteger, MaxInteger)
 	c.leave()
 	c.amounts("requester_grants", in.Grants, MaxInteger)
 
@@ -213,8 +213,8 @@ func (c *checker) amounts(name string, m map[string]int64, most int64) {
 	}
 }
 
-func (c *checker) policy(p *Policy) {
-	c.within("batch_size", p.BatchSize, 1, MaxInteger)
+func (c *checker) policy(p *Policy, batch, leases int64) {
+	c.within("batch_size", p.BatchSize, 1, batch)
 
 	c.enter("priority")
 	c.share("w_fee_ppb", p.Priority.FeeWeight)
@@ -239,7 +239,7 @@ func (c *checker) policy(p *Policy) {
 	c.leave()
 
 	c.enter("quotas")
-	c.integer("leases_max_per_provider", p.Quotas.LeasesMax)
+	c.within("leases_max_per_provider", p.Quotas.LeasesMax, 0, leases)
 	c.integer("ai_units_per_epoch", p.Quotas.AIUnitsPerEpoch)
 	c.integer("quantum_units_per_epoch", p.Quotas.QuantumUnitsPerEpoch)
 	c.integer("requester_max", p.Quotas.RequesterMax)

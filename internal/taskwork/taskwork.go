@@ -9,6 +9,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"math/rand/v2"
+	"time"
 )
 
 // MaxOutputBytes is the largest output a job may have.
@@ -16,6 +17,13 @@ const MaxOutputBytes = 262144
 
 // MaxDedupKeys is how many keys of submits are remembered. The oldest are forgotten first.
 const MaxDedupKeys = 10000
+
+// Workers tell that they live every HeartbeatInterval. One that is silent for longer than
+// WorkerTimeout has lost its jobs.
+const (
+	HeartbeatInterval = 1000 * time.Millisecond
+	WorkerTimeout     = 4000 * time.Millisecond
+)
 
 // TooLarge is the failure reason of a job whose output would exceed MaxOutputBytes.
 const TooLarge = "OUTPUT_TOO_LARGE"

@@ -20,12 +20,13 @@ import (
 
 	internalpb "github.com/gopherqueue/gq/api/taskqueueinternal/v1"
 	"github.com/gopherqueue/gq/internal/designs/rpc"
+	"github.com/gopherqueue/gq/internal/taskwork"
 )
 
 // The fixed policy of heartbeats and idle workers.
 const (
-	HeartbeatInterval = 1000 * time.Millisecond
-	WorkerTimeout     = 4000 * time.Millisecond
+	HeartbeatInterval = taskwork.HeartbeatInterval
+	WorkerTimeout     = taskwork.WorkerTimeout
 	DefaultIdleHint   = 200 * time.Millisecond
 	MinIdleHint       = 50 * time.Millisecond
 	MaxIdleHint       = 1000 * time.Millisecond

@@ -21,7 +21,7 @@ import (
 )
 
 // HeartbeatInterval is how often a worker sends a heartbeat.
-const HeartbeatInterval = 1000 * time.Millisecond
+const HeartbeatInterval = taskwork.HeartbeatInterval
 
 // DefaultSlots is the number of slots of a whole design.
 const DefaultSlots = 6

@@ -12,7 +12,6 @@ import (
 
 	"github.com/gopherqueue/gq/internal/designs/load"
 	"github.com/gopherqueue/gq/internal/taskwork"
-	"github.com/gopherqueue/gq/services/coordinator"
 )
 
 // A plan is written as a file of lines NAME=VALUE, which Compose reads as well: its files take
@@ -61,8 +60,8 @@ func (p *Plan) lines() []setting {
 		{"FLOOR_CLIENTS", "clients of the comparison with bare gRPC; 0 omits it", count{&p.Floor, 0, mostClients}},
 		{"MAX_OUTPUT_BYTES", "a longer output fails its job; part of the contract", constant(taskwork.MaxOutputBytes)},
 		{"MAX_DEDUP_KEYS", "keys of submits that are remembered; part of the contract", constant(taskwork.MaxDedupKeys)},
-		{"HEARTBEAT_INTERVAL_MS", "how often a worker tells that it lives; part of the contract", constant(coordinator.HeartbeatInterval.Milliseconds())},
-		{"WORKER_TIMEOUT_MS", "a worker silent for longer has lost its jobs; part of the contract", constant(coordinator.WorkerTimeout.Milliseconds())},
+		{"HEARTBEAT_INTERVAL_MS", "how often a worker tells that it lives; part of the contract", constant(taskwork.HeartbeatInterval.Milliseconds())},
+		{"WORKER_TIMEOUT_MS", "a worker silent for longer has lost its jobs; part of the contract", constant(taskwork.WorkerTimeout.Milliseconds())},
 	}
 }
 

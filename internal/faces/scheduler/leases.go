@@ -297,6 +297,22 @@ func (r *releaseRequest) outcome() (o gq.Outcome, worker string, err error) {
 	return o, worker, wrong.err()
 }
 
+// tooLong names the longest member of a release that is kept as the result of the job, if that is
+// too long.
+func (r *releaseRequest) tooLong(err error) error {
+	invalid, is := errors.AsType[*gq.InvalidError](err)
+	if !is || r.Error == nil || len(*r.Error) <= max(len(r.ResultData), len(r.Metrics)) {
+		return err
+	}
+	named := slices.Clone(invalid.Faults)
+	for i := range named {
+		if named[i].Field == "result" {
+			named[i].Field = "error"
+		}
+	}
+	return &gq.InvalidError{Faults: named}
+}
+
 // given returns nil for a JSON null.
 func given(raw json.RawMessage) json.RawMessage {
 	if string(raw) == "null" {
@@ -327,7 +343,7 @@ func (f *Face) release(ctx context.Context, in *leaseInput, r *releaseRequest) (
 		return nil, f.lost(ctx, job.State.ID, notActive(&run))
 	}
 	if err != nil {
-		return nil, err
+		return nil, r.tooLong(err)
 	}
 	job.State, job.Result = answers[0].State, outcome.Result
 	if ended || job.State.Live() || outcome.Verdict == gq.VerdictFail { // the answer may repeat an earlier one: compare the reports

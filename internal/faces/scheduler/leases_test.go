@@ -1,6 +1,7 @@
 package scheduler
 
 import (
+	"fmt"
 	"net/http"
 	"reflect"
 	"slices"
@@ -369,6 +370,22 @@ func tellReleaseWithWarning(f *fixture) {
 		}
 	}
 	f.used(0)
+}
+
+// What is kept with a success is limited, and the refusal names what is too long.
+func tellReleaseTooLong(f *fixture) {
+	job, lease := f.running()
+	long := strings.Repeat("x", 1<<20)
+	for field, said := range map[string][]any{
+		"error":       {"error", long, "result_data", object{"a": 1}},
+		"result_data": {"error", "short", "result_data", object{"a": long}},
+	} {
+		got := f.refused(http.MethodPost, "/lease/"+lease+"/release", holding(job, append(said, "status", "SUCCEEDED")...), http.StatusBadRequest, CodeInvalidRequest)
+		if text := fmt.Sprint(got); !strings.Contains(text, field+":") {
+			f.Errorf("the refusal of a long %s is %.300s", field, text)
+		}
+	}
+	f.release(job, lease, "SUCCEEDED")
 }
 
 // A result that looks like an encoded report is still only a result.

@@ -67,6 +67,7 @@ var stories = []story{
 	{name: "release", Covers: []string{"S-14", "S-15", "S-36", "S-37", "S-38", "S-39", "S-40", "S-103", "S-104", "S-106", "S-107", "S-109", "S-110"}, options: Options{}, tell: tellRelease},
 	{name: "release invalid", Covers: nil, options: Options{}, tell: tellReleaseInvalid},
 	{name: "release with warning", Covers: []string{"S-39", "S-120"}, options: Options{}, tell: tellReleaseWithWarning},
+	{name: "release too long", Covers: nil, options: Options{}, tell: tellReleaseTooLong},
 	{name: "release nested", Covers: nil, options: Options{}, tell: tellReleaseNested},
 	{name: "lease states", Covers: []string{"S-13", "S-108", "S-112", "S-139", "S-140"}, options: Options{}, tell: tellLeaseStates},
 	{name: "requeue", Covers: nil, options: Options{Requeue: true, LeaseTTL: brief}, tell: tellRequeue},
