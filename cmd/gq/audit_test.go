@@ -36,7 +36,7 @@ func TestAuditOverGRPC(t *testing.T) {
 	}{
 		{night, []string{"queue", "pause", "mail"}, 0},
 		{reader, []string{"queue", "resume", "mail"}, cli.ExitFailure},
-		{deploy, []string{"job", "cancel", "--queue", "mail", "--reason", "wrong release"}, 0},
+		{deploy, []string{"job", "cancel", "--queue", "mail", "--reason", "wrong release", "--yes"}, 0},
 		{night, []string{"queue", "resume", "none"}, cli.ExitNotFound},
 	} {
 		if out := s.gqAs(call.env, call.args...); out.status != call.status {

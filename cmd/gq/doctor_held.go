@@ -9,7 +9,8 @@ import (
 )
 
 const (
-	silentAfter = 5 * time.Minute // without a heartbeat, and without a call of the worker
+	quietAfter  = time.Minute     // without a heartbeat, and without a call of the worker
+	silentAfter = 5 * time.Minute // as quietAfter; its jobs are then a problem
 	heldSample  = 1000            // held jobs that are looked at, the oldest
 )
 
@@ -46,11 +47,17 @@ func (f *findings) held(ctx context.Context, q queue, queues []gq.Queue, stats *
 	for i := range queues {
 		claims[queues[i].Name], pool[queues[i].Name] = queues[i].Name != matching.Queue, queues[i].Pool
 	}
-	gone, filled := &silence{}, map[string]*silence{}
+	quiet, gone, filled := &silence{}, &silence{}, map[string]*silence{}
 	for i := range page.Jobs {
 		job := &page.Jobs[i]
 		lease := job.State.Lease
-		if lease == nil || !claims[job.Spec.Queue] || time.Since(lease.HeartbeatAt) < silentAfter {
+		if lease == nil || !claims[job.Spec.Queue] || time.Since(lease.HeartbeatAt) < quietAfter {
+			continue
+		}
+		if time.Since(lease.HeartbeatAt) < silentAfter {
+			if !asking[lease.Worker] {
+				quiet.add(job, lease.CostUnits)
+			}
 			continue
 		}
 		if !asking[lease.Worker] {
@@ -63,18 +70,27 @@ func (f *findings) held(ctx context.Context, q queue, queues []gq.Queue, stats *
 			filled[name].add(job, lease.CostUnits)
 		}
 	}
-	if gone.jobs > 0 {
-		some := ""
-		if page.Next != "" {
-			some = "at least "
-		}
-		f.add("note", "leases", "workers that are gone hold %s%s, the longest %s, whose last sign of life was %s; other workers get its job %s; gq job explain %s",
-			some, jobCount(int64(gone.jobs), "running"), clean(gone.longest.Worker), ago(gone.longest.HeartbeatAt), ago(gone.longest.ExpiresAt), gone.example)
-	}
+	f.silent(quiet, gone, page.Next != "")
 	if len(filled) == 0 {
 		return nil
 	}
 	return f.pools(ctx, q, filled)
+}
+
+// silent tells about jobs whose workers are not heard of; more says that there may be others.
+func (f *findings) silent(quiet, gone *silence, more bool) {
+	some := ""
+	if more {
+		some = "at least "
+	}
+	if quiet.jobs > 0 {
+		f.add("note", "leases", "silent workers hold %s%s, the longest %s, whose last sign of life was %s; gq job explain %s",
+			some, jobCount(int64(quiet.jobs), "running"), clean(quiet.longest.Worker), ago(quiet.longest.HeartbeatAt), quiet.example)
+	}
+	if gone.jobs > 0 {
+		f.add("fail", "leases", "workers that are gone hold %s%s, the longest %s, whose last sign of life was %s; other workers get its job %s; gq job explain %s",
+			some, jobCount(int64(gone.jobs), "running"), clean(gone.longest.Worker), ago(gone.longest.HeartbeatAt), ago(gone.longest.ExpiresAt), gone.example)
+	}
 }
 
 // pools tells about full pools that silent workers occupy.

@@ -101,7 +101,9 @@ func TestDoctorFinds(t *testing.T) {
 		{"a failed job", func(p *installation) { p.stats.Total.By[gq.StatusFailed] = 1 }, "note", "failed", "1 failed job; gq job list"},
 		{"dead letters", func(p *installation) { p.stats.Total.By[gq.StatusDeadLetter] = 4 }, "note", "dead", "4 dead jobs; gq dlq list"},
 		{"many dead letters", func(p *installation) { p.stats.Total.By[gq.StatusDeadLetter] = manyDead }, "fail", "dead", "100 dead jobs; gq dlq list"},
-		{"a worker that is gone", func(p *installation) { p.hold(1, "w2", silentAfter+time.Minute, 0) }, "note", "leases", "workers that are gone hold 1 running job, the longest w2, whose last sign of life was 6m"},
+		{"a worker that is gone", func(p *installation) { p.hold(1, "w2", silentAfter+time.Minute, 0) }, "fail", "leases", "workers that are gone hold 1 running job, the longest w2, whose last sign of life was 6m"},
+		{"a worker that went silent", func(p *installation) { p.hold(1, "w2", quietAfter+time.Minute, 0) }, "note", "leases", "silent workers hold 1 running job, the longest w2, whose last sign of life was 2m"},
+		{"a worker between heartbeats", func(p *installation) { p.hold(1, "w2", quietAfter-20*time.Second, 0) }, "", "", ""},
 		{"a silent worker", func(p *installation) { p.hold(1, "w", silentAfter+time.Minute, 0) }, "", "", ""},
 		{"a pool full of silence", func(p *installation) { p.hold(2, "w", 20*time.Hour, 4) }, "fail", "pool", "pool gpu is full, and 8 of its 8 units are held without a sign of life, the longest by w since 20h"},
 		{"backups", func(p *installation) {

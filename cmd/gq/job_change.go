@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -82,11 +83,13 @@ func newJobCancel(p process) *cobra.Command {
 		Short: "Cancel jobs",
 		Long: `Cancel jobs by id, or all live jobs that a filter selects. A job that is not
 running ends at once. The worker of a running job is told at once if it uses the Go
-library or gq work, and over HTTP with its next heartbeat.`,
+library or gq work, and over HTTP with its next heartbeat. If a filter selects more
+than one job, the command says how many and asks; without a terminal, and with
+--json, it requires --yes.`,
 		Example: `  gq job cancel 0198… --reason "no longer needed"
   gq job cancel --queue mail --state SCHEDULED
   gq job cancel --type email.send --tag customer=7
-  gq job cancel --all`,
+  gq job cancel --all --yes`,
 	}
 	r := newRemote(p, c)
 	var f filterFlags
@@ -94,13 +97,14 @@ library or gq work, and over HTTP with its next heartbeat.`,
 	f.add(c.Flags())
 	f.addAll(c.Flags(), "every live job")
 	c.Flags().StringVar(&reason, "reason", "", "kept with the job")
+	yes := yesFlag(c)
 	c.RunE = func(c *cobra.Command, args []string) error {
 		ids, query, err := f.chosen(args)
 		if err != nil {
 			return err
 		}
 		if len(ids) == 0 {
-			return r.long(c.Context(), func(ctx context.Context, q queue) error { return r.cancelMany(ctx, q, query, reason) })
+			return r.long(c.Context(), func(ctx context.Context, q queue) error { return r.cancelMany(ctx, q, query, reason, *yes) })
 		}
 		return r.short(c.Context(), func(ctx context.Context, q queue) error {
 			return each(ids, func(id gq.JobID) error {
@@ -133,7 +137,10 @@ func (r *remote) jobIn(ctx context.Context, q queue, s *gq.State) wire.Job {
 	return wire.StateOf(s)
 }
 
-func (r *remote) cancelMany(ctx context.Context, q queue, query gq.Query, reason string) error {
+func (r *remote) cancelMany(ctx context.Context, q queue, query gq.Query, reason string, yes bool) error {
+	if err := r.confirmCancel(ctx, q, query, yes); err != nil {
+		return err
+	}
 	line := newProgress(r.stderr)
 	line.show("cancelling …")
 	report, err := q.CancelWhere(ctx, query, reason)
@@ -144,6 +151,29 @@ func (r *remote) cancelMany(ctx context.Context, q queue, query gq.Query, reason
 	return errors.Join(err, r.print(wire.CancelReport(report), func(s screen) {
 		s.line("%d cancelled, %d asked to stop, %d had ended", report.Cancelled, report.Requested, report.Finished)
 	}))
+}
+
+// confirmCancel asks before more than one job is cancelled.
+func (r *remote) confirmCancel(ctx context.Context, q queue, query gq.Query, yes bool) error {
+	if yes {
+		return nil
+	}
+	if len(query.Statuses) == 0 {
+		query.Statuses = enum.All[gq.Status]()
+	}
+	query.Statuses = slices.DeleteFunc(slices.Clone(query.Statuses), gq.Status.Terminal)
+	if len(query.Statuses) == 0 {
+		return nil
+	}
+	n, err := r.count(ctx, q, query)
+	if err != nil || n <= 1 {
+		return err
+	}
+	err = r.confirm(false, fmt.Sprintf("Cancel %d jobs?", n))
+	if _, nobody := errors.AsType[*gq.InvalidError](err); nobody {
+		return cli.Invalid("yes", fmt.Sprintf("the flags select %d jobs; say --yes to cancel them", n))
+	}
+	return err
 }
 
 // replay replays a finished job, prints the result and returns the id of the new job.

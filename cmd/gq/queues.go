@@ -434,9 +434,9 @@ func newPoolList(p process) *cobra.Command {
 			rows := make([][]cell, len(pools))
 			for i, pool := range pools {
 				out.Pools[i] = wire.PoolOf(pool)
-				rows[i] = []cell{text(pool.Name), number(pool.Capacity)}
+				rows[i] = []cell{text(pool.Name), number(pool.Capacity), number(pool.Used)}
 			}
-			return r.print(out, func(s screen) { s.table([]string{"POOL", "CAPACITY"}, rows) })
+			return r.print(out, func(s screen) { s.table([]string{"POOL", "CAPACITY", "USED"}, rows) })
 		})
 	}
 	return c

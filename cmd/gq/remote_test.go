@@ -388,7 +388,16 @@ func TestListingJobs(t *testing.T) {
 	if !strings.Contains(got.stdout, "SCHEDULED") || !strings.Contains(got.stderr, "--cursor") || strings.Contains(got.stdout, "\x1b") {
 		t.Errorf("%+v", got)
 	}
-	if report := d.json("job", "cancel", "--queue", "q"); report["cancelled"] != 3.0 {
+	for args, n := range map[string]string{"--queue q": "3", "--all": "4", "--queue q --state SCHEDULED": "3", "--all --json": "4"} {
+		got := d.gq(append([]string{"job", "cancel"}, strings.Fields(args)...)...)
+		if got.status != 2 || !strings.Contains(got.stderr, "the flags select "+n+" jobs; say --yes to cancel them") {
+			t.Errorf("%s: %+v", args, got)
+		}
+	}
+	if report := d.json("job", "cancel", "--queue", "q", "--state", "COMPLETED"); report["cancelled"] != 0.0 {
+		t.Errorf("%v", report)
+	}
+	if report := d.json("job", "cancel", "--queue", "q", "--yes"); report["cancelled"] != 3.0 {
 		t.Errorf("%v", report)
 	}
 }

@@ -178,6 +178,9 @@ func scheduleDefinition(p process, c *cobra.Command, put func(queue, context.Con
 		if cron == "" && every == 0 {
 			return cli.Invalid("calendar", "give --cron or --every")
 		}
+		if typ == "" {
+			return cli.Invalid("type", "give --type, the type of the jobs")
+		}
 		if missed != "" {
 			if s.Missed, err = enum.Parse[gq.MissedRule](missed); err != nil {
 				return err

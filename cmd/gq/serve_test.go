@@ -506,6 +506,18 @@ func TestCapacityIsThatOfAPool(t *testing.T) {
 	if got := s.gq("pool", "list"); !strings.Contains(got.stdout, "scheduler  9") {
 		t.Errorf("%+v", got)
 	}
+	// What is used is told too.
+	s.gq("queue", "set", "q", "--pool", "scheduler")
+	s.gq("submit", "t", "--queue", "q", "--cost", "7")
+	if jobs, err := s.client().Claim(t.Context(), gq.ClaimRequest{Worker: "w", N: 1, Queues: []string{"q"}, MaxCost: 9}); err != nil || len(jobs) != 1 {
+		t.Fatalf("claimed %d jobs: %v", len(jobs), err)
+	}
+	if pools, err := s.client().Pools(t.Context()); err != nil || len(pools) != 1 || pools[0].Used != 7 {
+		t.Errorf("pools %+v: %v", pools, err)
+	}
+	if got := s.gq("pool", "list", "--json"); !strings.Contains(got.stdout, `"used":7`) {
+		t.Errorf("%+v", got)
+	}
 	s.signal(syscall.SIGTERM)
 	s.ended()
 }

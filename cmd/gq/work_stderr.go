@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"fmt"
+	"os"
 	"os/exec"
 	"regexp"
 	"strconv"
@@ -68,17 +69,29 @@ func saying(what, said string) string {
 	return what + "\n" + said
 }
 
-// checkCommand refuses a command whose program does not exist. Only the shell knows what a
-// command with quotes or operators runs.
+// checkCommand refuses a command whose program does not exist or is not executable. Only the shell
+// knows what a command with quotes or operators runs.
 func checkCommand(command string) error {
 	first, _, _ := strings.Cut(strings.TrimSpace(command), " ")
 	if !plainWord.MatchString(first) {
 		return nil
 	}
 	if err := exec.Command("/bin/sh", "-c", "command -v "+first).Run(); err != nil { //nolint:gosec // the word has no special characters
+		if _, exists := os.Stat(first); exists == nil && strings.Contains(first, "/") {
+			return notExecutable(first)
+		}
 		return cli.Invalid("exec", fmt.Sprintf("there is no program %s; give its path, or set PATH", first))
 	}
+	if strings.Contains(first, "/") { // not every shell looks whether it may be run
+		if info, err := os.Stat(first); err == nil && (info.IsDir() || info.Mode()&0o111 == 0) {
+			return notExecutable(first)
+		}
+	}
 	return nil
+}
+
+func notExecutable(program string) error {
+	return cli.Invalid("exec", fmt.Sprintf("%s is not an executable file; make it one with chmod +x, or run it with its interpreter", program))
 }
 
 var plainWord = regexp.MustCompile(`^[\w./][\w./+-]*$`)

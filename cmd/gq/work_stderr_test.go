@@ -1,6 +1,8 @@
 package main
 
 import (
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -44,6 +46,15 @@ func TestProgramsThatDoNotExist(t *testing.T) {
 		got := d.gq("work", "--type", "x", "--exec", command)
 		if got.status != 2 || !strings.Contains(got.stderr, "there is no program "+strings.Fields(command)[0]) {
 			t.Errorf("%q: %+v", command, got)
+		}
+	}
+	plain := filepath.Join(t.TempDir(), "plain")
+	if err := os.WriteFile(plain, []byte("#!/bin/sh\n"), 0o644); err != nil { //nolint:gosec // it is not executable: that is the test
+		t.Fatal(err)
+	}
+	for _, program := range []string{plain, filepath.Dir(plain)} {
+		if got := d.gq("work", "--type", "x", "--exec", program+" --flag"); got.status != 2 || !strings.Contains(got.stderr, program+" is not an executable file") {
+			t.Errorf("%q: %+v", program, got)
 		}
 	}
 	for _, command := range []string{"sh -c x", "exec ./later", "if true; then x; fi", "x=1 nosuch", "$PROGRAM", "'quoted program'", "true;false", "/bin/sh", "\n# comment\nx"} {

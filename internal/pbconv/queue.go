@@ -223,13 +223,13 @@ func QueueChangeFromProto(m *pb.SetQueueRequest) (func(*gq.Queue), error) {
 
 // ProtoPool encodes a pool.
 func ProtoPool(p *gq.Pool) *pb.Pool {
-	return &pb.Pool{Name: p.Name, Capacity: p.Capacity, UpdatedAt: protoTime(p.UpdatedAt)}
+	return &pb.Pool{Name: p.Name, Capacity: p.Capacity, Used: p.Used, UpdatedAt: protoTime(p.UpdatedAt)}
 }
 
 // PoolFromProto decodes a pool.
 func PoolFromProto(m *pb.Pool) (gq.Pool, error) {
 	var r protoReader
-	p := gq.Pool{Name: m.GetName(), Capacity: m.GetCapacity(), UpdatedAt: r.time("", "updated_at", m.GetUpdatedAt())}
+	p := gq.Pool{Name: m.GetName(), Capacity: m.GetCapacity(), Used: m.GetUsed(), UpdatedAt: r.time("", "updated_at", m.GetUpdatedAt())}
 	return p, r.err()
 }
 

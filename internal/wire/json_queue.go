@@ -129,11 +129,12 @@ func (c *QueueChange) Apply(q *gq.Queue) {
 type Pool struct {
 	Name      string    `json:"name"`
 	Capacity  int64     `json:"capacity" doc:"Cost units that held jobs may occupy together."`
+	Used      int64     `json:"used,omitzero" doc:"Cost units that held jobs occupied when the pools were listed; absent is none."`
 	UpdatedAt time.Time `json:"updated_at,omitzero"`
 }
 
 // PoolOf converts a pool.
-func PoolOf(p gq.Pool) Pool { return Pool{p.Name, p.Capacity, utc(p.UpdatedAt)} }
+func PoolOf(p gq.Pool) Pool { return Pool{p.Name, p.Capacity, p.Used, utc(p.UpdatedAt)} }
 
 // Pools is the list of pools.
 type Pools struct {
