@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"sync"
 	"time"
 
@@ -79,7 +80,11 @@ func (p *pacer) sweep(ctx context.Context) (wait time.Duration, err error) {
 	case ctx.Err() != nil || errors.Is(err, gq.ErrClosed) || errors.Is(err, gq.ErrStoreFailed):
 		return 0, err
 	case err != nil:
-		e.log.Warn("sweep", "error", err)
+		level := slog.LevelWarn
+		if errors.Is(err, gq.ErrDiskFull) { // the store says so itself, once a minute
+			level = slog.LevelDebug
+		}
+		e.log.Log(ctx, level, "sweep", "error", err)
 		wait, p.pause = p.pause, min(2*p.pause, time.Minute)
 	case report.More:
 		wait, p.pause = 0, e.options.Sweep

@@ -1,6 +1,8 @@
 package wire
 
 import (
+	"encoding/json"
+	"reflect"
 	"strings"
 	"time"
 
@@ -95,17 +97,39 @@ func countsOf(c *gq.Count) map[string]int64 {
 	return out
 }
 
-// QueueChange changes the settings of a queue. Absent members stay as they are.
+// QueueChange changes the settings of a queue. Absent members stay as they are, and null takes a
+// limit away.
 type QueueChange struct {
 	Paused     *bool   `json:"paused,omitempty"`
-	MaxRunning *int    `json:"max_running,omitempty"`
-	MaxDepth   *int    `json:"max_depth,omitempty"`
-	Rate       *Rate   `json:"rate,omitempty" doc:"With a count of 0 there is no limit any more."`
-	KeyLimit   *int    `json:"key_limit,omitempty"`
-	KeyRate    *Rate   `json:"key_rate,omitempty" doc:"With a count of 0 there is no limit any more."`
+	MaxRunning *int    `json:"max_running,omitempty" doc:"0 or null is no limit any more."`
+	MaxDepth   *int    `json:"max_depth,omitempty" doc:"0 or null is no limit any more."`
+	Rate       *Rate   `json:"rate,omitempty" doc:"Null, or a count of 0, is no limit any more."`
+	KeyLimit   *int    `json:"key_limit,omitempty" doc:"0 or null is no limit any more."`
+	KeyRate    *Rate   `json:"key_rate,omitempty" doc:"Null, or a count of 0, is no limit any more."`
 	Fair       *bool   `json:"fair,omitempty"`
-	Pool       *string `json:"pool,omitempty"`
+	Pool       *string `json:"pool,omitempty" doc:"Empty or null is no pool any more."`
 	Policy     *Policy `json:"policy,omitempty" doc:"Changes what it names; a preset replaces all of it."`
+}
+
+func (c *QueueChange) decodeJSON(d *jsonDecoder, text []byte) {
+	d.value(text, reflect.ValueOf(c).Elem(), "")
+	var given map[string]json.RawMessage
+	_ = json.Unmarshal(text, &given) // what is no object has been refused
+	null := func(name string) bool { return string(given[name]) == "null" }
+	if null("rate") {
+		c.Rate = new(Rate)
+	}
+	if null("key_rate") {
+		c.KeyRate = new(Rate)
+	}
+	for name, to := range map[string]**int{"max_running": &c.MaxRunning, "max_depth": &c.MaxDepth, "key_limit": &c.KeyLimit} {
+		if null(name) {
+			*to = new(int)
+		}
+	}
+	if null("pool") {
+		c.Pool = new(string)
+	}
 }
 
 // Apply applies the change to a queue.

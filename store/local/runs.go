@@ -69,9 +69,7 @@ func (s *Store) checkTables(closed bool, known evidence) error {
 	if err != nil {
 		return err
 	}
-	if !closed {
-		s.checkSynced(known, runs)
-	}
+	s.checkSynced(closed, known, runs)
 	next := uint64(0)
 	if len(runs) > 0 {
 		next = runs[len(runs)-1].from + 1
@@ -118,17 +116,25 @@ func runOf(runs []tableRun, number uint64) string {
 	return name
 }
 
-// checkSynced warns if the file SYNCED is missing or another store's.
-func (s *Store) checkSynced(known evidence, runs []tableRun) {
+// checkSynced warns if the file SYNCED is missing, damaged or another store's. After a clean stop it
+// only warns of a damaged one: the file is not part of a backup.
+func (s *Store) checkSynced(closed bool, known evidence, runs []tableRun) {
 	if manifest, err := s.currentManifest(); err != nil || manifest == "" {
 		return // a new store
 	}
-	_, err := s.disk.FS.Stat(s.disk.PathJoin(s.dir, syncedFile))
 	problem := ""
-	if errors.Is(err, os.ErrNotExist) {
+	if _, err := s.disk.FS.Stat(s.disk.PathJoin(s.dir, syncedFile)); errors.Is(err, os.ErrNotExist) {
+		if closed {
+			return
+		}
 		problem = "missing"
+	} else if _, err := readSynced(s.disk.FS, s.dir); errors.Is(err, gq.ErrCorrupt) {
+		problem = "damaged"
 	}
 	for name := range known {
+		if closed {
+			break
+		}
 		run, ok := strings.CutPrefix(name, syncedRun)
 		if ok && !slices.ContainsFunc(runs, func(r tableRun) bool { return r.name == run }) {
 			problem = "of another store"

@@ -174,3 +174,22 @@ func TestDamagedTableIsToldOnce(t *testing.T) {
 		t.Errorf("Open: %s", text)
 	}
 }
+
+// After a clean stop the inventory proves more than SYNCED, but a damaged one is told like a missing
+// one.
+func TestDamagedSyncedIsToldAfterACleanStop(t *testing.T) {
+	f := newFixture(t)
+	for what, content := range map[string][]byte{"empty": {}, "cut": f.files[syncedFile][:5], "garbage": []byte("garbage")} {
+		fs := f.disk(t)
+		put(t, fs, syncedFile, content)
+		s, log, err := f.logged(fs)
+		if err != nil {
+			t.Errorf("%s: %v", what, err)
+			continue
+		}
+		_ = s.Close()
+		if !strings.Contains(log, "how far the logs were synced is damaged") {
+			t.Errorf("%s: logged %q", what, log)
+		}
+	}
+}

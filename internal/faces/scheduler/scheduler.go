@@ -130,7 +130,11 @@ func (f *Face) Run(ctx context.Context) error {
 			err = f.engine.Sample(ctx, Pool)
 		}
 		if err != nil && ctx.Err() == nil {
-			f.options.Log.Warn("sample the scheduler's pool", "error", err)
+			level := slog.LevelWarn
+			if errors.Is(err, gq.ErrDiskFull) { // the store says so itself, once a minute
+				level = slog.LevelDebug
+			}
+			f.options.Log.Log(ctx, level, "sample the scheduler's pool", "error", err)
 		}
 		select {
 		case <-tick.C:
