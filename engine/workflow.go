@@ -163,6 +163,9 @@ func checkFlow(id gq.WorkflowID, f *gq.Flow) (faults []gq.Fault) {
 		if j.Spec.Gate == gq.GateSignal && j.Spec.Type != gq.SignalType {
 			faults = append(faults, gq.Fault{Field: at + "type", Problem: "no worker runs a job that waits for a signal; leave the type out"})
 		}
+		if j.Spec.Key.Name != "" {
+			faults = append(faults, gq.Fault{Field: at + "idempotency_key", Problem: "a job of a workflow has none: submitting the workflow again is safe by its id; remove the key"})
+		}
 		if j.Ref == "" {
 			faults = append(faults, gq.Fault{Field: at + "ref", Problem: "is missing; every job of a workflow has a name"})
 		}
