@@ -30,7 +30,7 @@ func WithCaller(ctx context.Context, name string) context.Context {
 //
 // The replay of a unique job is unique too: it takes the key over, or is refused with
 // [gq.ErrNotUnique] if another job holds it. A job of a workflow is refused with
-// [gq.ErrIllegalMove]: see [Engine.RetryWorkflow].
+// [gq.ErrIllegalMove]: see [Engine.RetryWorkflow]. So is a job whose place another one took.
 func (e *Engine) Replay(ctx context.Context, id gq.JobID) (gq.SubmitResult, error) {
 	job, err := e.Get(ctx, id, gq.WithPayload)
 	if err != nil {
@@ -39,7 +39,7 @@ func (e *Engine) Replay(ctx context.Context, id gq.JobID) (gq.SubmitResult, erro
 	if job.State.Live() {
 		return gq.SubmitResult{}, gq.ErrIllegalMove.Errorf("job %s is still %s; only finished jobs can be replayed", id, job.State.Status)
 	}
-	if err := notOfWorkflow(&job); err != nil {
+	if err := replayable(&job); err != nil {
 		return gq.SubmitResult{}, err
 	}
 	again := replayed(ctx, &job)
@@ -71,9 +71,13 @@ func (e *Engine) latest(ctx context.Context, s gq.State) (gq.State, error) {
 	return s, nil
 }
 
-// notOfWorkflow refuses to replay a single job of a workflow: outside of it, the job would run
-// without its dependencies, and its dependents would not notice.
-func notOfWorkflow(job *gq.Job) error {
+// replayable refuses to replay a job whose place another one has taken, which would do the work
+// twice, and a single job of a workflow: outside of it, the job would run without its
+// dependencies, and its dependents would not notice.
+func replayable(job *gq.Job) error {
+	if !job.State.ReplacedBy.IsZero() {
+		return gq.ErrIllegalMove.Errorf("job %s took the place of job %s and does its work; replay that one when it has finished", job.State.ReplacedBy, job.State.ID)
+	}
 	if job.Spec.Workflow.IsZero() {
 		return nil
 	}

@@ -150,7 +150,7 @@ func (e *Engine) replayAll(ctx context.Context, jobs []gq.Job, report *gq.Replay
 		if found[i].Err != nil {
 			continue // removed meanwhile
 		}
-		spec, err := replayed(ctx, &found[i].Job), notOfWorkflow(&found[i].Job)
+		spec, err := replayed(ctx, &found[i].Job), replayable(&found[i].Job)
 		if err == nil {
 			err = e.fill(ctx, &spec, nil)
 		}

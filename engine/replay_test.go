@@ -1,6 +1,7 @@
 package engine_test
 
 import (
+	"errors"
 	"slices"
 	"strings"
 	"sync"
@@ -128,6 +129,23 @@ func TestAnEditedReplayIsTheReplay(t *testing.T) {
 			if out := must[gq.SubmitResult](t)(f.Replay(t.Context(), id)); out.ID() != edited || !out.Existing {
 				t.Errorf("the replay is %s, want the edited %s", out.ID(), edited)
 			}
+		}
+	})
+}
+
+// A job that was put off or edited is done by its successor, so it is not replayed beside it.
+func TestAReplacedJobIsNotReplayed(t *testing.T) {
+	bubble(t, func(t *testing.T, f *fixture) {
+		replaced := f.submit(gq.Spec{Queue: "q", Type: "a"})
+		successor := must[gq.State](t)(f.Reschedule(t.Context(), replaced, time.Now().Add(time.Hour))).ID
+		cancelled := f.submit(gq.Spec{Queue: "q", Type: "a"})
+		must[gq.State](t)(f.Cancel(t.Context(), cancelled, ""))
+		if _, err := f.Replay(t.Context(), replaced); !errors.Is(err, gq.ErrIllegalMove) || !strings.Contains(err.Error(), successor.String()) {
+			t.Errorf("a replaced job is replayed: %v", err)
+		}
+		report := must[gq.ReplayReport](t)(f.ReplayWhere(t.Context(), gq.Query{Queue: "q", Statuses: []gq.Status{gq.StatusCancelled}}))
+		if len(report.Jobs) != 1 || report.Refused != 1 || !strings.Contains(report.Problem, successor.String()) {
+			t.Errorf("the replay of all cancelled jobs: %+v", report)
 		}
 	})
 }

@@ -2,6 +2,7 @@ package store
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/gopherqueue/gq"
@@ -43,6 +44,21 @@ func uniqueFaults(g Group) (faults []gq.Fault) {
 // KeyOf returns the key of a spec without its fingerprint.
 func KeyOf(s *gq.Spec) gq.IdempotencyKey {
 	return gq.IdempotencyKey{Scope: s.Key.Scope, Name: s.Key.Name}
+}
+
+// Renamed names in dependencies the jobs that stand for others. The second result is false if that
+// changes nothing.
+func Renamed(deps []gq.Dependency, stands map[gq.JobID]gq.JobID) (_ []gq.Dependency, changed bool) {
+	if len(stands) == 0 {
+		return deps, false
+	}
+	out := slices.Clone(deps)
+	for i := range out {
+		for to, ok := stands[out[i].Job]; ok; to, ok = stands[to] {
+			out[i].Job, changed = to, true
+		}
+	}
+	return out, changed
 }
 
 // CheckKeyTime refuses a key that could outlive its job: its idempotency window, or the period

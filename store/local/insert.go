@@ -287,6 +287,11 @@ func (tx *txn) admit(p checkedGroup) {
 				raw, _ = codec.AppendSpec(spec, nil) // never fails
 			}
 		}
+		if deps, changed := store.Renamed(spec.DependsOn, p.same); changed { // a job that it names was never made
+			spec = new(*spec)
+			spec.ID, spec.DependsOn = p.id(i), deps
+			raw, _ = codec.AppendSpec(spec, nil) // never fails
+		}
 		tx.add(&p, &p.placed[i].State, spec, raw, i, notBefore)
 	}
 	for i := range p.Jobs { // members that resolve to another member

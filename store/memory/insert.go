@@ -105,9 +105,7 @@ func (s *Store) insert(g store.Group, now time.Time) ([]store.Placed, error) {
 	for i := range fresh {
 		deps := fresh[i].spec.DependsOn
 		for k := range deps {
-			if to, ok := aliases[deps[k].Job]; ok {
-				deps[k].Job = to
-			}
+			deps[k].Job = s.standing(deps[k].Job, aliases)
 		}
 	}
 	s.line(fresh)
@@ -123,6 +121,21 @@ func (s *Store) insert(g store.Group, now time.Time) ([]store.Placed, error) {
 		}
 	}
 	return placed, nil
+}
+
+// standing returns the job that a dependency is about: the one that a member resolves to, and the
+// last one that took the place of a replaced job.
+func (s *Store) standing(id gq.JobID, aliases map[gq.JobID]gq.JobID) gq.JobID {
+	for {
+		next, ok := aliases[id]
+		if j := s.jobs[id]; !ok && j != nil {
+			next = j.state.ReplacedBy
+		}
+		if next.IsZero() {
+			return id
+		}
+		id = next
+	}
 }
 
 // takePlace notes that a new job replaces another one, and returns that one.

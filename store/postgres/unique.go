@@ -93,8 +93,15 @@ func (p *plan) identify(g *store.Group) (members []member, keys map[gq.Idempoten
 			return nil, nil, nil, fmt.Errorf("job %s: %w", spec.ID, gq.ErrDuplicateID)
 		}
 	}
-	for i := range g.Jobs {
-		for _, d := range g.Jobs[i].DependsOn {
+	specs := g.Jobs // the caller's
+	for i := range specs {
+		if deps, changed := store.Renamed(specs[i].DependsOn, existing); changed { // a job that it names was never made
+			if &g.Jobs[0] == &specs[0] {
+				g.Jobs = slices.Clone(specs)
+			}
+			g.Jobs[i].DependsOn = deps
+		}
+		for _, d := range specs[i].DependsOn {
 			d.Job = p.standing(d.Job, existing)
 			members[i].deps = append(members[i].deps, d)
 		}

@@ -217,6 +217,9 @@ func keyInGroup(e *env) {
 	}
 	e.absent("the second member", second.ID)
 	e.stands("a dependent of the second member", child.ID, gq.StatusPending)
+	if got := e.get(child.ID).Spec.DependsOn; len(got) != 1 || got[0].Job != first.ID {
+		e.Errorf("a dependent of the second member names %+v, want the first, %s", got, first.ID)
+	}
 	if got := e.counts()["q"].Live(); got != 3 {
 		e.Errorf("%d live jobs are counted, want 3", got)
 	}
@@ -231,6 +234,9 @@ func keyDependency(e *env) {
 	e.check("Insert", answer.Err)
 	if p := answer.Jobs[1]; p.State.ID != owner.ID || !p.Existing {
 		e.Errorf("the member with the key: job %s, existing %t; want job %s, existing", p.State.ID, p.Existing, owner.ID)
+	}
+	if got := e.get(child.ID).Spec.DependsOn; len(got) != 1 || got[0].Job != owner.ID || got[0].Kind != gq.DependencyAfter {
+		e.Errorf("the dependent names %+v; want an AFTER on the job that has the key, %s", got, owner.ID)
 	}
 	s := e.state(child.ID)
 	if s.Status != gq.StatusPending || s.Priority() != gq.PriorityHigh || s.Depth != 2 {

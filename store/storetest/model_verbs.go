@@ -165,10 +165,12 @@ func releaseVerb(ref gq.LeaseRef, delay time.Duration, reason string) verb {
 		switch {
 		case !j.s.Cancellation.RequestedAt.IsZero():
 			j.cancelled(true, now)
-		case j.s.Status == gq.StatusClaimed:
+		case j.s.Status == gq.StatusClaimed && delay == 0:
 			j.become(gq.StatusScheduled, j.s.Lease, now).Reason = reason
 		default:
-			j.s.Bound++
+			if j.s.Status == gq.StatusRunning {
+				j.s.Bound++
+			}
 			if v := j.retry(delay, now); v.Status != gq.StatusDeadLetter {
 				v.Reason = reason
 			}
