@@ -168,6 +168,10 @@ func everyMethod(s *Store) map[string]func(context.Context) error {
 			return err
 		},
 		"List": func(ctx context.Context) error { _, err := s.List(ctx, gq.Query{}); return err },
+		"Keyed": func(ctx context.Context) error {
+			_, err := s.Keyed(ctx, nil, []string{"k"})
+			return err
+		},
 		"Claim": func(ctx context.Context) error {
 			_, err := s.Claim(ctx, []store.Claim{{Filter: filter, N: 1, Worker: "w"}})
 			return err
