@@ -218,7 +218,7 @@ func TestWrongSignIns(t *testing.T) {
 	for ; wrong < 1000; wrong++ {
 		a := s.do(http.MethodPost, "signin", form)
 		if a.StatusCode == http.StatusTooManyRequests {
-			if a.Header.Get("Retry-After") == "" || !strings.Contains(a.body, "This is not a valid token, and there were too many wrong ones. Try another in") {
+			if a.Header.Get("Retry-After") == "" || !strings.Contains(a.body, "This is not a valid token, and there were too many wrong ones within a minute. A valid one is accepted at any time.") {
 				t.Errorf("refused with %v and %s", a.Header, a.body)
 			}
 			break

@@ -3,7 +3,6 @@ package dashboard
 import (
 	"cmp"
 	"crypto/rand"
-	"fmt"
 	"maps"
 	"net"
 	"net/http"
@@ -195,7 +194,7 @@ func (d *Dashboard) signIn(v *visit) error {
 		}
 		seconds := int(wait/time.Second) + 1
 		v.w.Header().Set("Retry-After", strconv.Itoa(seconds))
-		return v.signInForm(fmt.Sprintf("This is not a valid token, and there were too many wrong ones. Try another in %d seconds.", seconds), next, http.StatusTooManyRequests)
+		return v.signInForm("This is not a valid token, and there were too many wrong ones within a minute. A valid one is accepted at any time.", next, http.StatusTooManyRequests)
 	}
 	if err != nil {
 		return err

@@ -28,7 +28,9 @@ func (e *Engine) keyed(ctx context.Context, q gq.Query) (page gq.Page, err error
 	if len(scopes) > 0 {
 		scopes = append(scopes, machine.ReplayScope)
 	}
-	ids, err := e.store.Keyed(ctx, scopes, q.Keys)
+	keys := slices.Compact(slices.Sorted(slices.Values(q.Keys)))
+	slices.Sort(scopes)
+	ids, err := e.store.Keyed(ctx, slices.Compact(scopes), keys)
 	if err != nil {
 		return page, err
 	}

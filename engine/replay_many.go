@@ -65,8 +65,9 @@ const replayStep = 50
 // does with one. A call replays up to Query.Limit jobs, and ReplayReport.Next continues it:
 // pass it as the cursor of the next call. Jobs that were submitted after the first call, such as
 // the new ones, are not selected. The query must name at least one status, and only terminal
-// ones. A job that was replayed before is not replayed again; the report counts it. A job that cannot be submitted, for example because its queue is full, does not stop the
-// others; the report counts it.
+// ones. A job that was replayed before is not replayed again; the report counts it. A job whose
+// place another one took, by an edit for example, is left out. A job that cannot be submitted, for
+// example because its queue is full, does not stop the others; the report counts it.
 func (e *Engine) ReplayWhere(ctx context.Context, q gq.Query) (report gq.ReplayReport, err error) {
 	fail := func(err error) (gq.ReplayReport, error) { return report, fmt.Errorf("replay many: %w", err) }
 	if err := checkFinished(q, "replayed"); err != nil {
@@ -149,6 +150,9 @@ func (e *Engine) replayAll(ctx context.Context, jobs []gq.Job, report *gq.Replay
 	for i := range found {
 		if found[i].Err != nil {
 			continue // removed meanwhile
+		}
+		if !found[i].State.ReplacedBy.IsZero() {
+			continue // another job does its work
 		}
 		spec, err := replayed(ctx, &found[i].Job), replayable(&found[i].Job)
 		if err == nil {

@@ -311,6 +311,10 @@ func (e *Engine) accept(ctx context.Context, s *gq.Spec, needs []gq.Dependency) 
 		fault := gq.Fault{Field: "replaces", Problem: "is assigned by the queue; edit the waiting job, or submit a unique job that replaces it"}
 		err = &gq.InvalidError{Faults: append([]gq.Fault{fault}, errs.FaultsOf(err)...)}
 	}
+	if machine.ForReplay(s.Key) && (err == nil || errs.KindOf(err) == gq.KindInvalid) {
+		fault := gq.Fault{Field: "idempotency_scope", Problem: machine.ReplayScope + " is reserved for replays; choose another scope"}
+		err = &gq.InvalidError{Faults: append(errs.FaultsOf(err), fault)}
+	}
 	if s.Delay > 0 && !s.RunAt.IsZero() && (err == nil || errs.KindOf(err) == gq.KindInvalid) {
 		fault := gq.Fault{Field: "delay", Problem: "cannot be given together with run_at; give one of them"}
 		err = &gq.InvalidError{Faults: append(errs.FaultsOf(err), fault)}

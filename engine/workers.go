@@ -317,7 +317,7 @@ func (e *Engine) WorkerStopped(ctx context.Context, worker string) error {
 			}
 			return fmt.Errorf("stop worker %.80q: %w", worker, err)
 		case held > 0:
-			return fmt.Errorf("stop worker %.80q: %w", worker, gq.ErrConflict.Errorf("it still holds jobs, %d in all; complete, fail or release them first", held))
+			return fmt.Errorf("stop worker %.80q: %w", worker, gq.ErrConflict.Errorf("it still holds jobs (%d); complete, fail or release them first", held))
 		}
 	}
 	e.workers.stops(worker)

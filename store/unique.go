@@ -54,7 +54,7 @@ func Renamed(deps []gq.Dependency, stands map[gq.JobID]gq.JobID) (_ []gq.Depende
 	}
 	out := slices.Clone(deps)
 	for i := range out {
-		for to, ok := stands[out[i].Job]; ok; to, ok = stands[to] {
+		for to, ok := stands[out[i].Job]; ok && to != out[i].Job; to, ok = stands[to] {
 			out[i].Job, changed = to, true
 		}
 	}

@@ -206,9 +206,11 @@ func (w *Worker) Start(ctx context.Context) *Worker {
 		return w
 	}
 	ctx, w.stop = context.WithCancel(ctx)
-	if err := w.begin(); err != nil {
-		w.endWith(err)
-		return w
+	if !w.started.Load() { // else Run refuses
+		if err := w.begin(); err != nil {
+			w.endWith(err)
+			return w
+		}
 	}
 	go func() { w.endWith(w.Run(ctx)) }()
 	return w

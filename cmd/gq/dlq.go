@@ -57,8 +57,9 @@ func newDLQReplay(p process) *cobra.Command {
 		Short: "Submit dead-lettered jobs again",
 		Long: `Submit dead-lettered jobs again as new jobs, oldest first, and print their ids.
 Name the jobs or select them with flags. The old jobs stay as they are, and those
-that were replayed before are not replayed again. With flags the command counts the jobs and asks first, if it is used on a terminal and without
---yes. --dry-run only counts.`,
+that were replayed before are not replayed again. With flags the command counts
+the jobs and asks first, if it is used on a terminal and without --yes. --dry-run
+only counts.`,
 		Example: `  gq dlq replay 0198…
   gq dlq replay --queue mail --since 24h
   gq dlq replay --all`,

@@ -19,8 +19,9 @@ func newJobReplay(p process) *cobra.Command {
 		Long: `Submit finished jobs again as new jobs and print their ids. Name the jobs or select
 them with --state and other flags. The old jobs stay as they are. A job is replayed
 once: if it was replayed before, its replay is named instead of a new job. To run it
-once more, replay the replay when it has finished. With flags the command counts the jobs first and asks; without a terminal, and with --json, it
-requires --yes. --dry-run only counts.`,
+once more, replay the replay when it has finished. With flags the command counts the jobs
+first and asks; without a terminal, and with --json, it requires --yes. --dry-run
+only counts.`,
 		Example: `  gq job replay 0198…
   gq job replay --state FAILED,DEAD_LETTER --queue mail --since 24h
   gq job replay --state FAILED --type email.send --dry-run`,
@@ -133,11 +134,11 @@ func (r *remote) replayMany(ctx context.Context, q queue, query gq.Query) error 
 	if !r.json {
 		fmt.Fprintf(r.stderr, "gq: %d submitted again\n", done)
 		if before > 0 {
-			fmt.Fprintf(r.stderr, "gq: %d already replayed, and not again; to run one once more, replay its replay\n", before)
+			fmt.Fprintf(r.stderr, "gq: %d already replayed and left out; to run one again, replay its replay\n", before)
 		}
 	}
 	if refused > 0 {
-		return &cli.StatusError{Status: cli.ExitFailure, Err: fmt.Errorf("%d jobs were refused, the first one: %s", refused, problem)}
+		return &cli.StatusError{Status: cli.ExitFailure, Err: fmt.Errorf("%s refused, the first one: %s", several(refused, "job"), problem)}
 	}
 	return nil
 }

@@ -200,9 +200,9 @@ func newSubmit(p process) *cobra.Command {
 is printed.
 
 If no server is reachable, for example during a restart, or the server cannot reach
-its store, the command says so and retries for --retry-for. Retries never submit the job twice: without --key the
-command uses a random idempotency key. A unique job is not retried if its outcome
-is unknown.
+its store, the command says so and retries for --retry-for. Retries never submit
+the job twice: without --key the command uses a random idempotency key. A unique
+job is not retried if its outcome is unknown.
 
 With --wait the command waits until the job has ended and exits with its outcome.
 

@@ -150,25 +150,33 @@ for (const kind of ["focusout", "toggle", "change", "pointerout", "selectionchan
 // A search that has not looked at everything goes on by itself, until it has filled a page or somebody stops it.
 async function search() {
   const part = document.getElementById("live-jobs");
-  for (let next; !document.hidden && (next = part?.querySelector("a[data-further]"));) {
+  const found = () => part.querySelectorAll(".scroll tbody tr").length;
+  const stop = Object.assign(document.createElement("button"), { type: "button", textContent: "Stop", onclick: () => { part.dataset.searched = "stopped"; } });
+  for (let next; !document.hidden && part?.dataset.searched !== "stopped" && (next = part?.querySelector("a[data-further]"));) {
+    if (part.dataset.searched && found() >= 50) return;
     part.dataset.searched = "on";
-    next.replaceWith(Object.assign(document.createElement("button"), { type: "button", textContent: "Stop", onclick: () => { part.dataset.searched = "stopped"; } }));
+    const focus = document.activeElement === next;
+    next.replaceWith(stop);
+    if (focus) stop.focus();
     let fresh;
     try {
-      const response = await fetch(next.href, { headers: { Accept: "text/html" }, credentials: "same-origin" });
+      const response = await fetch(next.href, { headers: { Accept: "text/html" }, credentials: "same-origin", signal: AbortSignal.timeout(30000) });
       if (!response.ok) throw new Error(response.statusText);
       fresh = new DOMParser().parseFromString(await response.text(), "text/html").getElementById("live-jobs");
+      if (!fresh) throw new Error("another page"); // such as the one to sign in
     } catch {
-      part.querySelector(".pager button").replaceWith(next); // whoever clicks it sees why
+      stop.replaceWith(next); // whoever clicks it sees why
+      part.dataset.searched = "stopped";
       return;
     }
+    const focused = document.activeElement === stop;
     const kept = part.querySelector(".scroll"); // what was found before
     part.replaceChildren(...[...fresh.childNodes].map((n) => document.importNode(n, true)));
     if (kept) {
       kept.querySelector("tbody").append(...part.querySelectorAll(".scroll tbody tr"));
       (part.querySelector(".scroll") || part.querySelector(".empty")).replaceWith(kept);
     }
-    if (part.dataset.searched === "stopped" || kept?.querySelectorAll("tbody tr").length >= 50) return;
+    if (focused) part.querySelector("a[data-further]")?.focus(); // the button takes its place and the focus
   }
 }
 search();

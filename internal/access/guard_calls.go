@@ -224,11 +224,12 @@ func (g *Guard) Release(ctx context.Context, lease gq.LeaseRef, delay time.Durat
 
 // Replay needs submit on the job.
 func (g *Guard) Replay(ctx context.Context, id gq.JobID) (gq.SubmitResult, error) {
-	ctx, err := g.asking(ctx, Submit)
+	c, err := g.enter(ctx, Submit)
 	if err != nil {
 		return gq.SubmitResult{}, err
 	}
-	return g.engine.Replay(called(ctx), id)
+	out, err := g.engine.Replay(called(c.asking(ctx, Submit)), id)
+	return c.told(ctx, out, err)
 }
 
 // Report needs work on the job.

@@ -17,6 +17,11 @@ func (g *Guard) Submit(ctx context.Context, s gq.Spec) (gq.SubmitResult, error) 
 		return gq.SubmitResult{}, err
 	}
 	out, err := g.engine.Submit(c.submitting(ctx), s)
+	return c.told(ctx, out, err)
+}
+
+// told is what a caller may know of the answer to a submission.
+func (c *caller) told(ctx context.Context, out gq.SubmitResult, err error) (gq.SubmitResult, error) {
 	if c.MayEverywhere(Submit | Read) {
 		return out, err
 	}

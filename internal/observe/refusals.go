@@ -21,7 +21,7 @@ type refusals struct{ by *prometheus.CounterVec }
 
 func newRefusals(registry *prometheus.Registry) refusals {
 	r := refusals{prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "gq_refused_total", Help: "Jobs, claims, heartbeats, outcomes and, as access, calls without the rights that were refused, by the code of the error.",
+		Name: "gq_refused_total", Help: "Refused jobs, claims, heartbeats and outcomes, and as access calls without the rights they need, by the code of the error.",
 	}, []string{"call", "reason"})}
 	registry.MustRegister(r.by)
 	for _, name := range callNames { // so that the first refusal is an increase

@@ -51,6 +51,7 @@ func where(q *gq.Query) string {
 	}
 	add("state", strings.Join(states, ","))
 	add("type", strings.Join(q.Types, ","))
+	add("key", strings.Join(q.Keys, ","))
 	var tags []string
 	for name, value := range q.Tags {
 		tags = append(tags, name+":"+value)
@@ -217,7 +218,7 @@ func (r *recorded) Replay(ctx context.Context, id gq.JobID) (gq.SubmitResult, er
 	detail := ""
 	if err == nil {
 		if detail = "as " + out.ID().String(); out.Existing {
-			detail = "nothing: replayed before " + detail
+			detail = "already replayed " + detail
 		}
 	}
 	r.note(ctx, "replay", job(id), detail, 0, err)

@@ -245,7 +245,13 @@ func (s *Store) unfinishedSuffix() string {
 // that was broken off for a new store.
 func (s *Store) mkdirMarked() error {
 	fs, partial := s.disk.FS, s.dir+partialSuffix
-	if err := fs.RemoveAll(partial); err != nil { // of a copy or restore that was interrupted
+	names, _ := fs.List(partial) // of a copy that was interrupted
+	for _, name := range names {
+		if !strings.HasPrefix(name, formatFile) {
+			return gq.ErrNotEmpty.Errorf("%s is needed for a moment and has a file %s, which is not of a copy; move that directory away", partial, name)
+		}
+	}
+	if err := fs.RemoveAll(partial); err != nil {
 		return err
 	}
 	if err := mkdirs(fs, partial); err != nil {

@@ -131,7 +131,7 @@ func (s *Store) standing(id gq.JobID, aliases map[gq.JobID]gq.JobID) gq.JobID {
 		if j := s.jobs[id]; !ok && j != nil {
 			next = j.state.ReplacedBy
 		}
-		if next.IsZero() {
+		if next.IsZero() || next == id { // the id of an existing job may be submitted again with its key
 			return id
 		}
 		id = next

@@ -233,7 +233,7 @@ func (p *plan) standing(id gq.JobID, existing map[gq.JobID]gq.JobID) gq.JobID {
 			s, _ := p.state(id)
 			next = s.ReplacedBy
 		}
-		if next.IsZero() {
+		if next.IsZero() || next == id { // the id of an existing job may be submitted again with its key
 			return id
 		}
 		id = next

@@ -27,6 +27,10 @@ const viewsComment = "obj_description(to_regclass('gq.jobs'), 'pg_class')"
 // viewsPatience is how long a store that is opened waits for somebody who reads the views.
 const viewsPatience = "3s"
 
+// migrationPatience is how long a migration waits for them. Whoever wants to read meanwhile waits
+// behind it, and so does a server that starts.
+const migrationPatience = "30s"
+
 // refreshViews makes the views anew unless they are those of this program. Nothing of the queue
 // needs them, so a store opens without: the role may not be allowed to change them, or somebody may
 // be reading them. A migration insists on them, and waits.
@@ -49,10 +53,12 @@ func refreshViews(ctx context.Context, tx pgx.Tx, l Layout, insist bool) error {
 }
 
 func makeViews(ctx context.Context, tx pgx.Tx, insist bool) error {
-	if !insist {
-		if _, err := tx.Exec(ctx, "SET LOCAL lock_timeout = '"+viewsPatience+"'"); err != nil {
-			return err
-		}
+	patience := viewsPatience
+	if insist {
+		patience = migrationPatience
+	}
+	if _, err := tx.Exec(ctx, "SET LOCAL lock_timeout = '"+patience+"'"); err != nil {
+		return err
 	}
 	granted, err := collect[string](tx.Query(ctx, viewGrants))
 	if err != nil {

@@ -353,7 +353,7 @@ func (m *model) meant(id gq.JobID, p *plan) gq.JobID {
 		if j := m.jobs[id]; !ok && j != nil {
 			next = j.s.ReplacedBy
 		}
-		if next.IsZero() {
+		if next.IsZero() || next == id { // the id of an existing job may be submitted again with its key
 			return id
 		}
 		id = next

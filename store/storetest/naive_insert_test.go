@@ -129,7 +129,7 @@ func (n *naive) standing(id gq.JobID, alias map[gq.JobID]gq.JobID) gq.JobID {
 		if j := n.data.jobs[id]; !ok && j != nil && n.bug != namesReplaced {
 			next = j.state.ReplacedBy
 		}
-		if next.IsZero() {
+		if next.IsZero() || next == id { // the id of an existing job may be submitted again with its key
 			return id
 		}
 		id = next

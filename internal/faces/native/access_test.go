@@ -352,7 +352,7 @@ func (f *fortress) route(token, name string, a callNeeds, scene *strings.Replace
 	return verdict{
 		denied:  answer.StatusCode == http.StatusForbidden || strings.Contains(string(text), `"code":"denied"`),
 		unknown: answer.StatusCode == http.StatusUnauthorized, text: string(text),
-		limited: answer.StatusCode == http.StatusTooManyRequests || strings.Contains(string(text), "rate_limited"),
+		limited: answer.StatusCode == http.StatusTooManyRequests || strings.Contains(string(text), `"code":"rate_limited"`),
 	}
 }
 

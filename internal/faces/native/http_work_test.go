@@ -360,7 +360,7 @@ func TestWorkersAndStats(t *testing.T) {
 	if got.at("total", "RUNNING") != jsonNumber("1") || got.at("held") != jsonNumber("1") || got.str("queues", 0, "queue") != "default" || got.at("workers") != jsonNumber("1") {
 		t.Errorf("%s", got.text)
 	}
-	if got := s.want(409, "DELETE", "/v1/workers/w1"); !strings.Contains(got.str("detail"), "it holds 1 jobs; complete, fail or release them first") {
+	if got := s.want(409, "DELETE", "/v1/workers/w1"); !strings.Contains(got.str("detail"), "it still holds jobs (1); complete, fail or release them first") {
 		t.Errorf("%s", got.text)
 	}
 	s.want(400, "DELETE", "/v1/workers/"+strings.Repeat("w", 10_000))

@@ -71,6 +71,7 @@ func (h *HTTP) oneJobRoutes(schemas *httpx.Schemas) []httpx.Route {
 		}, h.reschedule),
 		httpx.Handle(httpx.Route{
 			Method: http.MethodPost, Path: "/v1/jobs/{id}/replay", ID: "replay-job", Tag: "jobs", Optional: true, Status: http.StatusCreated,
+			Also:    map[int]string{http.StatusOK: "It was replayed before; this is its replay."},
 			Headers: map[string]string{"Location": "Where the job is."}, Summary: "Submit a finished job again",
 			Description: "As a new job with replay_of set; the old one stays as it ended. A job is replayed once: if it was replayed before, the answer is its replay, with existing and the status 200. To run it once more, replay that one when it has finished.",
 		}, h.replay),

@@ -180,7 +180,7 @@ func (h *HTTP) submitted(ctx context.Context, spec gq.Spec, s gq.SubmitResult) (
 	if s.Existing {
 		job, err := h.engine.Get(ctx, s.ID(), gq.WithPayload)
 		if errs.KindOf(err) == gq.KindDenied {
-			return gq.Job{State: s.State}, nil
+			return gq.Job{State: s.State, Redacted: true}, nil
 		}
 		return job, err
 	}

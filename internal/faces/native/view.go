@@ -56,7 +56,7 @@ func (p *parameters) timeouts(v *view.View, t *timeoutsBody) jobmodel.Timeouts {
 // limits checks the limits of a submission, nil for those that it does not have.
 func (p *parameters) limits(v *view.View, execution, visibility, lifetime *time.Duration) (out jobmodel.Timeouts) {
 	if v != view.JobModel {
-		p.fault("timeouts", "is a field of the view jobmodel; without it use policy")
+		p.fault("timeouts", "is only accepted with view=jobmodel; without a view set policy")
 		return out
 	}
 	for _, limit := range []struct {

@@ -40,7 +40,7 @@ func run(ctx context.Context, base, token string) error {
 		return err
 	}
 	queue, key := "go", "k"
-	spec := api.Spec{Type: "t", Queue: &queue, IdempotencyKey: &key}
+	spec := api.SubmitBody{Type: "t", Queue: &queue, IdempotencyKey: &key}
 	first, err := c.SubmitJobWithResponse(ctx, nil, spec)
 	if err != nil || first.JSON201 == nil || first.JSON201.State != "SCHEDULED" {
 		return failed("submit", err, func() []byte { return first.Body })
@@ -83,7 +83,7 @@ func run(ctx context.Context, base, token string) error {
 	if err != nil || gone.ApplicationproblemJSONDefault == nil || gone.ApplicationproblemJSONDefault.Code != "not_found" {
 		return failed("a job that was purged", err, func() []byte { return gone.Body })
 	}
-	wrong, err := c.SubmitJobWithResponse(ctx, nil, api.Spec{Type: ""})
+	wrong, err := c.SubmitJobWithResponse(ctx, nil, api.SubmitBody{Type: ""})
 	if err != nil || wrong.ApplicationproblemJSON400 == nil || wrong.ApplicationproblemJSON400.Faults == nil {
 		return failed("a job without a type", err, func() []byte { return wrong.Body })
 	}
@@ -91,7 +91,7 @@ func run(ctx context.Context, base, token string) error {
 	if err != nil {
 		return err
 	}
-	stats, err := nobody.StatsWithResponse(ctx)
+	stats, err := nobody.StatsWithResponse(ctx, nil)
 	if err != nil || stats.ApplicationproblemJSON401 == nil || stats.ApplicationproblemJSON401.Code != "unauthenticated" {
 		return failed("without a token", err, func() []byte { return stats.Body })
 	}
