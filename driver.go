@@ -41,7 +41,6 @@ type Driver interface {
 	Edit(ctx context.Context, id JobID, change JobEdit) (SubmitResult, error)
 	// Replay submits a finished job again. If it was replayed before, the result is its replay,
 	// with Existing set; to run it once more, replay that one when it has finished.
-	//gq:needs submit on the job
 	Replay(ctx context.Context, id JobID) (SubmitResult, error)
 	// ReplayWhere submits finished jobs that a query selects again, except those that were
 	// replayed before, up to Query.Limit in a call. [ReplayReport.Next] is the cursor of the next call.

@@ -31,7 +31,6 @@ func NewGuard(e engine.API) *Guard {
 		engine:      redacting{e},
 		waiting:     NewPlaces("waiting calls", maxWaiting, maxWaitingEach),
 		subscribers: NewPlaces("event subscriptions", maxSubscribed, maxSubscribeEach),
-		refused:     func(error) {},
 	}
 }
 
@@ -41,7 +40,9 @@ func (g *Guard) OnRefused(f func(error)) { g.refused = f }
 
 // refuse returns a refusal and tells it.
 func (g *Guard) refuse(err error) error {
-	g.refused(err)
+	if g.refused != nil {
+		g.refused(err)
+	}
 	return err
 }
 

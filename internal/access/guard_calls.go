@@ -222,16 +222,6 @@ func (g *Guard) Release(ctx context.Context, lease gq.LeaseRef, delay time.Durat
 	return g.engine.Release(ctx, lease, delay, reason)
 }
 
-// Replay needs submit on the job.
-func (g *Guard) Replay(ctx context.Context, id gq.JobID) (gq.SubmitResult, error) {
-	c, err := g.enter(ctx, Submit)
-	if err != nil {
-		return gq.SubmitResult{}, err
-	}
-	out, err := g.engine.Replay(called(c.asking(ctx, Submit)), id)
-	return c.told(ctx, out, err)
-}
-
 // Report needs work on the job.
 func (g *Guard) Report(ctx context.Context, lease gq.LeaseRef, d gq.Detail, r machine.Report) (gq.State, error) {
 	ctx, err := g.asking(ctx, Work)

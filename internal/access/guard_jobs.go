@@ -20,6 +20,16 @@ func (g *Guard) Submit(ctx context.Context, s gq.Spec) (gq.SubmitResult, error) 
 	return c.told(ctx, out, err)
 }
 
+// Replay needs submit on the job.
+func (g *Guard) Replay(ctx context.Context, id gq.JobID) (gq.SubmitResult, error) {
+	c, err := g.enter(ctx, Submit)
+	if err != nil {
+		return gq.SubmitResult{}, err
+	}
+	out, err := g.engine.Replay(called(c.asking(ctx, Submit)), id)
+	return c.told(ctx, out, err)
+}
+
 // told is what a caller may know of the answer to a submission.
 func (c *caller) told(ctx context.Context, out gq.SubmitResult, err error) (gq.SubmitResult, error) {
 	if c.MayEverywhere(Submit | Read) {
