@@ -107,7 +107,7 @@ func TestComposeLoadTakesTheSettings(t *testing.T) {
 	for _, file := range []string{"compose.a.yaml", "compose.b.yaml", "compose.c.yaml"} {
 		load := readCompose(t, file).Services["load"]
 		for variable, setting := range map[string]string{
-			"GQ_CONCURRENCY": "MIX_CLIENTS", "GQ_CONNECTIONS": "CONNECTIONS", "GQ_WARMUP": "WARMUP", "GQ_DURATION": "DURATION", "GQ_DRAIN": "DRAIN",
+			"GQ_CONCURRENCY": "MIX_CLIENTS", "GQ_WORK": "LOAD_WORK", "GQ_MIX": "LOAD_MIX", "GQ_CONNECTIONS": "CONNECTIONS", "GQ_WARMUP": "WARMUP", "GQ_DURATION": "DURATION", "GQ_DRAIN": "DRAIN",
 			"GQ_PAYLOAD": "PAYLOAD_SIZE_BYTES", "GQ_SEED": "SEED",
 		} {
 			if got, want := load.Environment[variable], "${"+setting+":-"+settings[setting]+"}"; got != want {

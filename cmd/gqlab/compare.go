@@ -172,7 +172,7 @@ func (f *compareFlags) plan(c *cobra.Command) (plan compare.Plan, kind string, e
 func (f *compareFlags) launcher(plan *compare.Plan) (launch compare.Launcher, how string, clean func() error, err error) {
 	if f.compose != "" {
 		plan.Floor, plan.Relaunch = 0, false // starting containers takes long
-		return compare.Compose(composeCommand(), f.compose), "containers of one Docker engine", func() error { return nil }, nil
+		return compare.Compose(composeCommand(), f.compose), compare.Containers, func() error { return nil }, nil
 	}
 	binary, err := os.Executable()
 	if err != nil {

@@ -68,7 +68,7 @@ func (r *Results) hops(say func(string, ...any)) {
 func (r *Results) shares(say func(string, ...any)) {
 	cell := r.many()
 	a, b := r.figure("A", cell, requestsPerSecond), r.figure("B", cell, requestsPerSecond)
-	text := fmt.Sprintf("Processor time. With %d clients the %d cores are what limits: A answers %s requests/s and B %s.", cell.Concurrency, r.Environment.Cores, a.text(0), b.text(0))
+	text := fmt.Sprintf("Processor time. A and B keep everything in memory, so what limits them with %d clients is the %d cores, which they share with the load generator: A answers %s requests/s and B %s.", cell.Concurrency, r.Environment.Cores, a.text(0), b.text(0))
 	switch {
 	case b.above(a):
 		text += fmt.Sprintf(" So a request costs A %.1f times the processor time that it costs B; beside the calls above, A moves each job with eight between its worker, coordinator and the others (fetch, dequeue, two reads of its record, two transitions, outcome, result), which are calls of functions in B.", b.median/a.median)
@@ -78,7 +78,12 @@ func (r *Results) shares(say func(string, ...any)) {
 	if f := r.Floor; f != nil && len(f.Node) > 0 && len(f.Echo) > 0 {
 		node, echo := figureOf(f.Node), figureOf(f.Echo)
 		if node.median > 0 && echo.median > 0 {
-			text += fmt.Sprintf(" Most of what B spends is gRPC itself: a submit costs one node %.2f times as much as an answer of a server that does nothing.", echo.median/node.median)
+			ratio := echo.median / node.median
+			text += fmt.Sprintf(" A submit costs one node of B %.2f times as much as an answer of a server that does nothing", ratio)
+			if ratio < 2 {
+				text += ", so most of it is gRPC itself"
+			}
+			text += "."
 		}
 	}
 	say("%s", text)
@@ -88,7 +93,7 @@ func (r *Results) shares(say func(string, ...any)) {
 func (r *Results) polls(say func(string, ...any)) {
 	cell := r.few()
 	a, b := r.figure("A", cell, doneP50), r.figure("B", cell, doneP50)
-	text := fmt.Sprintf("Looking for work. From submit to done a job that takes no time needs %s ms in A and %s ms in B with %d client(s): %s.", a.text(0), b.text(0), cell.Concurrency, more(a, b, "ms"))
+	text := fmt.Sprintf("Looking for work. From submit to done a job of %v needs %s ms in A and %s ms in B with %d client(s): %s.", cell.Work, a.text(0), b.text(0), cell.Concurrency, more(a, b, "ms"))
 	text += " The two are not the same experiment here. A slot of A that found nothing asks again after 200 ms, since no call of the frozen protocol can wake it, while a job that is added to a node of B wakes a slot of the same process."
 	if a.above(b) && a.median-b.median <= 200 {
 		text += " The difference is within these 200 ms, so the pause alone can explain it; it says nothing about services against monoliths."
@@ -104,7 +109,10 @@ func (r *Results) durability(say func(string, ...any)) {
 	submit := medianOf(load.Submit)
 	c1, b1 := r.figure("C", few, submit), r.figure("B", few, submit)
 	c, b := r.figure("C", many, requestsPerSecond), r.figure("B", many, requestsPerSecond)
-	text := fmt.Sprintf("Durability. A SubmitJob of C returns when the job is on stable storage: %s ms in the median with %d client(s), %s ms in B, %s.", c1.text(2), few.Concurrency, b1.text(2), more(c1, b1, "ms"))
+	text := fmt.Sprintf("Durability. Design C, %s A SubmitJob takes %s ms in the median with %d client(s), %s ms in B, %s.", r.durable(), c1.text(2), few.Concurrency, b1.text(2), more(c1, b1, "ms"))
+	if r.How == Containers {
+		text += " That is the price of the disk and of a call to another process together."
+	}
 	text += fmt.Sprintf(" Clients that wait at the same time share a write, so with %d the price is smaller: C answers %s requests/s and B %s", many.Concurrency, c.text(0), b.text(0))
 	if b.above(c) {
 		text += fmt.Sprintf(", %.0f %% of it.", 100*c.median/b.median)

@@ -16,6 +16,9 @@ import (
 	"github.com/gopherqueue/gq/internal/designs/rpc"
 )
 
+// Containers is what Results.How says of designs that Compose launched.
+const Containers = "containers of one Docker engine"
+
 // ComposePort is the first port that the Compose files publish on the host.
 const ComposePort = 7000
 

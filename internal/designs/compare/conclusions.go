@@ -20,7 +20,7 @@ func (r *Results) conclusions() (found []string) {
 	r.disturbed(say)
 	base := Cell{Work: r.Plan.Work[0], Mix: r.Plan.Mixes[0]}
 	for _, d := range r.Plan.Designs {
-		say("Design %s, jobs of %v, even mix: %s requests/s.", d, base.Work, r.byClients(d, base, func(f figure) string { return f.text(0) }, requestsPerSecond))
+		say("Design %s, jobs of %v, mix %s (submit/status/result): %s requests/s.", d, base.Work, base.mix(), r.byClients(d, base, func(f figure) string { return f.text(0) }, requestsPerSecond))
 	}
 	r.pairs(say)
 	for _, work := range r.Plan.Work {

@@ -16,6 +16,8 @@ type Plan struct {
 	Work        []time.Duration `json:"work_ns"`     // of the jobs
 	Mixes       []load.Mix      `json:"mixes"`       // the first is combined with every concurrency and work, the others with MixClients and the first work
 	MixClients  int             `json:"mix_clients"`
+	LoadWork    time.Duration   `json:"load_work_ns"` // of the jobs of the Compose files' load, which measures no other cell
+	LoadMix     load.Mix        `json:"load_mix"`
 	Repetitions int             `json:"repetitions"`
 	Rate        float64         `json:"rate"`        // first rate of the open loops; 0 omits them
 	MaxRate     float64         `json:"max_rate"`    // highest rate offered
@@ -45,7 +47,7 @@ func FullPlan() Plan {
 	return Plan{
 		Designs:     designNames(),
 		Concurrency: []int{1, 16, 128}, Work: []time.Duration{0, 10 * time.Millisecond, 100 * time.Millisecond},
-		Mixes: []load.Mix{evenMix, writeMix, readMix}, MixClients: 16, Repetitions: 3,
+		Mixes: []load.Mix{evenMix, writeMix, readMix}, MixClients: 16, LoadMix: evenMix, Repetitions: 3,
 		Rate: 1000, MaxRate: 64_000, Limit: time.Second,
 		Backlog: 2 * time.Second, MaxBacklog: 2000, Relaunch: true,
 		Warmup: time.Second, Duration: 10 * time.Second, Drain: time.Minute,

@@ -42,6 +42,14 @@ func listed(names []string) string {
 	return strings.Join(names, "")
 }
 
+// durable says what design C consists of, and when it answers a submit.
+func (r *Results) durable() string {
+	if r.How == Containers {
+		return fmt.Sprintf("%d servers and PostgreSQL, answers a submit once PostgreSQL has the job on stable storage.", composeServers)
+	}
+	return "one server, answers a submit once the job is on stable storage."
+}
+
 // method describes how the numbers were measured.
 func (r *Results) method(b *strings.Builder) {
 	p := r.Plan
@@ -55,7 +63,7 @@ func (r *Results) method(b *strings.Builder) {
 	for _, line := range []string{
 		fresh,
 		"Submits go to the gateway (A), to the nodes in turn (B) or to the server (C); calls about a job go to the gateway, to the job's owner or to the server.",
-		"Designs A and B keep everything in memory and lose it with the process. Design C, one server, answers a submit once the job is on stable storage. An idle worker of A asks for work every 200 ms, since no call of the frozen set can wake it; a slot of B or C is woken.",
+		"Designs A and B keep everything in memory and lose it with the process. Design C, " + r.durable() + " An idle worker of A asks for work every 200 ms, since no call of the frozen set can wake it; a slot of B or C is woken.",
 		"Cells show the median of the repetitions and, in brackets, the lowest and the highest. Where the ranges of two designs overlap, no difference is shown.",
 		fmt.Sprintf("In a closed loop a client waits for its answer before it goes on. So that the backlog stays finite, at most as many jobs are open as the slots work off in %v, and at most %d; above that GetJobStatus replaces SubmitJob, and the table of jobs counts how often. Where that happens, submit to done is about the number of open jobs divided by jobs/s: it says how fast the backlog moves, and nothing beyond jobs/s. GetJobStatus and GetJobResult ask for the oldest open jobs; if there are none a SubmitJob replaces them.", p.Backlog, p.MaxBacklog),
 		"In an open loop requests are due at a fixed rate, and latency counts from then, whether or not the request could be made.",

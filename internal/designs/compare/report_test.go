@@ -133,9 +133,9 @@ func TestAnalysisExplainsWhatIsShown(t *testing.T) {
 	wants(t, text,
 		"a GetJobStatus takes 3.96 (3.96–3.97) ms in A and 0.99 (0.99–0.99) ms in B in the median: 2.97 ms more",
 		"a request costs A 4.0 times the processor time that it costs B",
-		"a submit costs one node 1.50 times as much as an answer of a server that does nothing",
+		"A submit costs one node of B 1.50 times as much as an answer of a server that does nothing, so most of it is gRPC itself.",
 		"A slot of A that found nothing asks again after 200 ms", "The difference is within these 200 ms, so the pause alone can explain it",
-		"A SubmitJob of C returns when the job is on stable storage", "no lower rate shown",
+		"Design C, one server, answers a submit once the job is on stable storage. A SubmitJob takes ", "no lower rate shown",
 		"How A scales. From 1 to 128 clients its requests/s go from 252 (252–253) to 500 (500–501), 2.0 times as many", "How B scales.", "How C scales.",
 		"A 15 (15–15) MiB in 2 processes, B 15", "What A buys for its price",
 	)
@@ -144,6 +144,15 @@ func TestAnalysisExplainsWhatIsShown(t *testing.T) {
 	wants(t, text, "no difference shown", "No higher price of A is shown.")
 	if strings.Contains(text, "a request costs A") || strings.Contains(text, "the pause alone can explain it") {
 		t.Errorf("a difference is explained that is not there:\n%s", text)
+	}
+	p.Work = []time.Duration{50 * time.Millisecond}
+	other := made(4, 30)
+	other.How, other.Floor.Node = Containers, []float64{100}
+	text = other.Markdown()
+	wants(t, text, "Design C, 3 servers and PostgreSQL, answers a submit once PostgreSQL has the job on stable storage.", "the price of the disk and of a call to another process together",
+		"A submit costs one node of B 3.00 times as much as an answer of a server that does nothing.", "a job of 50ms needs", "jobs of 50ms, mix 1/1/1 (submit/status/result)")
+	if strings.Contains(text, "one server") || strings.Contains(text, "most of it is gRPC") {
+		t.Errorf("the report of three servers, and of a node that does more than gRPC:\n%s", text)
 	}
 	p.Repetitions = 1
 	if text := analysis(made(4, 30)); !strings.Contains(text, "Nothing is explained here") || strings.Contains(text, "costs A") {

@@ -18,7 +18,7 @@ type Results struct {
 	Version     string      `json:"version"`
 	StartedAt   time.Time   `json:"started_at"`
 	Seconds     float64     `json:"seconds"`
-	How         string      `json:"how"` // processes or compose
+	How         string      `json:"how"` // Containers, or processes of one machine
 	Environment Environment `json:"environment"`
 	Plan        Plan        `json:"plan"`
 	Rows        []Row       `json:"rows"` // in the order of measurement

@@ -44,7 +44,9 @@ func (p *Plan) lines() []setting {
 		{"CONCURRENCY", "clients of the closed loops", items[int]{&p.Concurrency, ",", clients, strconv.Itoa}},
 		{"WORK_DURATION", "how long jobs work", items[time.Duration]{&p.Work, ",", work, time.Duration.String}},
 		{"MIXES", "shares of requests; the first goes with every concurrency and duration of work", items[load.Mix]{&p.Mixes, ";", mix, load.Mix.String}},
-		{"MIX_CLIENTS", "clients for the other mixes", count{&p.MixClients, 1, mostClients}},
+		{"MIX_CLIENTS", "clients for the other mixes, and of the profile load of the Compose files", count{&p.MixClients, 1, mostClients}},
+		{"LOAD_WORK", "how long the jobs of the profile load of the Compose files work", duration{&p.LoadWork}},
+		{"LOAD_MIX", "shares of requests of that profile", shares{&p.LoadMix}},
 		{"REPETITIONS", "how often each cell is measured", count{&p.Repetitions, 1, 100}},
 		{"WARMUP", "before each measurement", period{&p.Warmup, 0}},
 		{"DURATION", "of each measurement", period{&p.Duration, time.Millisecond}},
@@ -212,6 +214,24 @@ func work(s string) (time.Duration, error) {
 		err = fmt.Errorf("%v is not in whole milliseconds", d)
 	}
 	return d, err
+}
+
+type duration struct{ d *time.Duration }
+
+func (v duration) String() string { return v.d.String() }
+
+func (v duration) Set(s string) (err error) {
+	*v.d, err = work(s)
+	return err
+}
+
+type shares struct{ mix *load.Mix }
+
+func (v shares) String() string { return v.mix.String() }
+
+func (v shares) Set(s string) (err error) {
+	*v.mix, err = mix(s)
+	return err
 }
 
 type period struct {

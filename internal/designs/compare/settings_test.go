@@ -47,7 +47,7 @@ func TestSettingsOfTheFullPlan(t *testing.T) {
 func TestEverySettingCounts(t *testing.T) {
 	lines := []string{
 		"TOTAL_WORKER_SLOTS=12", "NODE_SLOTS=2", "SERVER_SLOTS=4", "DESIGNS=B,A", "CONCURRENCY=2,3", "WORK_DURATION=5ms", "MIXES=submit=2,status=0,result=1;submit=1,status=9,result=0",
-		"MIX_CLIENTS=7", "REPETITIONS=5", "WARMUP=20ms", "DURATION=300ms", "DRAIN=9s", "PAYLOAD_SIZE_BYTES=0", "CONNECTIONS=3", "SEED=42", "RATE=0", "MAX_RATE=12.5", "LIMIT=2s",
+		"MIX_CLIENTS=7", "LOAD_WORK=15ms", "LOAD_MIX=submit=3,status=2,result=1", "REPETITIONS=5", "WARMUP=20ms", "DURATION=300ms", "DRAIN=9s", "PAYLOAD_SIZE_BYTES=0", "CONNECTIONS=3", "SEED=42", "RATE=0", "MAX_RATE=12.5", "LIMIT=2s",
 		"BACKLOG=3s", "MAX_BACKLOG=11", "FLOOR_CLIENTS=0", "MAX_OUTPUT_BYTES=262144", "MAX_DEDUP_KEYS=10000",
 		"HEARTBEAT_INTERVAL_MS=1000", "WORKER_TIMEOUT_MS=4000",
 	}
@@ -57,7 +57,7 @@ func TestEverySettingCounts(t *testing.T) {
 	}
 	want := compare.Plan{
 		Slots: 12, Designs: []string{"B", "A"}, Concurrency: []int{2, 3}, Work: []time.Duration{5 * time.Millisecond},
-		Mixes: []load.Mix{{Submit: 2, Result: 1}, {Submit: 1, Status: 9}}, MixClients: 7, Repetitions: 5, Relaunch: true,
+		Mixes: []load.Mix{{Submit: 2, Result: 1}, {Submit: 1, Status: 9}}, MixClients: 7, LoadWork: 15 * time.Millisecond, LoadMix: load.Mix{Submit: 3, Status: 2, Result: 1}, Repetitions: 5, Relaunch: true,
 		Warmup: 20 * time.Millisecond, Duration: 300 * time.Millisecond, Drain: 9 * time.Second, Connections: 3, Seed: 42,
 		MaxRate: 12.5, Limit: 2 * time.Second, Backlog: 3 * time.Second, MaxBacklog: 11,
 	}
