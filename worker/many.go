@@ -164,7 +164,15 @@ func (g *gatherer[A]) call(all *group[A]) {
 	if len(jobs) == 0 {
 		return
 	}
+	payloads := sync.OnceValue(func() map[string]bool {
+		found := make(map[string]bool)
+		for _, job := range jobs {
+			job.payloadWords(func(word string) { found[word] = true })
+		}
+		return found
+	})
 	for _, job := range jobs {
+		job.Run.called = payloads         // an error of the call can quote all of them
 		job.worker.slots.release(job.Run) // others can wait in its place
 	}
 	every := func(err error) {
@@ -177,7 +185,7 @@ func (g *gatherer[A]) call(all *group[A]) {
 	defer func() {
 		if p := recover(); p != nil {
 			caught := panicked(p)
-			jobs[0].logged(slog.LevelError, "handler of many jobs panicked", slog.Int("jobs", len(jobs)), slog.String("stack", string(caught.stack)))
+			jobs[0].logged(slog.LevelError, "handler of many jobs panicked", slog.String("error", jobs[0].quotable(caught.value)), slog.Int("jobs", len(jobs)), slog.String("stack", string(caught.stack)))
 			every(caught)
 		}
 	}()

@@ -35,6 +35,7 @@ type Run struct {
 
 	watch // guarded by worker.keeper.mu
 
+	called   func() map[string]bool // the words in the payloads of all jobs of a call of HandleMany; nil without one
 	steps    atomic.Pointer[recording]
 	released bool    // it holds no slot any more; guarded by worker.slots.mu
 	outcome  outcome // owned by the settler once the handler has returned

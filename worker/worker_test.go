@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"log/slog"
 	"strings"
 	"sync"
@@ -391,6 +392,41 @@ func TestTheLogSaysWhyJobsFailed(t *testing.T) {
 		}
 		if n := len(f.log.lines("job failed")); n != 2 {
 			t.Errorf("%d jobs failed, by the log", n)
+		}
+	})
+}
+
+// The error of a call with many jobs can quote each of them, in the lines of all.
+func TestTheLogOfManyJobsQuotesNone(t *testing.T) {
+	bubble(t, func(f *fixture) {
+		work := gq.NewKind[map[string]any, gq.None]("work")
+		worker.HandleMany(f.mux, work, worker.Gather{Size: 2, Wait: time.Hour}, func(_ context.Context, jobs []*worker.Job[map[string]any]) []error {
+			line := fmt.Sprintf("bad rows %v and %v", jobs[0].Args["row"], jobs[1].Args["row"])
+			if jobs[0].Args["how"] == "panics" {
+				panic(line)
+			}
+			return []error{gq.Permanent(errors.New(line), "bad"), gq.Permanent(errors.New(line), "bad")}
+		})
+		f.run()
+		policy := gq.PresetSemantics.Policy()
+		policy.MaxAttempts = 1
+		for _, how := range []string{"panics", "fails"} {
+			for _, row := range []string{`"aaa"`, `{"b@b.example":42}`} {
+				f.submit(gq.Spec{Type: "work", Policy: policy, Payload: gq.Payload{Data: []byte(`{"how":"` + how + `","row":` + row + `}`)}})
+			}
+			synctest.Wait()
+		}
+		texts := map[string]int{}
+		for _, message := range []string{"job failed", "handler of many jobs panicked"} {
+			for _, line := range f.log.lines(message) {
+				text, _ := line["error"].(string)
+				if texts[message]++; !strings.Contains(text, "bad rows ") || strings.Contains(text, "aaa") || strings.Contains(text, "example") || strings.Contains(text, "42") {
+					t.Errorf("%s: %q", message, text)
+				}
+			}
+		}
+		if texts["job failed"] != 4 || texts["handler of many jobs panicked"] != 1 {
+			t.Errorf("lines of errors: %v", texts)
 		}
 	})
 }
