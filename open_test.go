@@ -236,7 +236,7 @@ func TestScheduleOfDraft(t *testing.T) {
 func TestPolicyWithOneField(t *testing.T) {
 	t.Parallel()
 	client := openMemory(t)
-	for _, p := range []gq.Policy{{MaxAttempts: 5}, {Preset: gq.PresetResilient}} {
+	for _, p := range []gq.Policy{{MaxAttempts: 5}, {Preset: gq.PresetResilient}, {LeaseTTL: time.Minute}, {ExecutionTimeout: time.Minute}, {MaxAttempts: 5, LeaseTTL: time.Minute}} {
 		_, err := client.PutQueue(t.Context(), gq.Queue{Name: "mail", Policy: p})
 		if !errors.Is(err, gq.ErrInvalid) || !strings.Contains(err.Error(), "p := gq.PresetResilient.Policy(); p.MaxAttempts = 5") || len(err.Error()) > 250 {
 			t.Errorf("%+v: %v", p, err)

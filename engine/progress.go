@@ -170,13 +170,18 @@ func (p *progress) hear(message []byte) {
 // execution, and otherwise at the end. waiting was taken before the events were read, so the
 // starts of its executions are among them, or before them.
 func (e *Engine) withProgress(ctx context.Context, after uint64, events, waiting []gq.Event, r *reports) []gq.Event {
-	ends := make(map[gq.JobID]int) // where executions end
+	type execution struct {
+		job     gq.JobID
+		version gq.LeaseVersion
+	}
+	ends := make(map[execution]int) // where executions end
 	for i := range events {
 		v := &events[i]
-		if _, known := ends[v.Job]; known || v.Status.Held() || v.Version == 0 {
+		this := execution{v.Job, v.Version}
+		if _, known := ends[this]; known || v.Status.Held() || v.Version == 0 {
 			continue
 		}
-		ends[v.Job] = i
+		ends[this] = i
 		if last, ok := r.takeOf(v.Job); ok {
 			waiting = slices.DeleteFunc(waiting, func(w gq.Event) bool { return w.Job == v.Job })
 			waiting = append(waiting, last)
@@ -188,7 +193,7 @@ func (e *Engine) withProgress(ctx context.Context, after uint64, events, waiting
 	before := make(map[int][]gq.Event)
 	var rest []gq.Event
 	for _, w := range waiting {
-		if i, ended := ends[w.Job]; ended && events[i].Version == w.Version {
+		if i, ended := ends[execution{w.Job, w.Version}]; ended {
 			before[i] = append(before[i], w)
 		} else {
 			rest = append(rest, w)

@@ -51,8 +51,8 @@ func workflowOf(name string) (id gq.WorkflowID, ok bool) {
 }
 
 // SubmitWorkflow stores the jobs of a workflow and its record in one commit. If the flow has an
-// id and a workflow with it exists, it returns the id; if that one was submitted with other
-// jobs, also [gq.ErrKeyReused].
+// id and a workflow with it exists, it returns the id, or [gq.ErrKeyReused] if that one was
+// submitted with other jobs.
 //
 // Errors: [gq.ErrInvalid] with every fault, [gq.ErrQueueFull], [gq.ErrDiskFull],
 // [gq.ErrTimeout].
@@ -65,7 +65,7 @@ func (e *Engine) SubmitWorkflow(ctx context.Context, f *gq.Flow) (gq.WorkflowID,
 	defer cancel()
 	id, err := e.submitWorkflow(ctx, c, f)
 	if err != nil {
-		return id, fmt.Errorf("submit workflow: %w", explain(named(err, f)))
+		return id, fmt.Errorf("submit workflow: %w", explain(err))
 	}
 	return id, nil
 }
@@ -89,6 +89,14 @@ func named(err error, f *gq.Flow) error {
 var errNoWorkflows = gq.ErrInvalid.Errorf("this store cannot change documents and jobs together, so it has no workflows")
 
 func (e *Engine) submitWorkflow(ctx context.Context, into store.Changer, f *gq.Flow) (gq.WorkflowID, error) {
+	id, err := e.submitFlow(ctx, into, f)
+	if err != nil {
+		return gq.WorkflowID{}, named(err, f)
+	}
+	return id, nil
+}
+
+func (e *Engine) submitFlow(ctx context.Context, into store.Changer, f *gq.Flow) (gq.WorkflowID, error) {
 	id := f.ID
 	if id.IsZero() {
 		id = machine.NewWorkflowID(e.Now(), e.random.bytes())

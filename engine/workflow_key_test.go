@@ -18,7 +18,10 @@ func TestKeyInWorkflowNamesTheJob(t *testing.T) {
 			{Ref: "pay", Spec: gq.Spec{Type: "t"}},
 			{Ref: "charge", Spec: gq.Spec{Type: "t", Key: gq.IdempotencyKey{Name: "k"}}},
 		}}
-		_, err := e.SubmitWorkflow(t.Context(), f)
+		id, err := e.SubmitWorkflow(t.Context(), f)
+		if !id.IsZero() {
+			t.Errorf("a refused workflow has the id %s", id)
+		}
 		if add {
 			id, first := e.SubmitWorkflow(t.Context(), &gq.Flow{Jobs: []gq.GraphJob{{Ref: "first", Spec: gq.Spec{Type: "t"}}}})
 			if first != nil {
