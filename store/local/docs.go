@@ -224,7 +224,7 @@ func (s *Store) Docs(ctx context.Context, kind, after string, limit int) (docs [
 		if err != nil {
 			return nil, fmt.Errorf("read %s: %w", s.dir, err)
 		}
-		defer func() { err = errors.Join(err, it.Close()) }()
+		defer func() { err = either(err, damaged(it.Close())) }()
 		for ok := it.First(); ok && len(docs) < limit; ok = it.Next() {
 			d := store.Doc{Kind: kind, Name: string(it.Key()[len(end):])}
 			if d.Version, d.Data, err = decodeDoc(it.Value()); err != nil {

@@ -3,7 +3,6 @@ package local
 import (
 	"context"
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -26,7 +25,7 @@ func (s *Store) Events(ctx context.Context, after uint64, limit int) (out []gq.E
 	if err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, it.Close()) }()
+	defer func() { err = either(err, damaged(it.Close())) }()
 	if dropped := max(s.dropped.Load(), s.gone.Load()); after < dropped { // checked after the iterator exists, which then sees all later events
 		return nil, fmt.Errorf("events up to %d are dropped: %w", dropped, gq.ErrGone)
 	}

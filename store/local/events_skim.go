@@ -3,7 +3,6 @@ package local
 import (
 	"context"
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"time"
 
@@ -28,7 +27,7 @@ func (s *Store) Skim(ctx context.Context, after uint64, limit int, f func(*gq.Ev
 	if err != nil {
 		return after, err
 	}
-	defer func() { err = errors.Join(err, it.Close()) }()
+	defer func() { err = either(err, damaged(it.Close())) }()
 	if dropped := max(s.dropped.Load(), s.gone.Load()); after < dropped { // see Events
 		return after, fmt.Errorf("events up to %d are dropped: %w", dropped, gq.ErrGone)
 	}

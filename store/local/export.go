@@ -176,7 +176,7 @@ func (x *export) read(ctx context.Context, items *store.Items, prefix byte, afte
 	if err != nil {
 		return "", err
 	}
-	defer func() { err = errors.Join(err, it.Close()) }()
+	defer func() { err = either(err, damaged(it.Close())) }()
 	size := 0
 	for ok := it.First(); ok; ok = it.Next() {
 		if err := ctx.Err(); err != nil {
@@ -423,7 +423,7 @@ func (x *export) packed(seq uint64) (_ []byte, err error) {
 		if err != nil {
 			return nil, err
 		}
-		defer func() { err = errors.Join(err, it.Close()) }()
+		defer func() { err = either(err, damaged(it.Close())) }()
 		if !it.SeekLT(numberKey(prefixPack, seq+1)) {
 			return nil, either(damaged(it.Error()), gq.ErrNotFound)
 		}

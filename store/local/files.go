@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 	"syscall"
@@ -26,7 +27,11 @@ const (
 	formatPrefix     = "gopherqueue store format "
 	formatUnfinished = " (unfinished)"
 	formatCopy       = " (unfinished copy)"
-	formatVersion    = 2
+
+	// copyMark is the first file of a copy in a directory that was there already. Until there is a formatFile, it
+	// alone tells a copy that was broken off from an empty directory.
+	copyMark      = formatFile + ".copy"
+	formatVersion = 2
 )
 
 // Exists reports whether there is a store in a directory.
@@ -62,10 +67,10 @@ func (s *Store) openFiles(cacheMiB int, acceptLoss bool) error {
 	}
 	options.EventListener = &pebble.EventListener{
 		BackgroundError: func(err error) {
-			s.log.Warn("background work of the store failed and is tried again", "dir", s.dir, "error", err)
+			s.log.Warn("background work of the store failed and is tried again", "dir", s.dir, "error", inWords(err))
 		},
 		DataCorruption: func(info pebble.DataCorruptionInfo) {
-			s.fail(fmt.Errorf("%s: %w: %w", info.Path, gq.ErrCorrupt, info.Details))
+			s.fail(&unreadable{info})
 		},
 	}
 	if err = s.inspect(lock, acceptLoss); err == nil {
@@ -152,24 +157,71 @@ func databaseOptions(fs vfs.FS, cache *pebble.Cache) *pebble.Options {
 func (s *Store) openDatabase(options *pebble.Options) (db *pebble.DB, err error) {
 	defer func() {
 		if r := recover(); r != nil {
-			err = fmt.Errorf("%w: %v", gq.ErrCorrupt, r)
+			err = fmt.Errorf("the database cannot be opened: %w: %v; %s", gq.ErrCorrupt, r, remedy(s.dir))
 		}
 	}()
 	db, err = pebble.Open(s.dir, options)
 	var system syscall.Errno
 	if err != nil && (!errors.As(err, &system) || errors.Is(err, os.ErrNotExist)) {
-		return nil, fmt.Errorf("%w: %w", gq.ErrCorrupt, err)
+		return nil, s.unopened(err)
 	}
 	return db, opening(err)
 }
 
-// damaged marks an error as [gq.ErrCorrupt].
+// damaged marks an error of Pebble as [gq.ErrCorrupt].
 func damaged(err error) error {
 	if err == nil {
 		return nil
 	}
+	if told := inWords(err); errors.Is(told, gq.ErrCorrupt) {
+		return told
+	}
 	return fmt.Errorf("%w: %w", gq.ErrCorrupt, err)
 }
+
+// inWords replaces what Pebble says of a damaged table.
+func inWords(err error) error {
+	if found := pebble.ExtractDataCorruptionInfo(err); found != nil {
+		return &unreadable{*found}
+	}
+	return err
+}
+
+// unreadable is the damage to a table that was noticed when it was read. It is a [gq.ErrCorrupt].
+type unreadable struct{ found pebble.DataCorruptionInfo }
+
+func (u *unreadable) Error() string {
+	details := strings.ReplaceAll(u.found.Details.Error(), "\n", "; ")
+	return fmt.Sprintf("%s: %v (%s); the store writes nothing more; %s", u.found.Path, gq.ErrCorrupt, details, remedy(filepath.Dir(u.found.Path)))
+}
+
+func (u *unreadable) Unwrap() error { return gq.ErrCorrupt }
+
+// remedy says how to get back a store whose tables or manifest cannot be read.
+func remedy(dir string) string {
+	return fmt.Sprintf("restore a backup: gq restore BACKUP --store file:%s-restored (see docs/operations.md, A damaged directory)", dir)
+}
+
+// unopened says in our words why Pebble does not open a database: it tells tables of the wrong size, and those that are
+// missing, in its text only.
+func (s *Store) unopened(err error) error {
+	var problems []string
+	for line := range strings.Lines(err.Error()) {
+		if m := wrongSize.FindStringSubmatch(line); m != nil {
+			problems = append(problems, fmt.Sprintf("%s has %s bytes instead of %s", s.disk.PathJoin(s.dir, m[1]+tablesSuffix), m[2], m[3]))
+		} else if m := noTable.FindStringSubmatch(line); m != nil {
+			problems = append(problems, s.disk.PathJoin(s.dir, m[1]+tablesSuffix)+" is missing")
+		} else {
+			problems = append(problems, strings.TrimSpace(line))
+		}
+	}
+	return fmt.Errorf("%s: %w; %s", strings.Join(problems, ", "), gq.ErrCorrupt, remedy(s.dir))
+}
+
+var (
+	wrongSize = regexp.MustCompile(`L\d+: (\d+): object size mismatch .*: (\d+) \(disk\) != (\d+) \(MANIFEST\)`)
+	noTable   = regexp.MustCompile(`L\d+: (\d+): .*unknown to the objstorage provider`)
+)
 
 // opening adds the matching gq error to an error of the operating system.
 func opening(err error) error {
@@ -190,11 +242,13 @@ func (s *Store) claimDirectory() (lock *pebble.Lock, finished bool, err error) {
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, false, err
 	}
-	ours, others := false, ""
+	ours, marked, others := false, false, ""
 	for _, name := range names {
 		switch name {
 		case formatFile:
 			ours = true
+		case copyMark:
+			marked = true
 		case formatFile + ".new", "LOCK", "lost+found":
 		default:
 			others = name
@@ -203,10 +257,15 @@ func (s *Store) claimDirectory() (lock *pebble.Lock, finished bool, err error) {
 	if !ours && others != "" {
 		return nil, false, fmt.Errorf("the directory holds %s but no store: %w", others, gq.ErrFormat)
 	}
-	if err != nil && s.config.Unfinished && !s.ephemeral {
+	switch copying := s.config.Unfinished && !s.ephemeral; {
+	case err != nil && copying:
 		err, ours = s.mkdirMarked(), true
-	} else {
+	case err != nil:
 		err = mkdirs(fs, s.dir)
+	case copying && !ours && !marked:
+		err, marked = s.markCopy(), true
+	case !copying && !ours && marked:
+		err = errUnfinished
 	}
 	if err != nil {
 		return nil, false, err
@@ -231,7 +290,25 @@ func (s *Store) claimDirectory() (lock *pebble.Lock, finished bool, err error) {
 			return nil, false, errors.Join(err, lock.Close())
 		}
 	}
+	if marked {
+		if err := fs.Remove(fs.PathJoin(s.dir, copyMark)); err != nil {
+			return nil, false, errors.Join(err, lock.Close())
+		}
+	}
 	return lock, finished, nil
+}
+
+// markCopy marks an empty directory as that of a copy.
+func (s *Store) markCopy() error {
+	fs := s.disk.FS
+	f, err := fs.Create(fs.PathJoin(s.dir, copyMark), vfs.WriteCategoryUnspecified)
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(f.Sync(), f.Close()); err != nil {
+		return err
+	}
+	return syncDir(fs, s.dir)
 }
 
 func (s *Store) unfinishedSuffix() string {
@@ -397,6 +474,11 @@ type quiet struct{ s *Store }
 func (q quiet) Infof(string, ...any) {}
 
 func (q quiet) Errorf(format string, args ...any) {
+	for i := range args {
+		if err, ok := args[i].(error); ok {
+			args[i] = inWords(err)
+		}
+	}
 	q.s.log.Warn("store: "+fmt.Sprintf(format, args...), "dir", q.s.dir)
 }
 

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -53,5 +54,59 @@ func TestCreationForACopy(t *testing.T) {
 	}
 	if _, err := Open(dir, Options{}); !errors.Is(err, gq.ErrUnfinished) {
 		t.Errorf("a server opens a directory that a copy has claimed: %v", err)
+	}
+}
+
+// A copy into a directory that was there already can be killed at any moment: nobody takes what it leaves for a new
+// store, and the next copy goes on.
+func TestKilledCopyIntoAnEmptyDirectory(t *testing.T) {
+	killed, filling := errors.New("killed"), store.Config{Unfinished: true}
+	for n, done := 0, false; !done; n++ {
+		if n == 1000 {
+			t.Fatal("the copy never begins")
+		}
+		disk := vfs.NewMem()
+		if err := disk.MkdirAll("db", 0o750); err != nil {
+			t.Fatal(err)
+		}
+		faulty, left := &faultyFS{FS: disk}, n
+		faulty.arm(func(string, string) error {
+			if left == 0 {
+				return killed
+			}
+			left--
+			return nil
+		})
+		begun := &Store{dir: "db", config: filling, disk: newGuard(faulty, "db", 0, func(error) {})}
+		lock, _, err := begun.claimDirectory()
+		if done = err == nil; done {
+			if err := lock.Close(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		names, err := disk.List("db")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(names) == 0 {
+			continue // nothing was copied
+		}
+		if s, err := open("db", Options{fs: disk}); !errors.Is(err, gq.ErrUnfinished) {
+			t.Errorf("after %d changes there are %v, and a server opens them: %v", n, names, err)
+			if err == nil {
+				_ = s.Close()
+			}
+			continue
+		}
+		s, err := open("db", Options{fs: disk, Config: filling})
+		if err != nil {
+			t.Fatalf("after %d changes there are %v, and the copy does not go on: %v", n, names, err)
+		}
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+		if names, err := disk.List("db"); err != nil || slices.Contains(names, copyMark) {
+			t.Errorf("the mark is left: %v, %v", names, err)
+		}
 	}
 }

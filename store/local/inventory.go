@@ -117,7 +117,7 @@ func (s *Store) checkInventory() (found bool, err error) {
 		return false, err
 	}
 	if line := firstDifference(string(listed), string(present)); line != "" {
-		return false, fmt.Errorf("%s is not as it was when the store was closed: %w", fs.PathJoin(s.dir, line), gq.ErrCorrupt)
+		return false, fmt.Errorf("%s is not as it was when the store was closed: %w; nothing was changed; put the right file back, or %s", fs.PathJoin(s.dir, line), gq.ErrCorrupt, remedy(s.dir))
 	}
 	if err := fs.Remove(name); err != nil {
 		return false, err

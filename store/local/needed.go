@@ -2,12 +2,15 @@ package local
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"slices"
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/gopherqueue/gq"
 )
 
 // neededLogs lists the logs that Pebble would read if it were opened now: those in the
@@ -22,6 +25,9 @@ func (s *Store) neededLogs(lock *pebble.Lock, others []string) (needed []string,
 	options.Lock, options.Logger = lock, quiet{s}
 	options.ReadOnly, options.ErrorIfNotExists = true, true
 	db, err := s.openDatabase(options)
+	if errors.Is(err, gq.ErrCorrupt) {
+		err = fmt.Errorf("%w; nothing was changed", err)
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -205,8 +205,11 @@ func open(dir string, o Options) (_ *Store, err error) {
 	}
 	if err := s.recover(); err != nil {
 		closed := s.closeFiles(false)
-		if damage := s.failure(); errors.Is(damage, gq.ErrCorrupt) { // the other errors repeat it
-			return nil, fmt.Errorf("open %s: %w; restore a backup with gq restore", dir, damage)
+		if damage, ok := errors.AsType[*unreadable](s.failure()); ok { // the other errors repeat it
+			return nil, fmt.Errorf("open %s: %w", dir, damage)
+		}
+		if errors.Is(err, gq.ErrCorrupt) {
+			err = fmt.Errorf("%w; %s", err, remedy(dir))
 		}
 		return nil, errors.Join(fmt.Errorf("open %s: %w", dir, err), closed)
 	}

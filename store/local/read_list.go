@@ -54,7 +54,7 @@ func (s *Store) fill(page *gq.Page, seen []listed, now time.Time) (err error) {
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, it.Close()) }()
+	defer func() { err = either(err, damaged(it.Close())) }()
 	page.Jobs = make([]gq.Job, 0, len(seen))
 	for i := range seen {
 		key := numberKey(prefixSpec, seen[i].state.Sequence)
@@ -108,7 +108,7 @@ func (s *Store) firstSince(at time.Time) (first uint64, err error) {
 	if err != nil {
 		return 0, err
 	}
-	defer func() { err = errors.Join(err, it.Close()) }()
+	defer func() { err = either(err, damaged(it.Close())) }()
 	lo, hi := uint64(1), s.table.lastJob+1
 	for lo < hi {
 		mid := lo + (hi-lo)/2

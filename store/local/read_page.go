@@ -63,7 +63,7 @@ func (s *Store) page(q *gq.Query, from, to uint64) (seen []listed, next string, 
 	p := &pager{store: s, from: from, to: to, oldest: q.OldestFirst}
 	defer func() {
 		if p.disk != nil {
-			err = errors.Join(err, p.disk.Close())
+			err = either(err, damaged(p.disk.Close()))
 		}
 	}()
 	for _, queue := range s.table.numbers[1:] {

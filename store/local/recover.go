@@ -39,7 +39,7 @@ func (s *Store) each(prefix byte, visit func(key, value []byte) error) (err erro
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, it.Close()) }()
+	defer func() { err = either(err, damaged(it.Close())) }()
 	for ok := it.First(); ok; ok = it.Next() {
 		value, err := it.ValueAndErr()
 		if err = damaged(err); err == nil {
@@ -147,7 +147,7 @@ func (s *Store) recoverJobs() (err error) {
 	if packs.it, err = s.iterate(prefixPack); err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, damaged(packs.it.Error()), packs.it.Close()) }()
+	defer func() { err = either(err, damaged(packs.it.Close())) }()
 	packs.more = packs.it.First()
 	t := s.table
 	var h header
@@ -263,7 +263,7 @@ func (s *Store) recoverNumbers() (err error) {
 	if err != nil {
 		return fmt.Errorf("read %s: %w", s.dir, err)
 	}
-	defer func() { err = errors.Join(err, it.Close()) }()
+	defer func() { err = either(err, damaged(it.Close())) }()
 	if it.SeekLT(numberKey(prefixSpec, math.MaxUint64)) && it.Key()[0] == prefixSpec {
 		s.table.lastJob = max(s.table.lastJob, binary.BigEndian.Uint64(it.Key()[1:]))
 	}

@@ -153,7 +153,7 @@ func (tx *txn) expired(cursor int, status gq.Status, limit int, done *collection
 	if err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, it.Close()) }()
+	defer func() { err = either(err, damaged(it.Close())) }()
 	at := s.marks.cursors[cursor]
 	ok := it.SeekLT(numberKey(prefixEvents, at+1)) || it.First()
 	for read := 0; ok && len(gone) < limit; ok = it.Next() {
@@ -371,7 +371,7 @@ func (tx *txn) dropRanges(keys, written [][]byte) (err error) {
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, it.Close()) }()
+	defer func() { err = either(err, damaged(it.Close())) }()
 	for i := 0; i < len(keys); {
 		if !it.SeekGE(keys[i]) {
 			return damaged(it.Error())

@@ -24,7 +24,7 @@ func (tx *txn) dropEvents() (err error) {
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, it.Close()) }()
+	defer func() { err = either(err, damaged(it.Close())) }()
 	end := s.marks.dropped + 1 // of the part to remove
 	for ok := it.First(); ok; ok = it.Next() {
 		last, err := lastOf(it.Key(), it.Value())

@@ -33,7 +33,7 @@ func (tx *txn) collectOwn(limit int, done *collection) (err error) {
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, it.Close()) }()
+	defer func() { err = either(err, damaged(it.Close())) }()
 	var gone []doneKey
 	for ok := it.First(); ok && len(gone) < limit; ok = it.Next() {
 		key, id := it.Key(), it.Value()

@@ -80,8 +80,8 @@ func (s *Store) checkTables(closed bool, known evidence) error {
 		case t.run == noRun:
 			s.log.Warn("a program of an earlier version wrote this table, here or in another store", "dir", s.dir, "file", tableName(t.number))
 		default:
-			return fmt.Errorf("%s is a table of another store, or of another copy of this one: %w; put the right file back, or restore a backup with gq restore",
-				s.disk.PathJoin(s.dir, tableName(t.number)), gq.ErrCorrupt)
+			return fmt.Errorf("%s is a table of another store, or of another copy of this one: %w; put the right file back, or %s",
+				s.disk.PathJoin(s.dir, tableName(t.number)), gq.ErrCorrupt, remedy(s.dir))
 		}
 		next = max(next, t.number+1)
 	}

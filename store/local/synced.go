@@ -123,7 +123,9 @@ func (l *ledger) close() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.file != nil {
-		l.doneLocked(errors.Join(l.file.Sync(), l.file.Close()))
+		if err := errors.Join(l.file.Sync(), l.file.Close()); err != nil {
+			l.warn(err)
+		}
 		l.file = nil
 	}
 }

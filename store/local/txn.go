@@ -447,7 +447,7 @@ func (s *Store) see(key []byte, look func(value []byte) error) error {
 		return gq.ErrNotFound
 	}
 	if err != nil {
-		return fmt.Errorf("read %q from %s: %w", key, s.dir, errors.Join(gq.ErrCorrupt, err))
+		return fmt.Errorf("read %q from %s: %w", key, s.dir, damaged(err))
 	}
 	err = look(value)
 	if closing := closer.Close(); closing != nil {

@@ -8,6 +8,7 @@ import (
 	"hash/crc32"
 	"io"
 	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -69,7 +70,7 @@ func (s *Store) verify(lock *pebble.Lock, acceptLoss bool) (*known, error) {
 		evident, err = evidence{}, nil
 	}
 	if err != nil {
-		return nil, withAdvice(err)
+		return nil, withAdvice(s.dir, err)
 	}
 	k := &known{evidence: evident}
 	manifest, err := s.currentManifest()
@@ -390,14 +391,14 @@ func (d *damage) error() error {
 		what = d.path + " is missing"
 	}
 	if d.scan == nil {
-		return fmt.Errorf("%s, and %d bytes of it had been synced: %w; restore a backup with gq restore", what, d.synced, gq.ErrCorrupt)
+		return fmt.Errorf("%s, and %d bytes of it had been synced: %w; nothing was changed; %s", what, d.synced, gq.ErrCorrupt, remedy(filepath.Dir(d.path)))
 	}
-	return withAdvice(fmt.Errorf("%s, and %d bytes of it had been acknowledged; %s: %w", what, d.synced, d.loss(), gq.ErrCorrupt))
+	return withAdvice(filepath.Dir(d.path), fmt.Errorf("%s, and %d bytes of it had been acknowledged; %s: %w", what, d.synced, d.loss(), gq.ErrCorrupt))
 }
 
 // withAdvice adds what to do about a log that cannot be read.
-func withAdvice(err error) error {
-	return fmt.Errorf("%w; restore a backup with gq restore, or give up what cannot be read with gq serve --accept-loss (local.Options.AcceptLoss)", err)
+func withAdvice(dir string, err error) error {
+	return fmt.Errorf("%w; nothing was changed; %s, or give up what cannot be read with gq serve --accept-loss (local.Options.AcceptLoss)", err, remedy(dir))
 }
 
 // loss describes what is lost if the log is cut at the damage.
