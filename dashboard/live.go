@@ -99,6 +99,12 @@ func (m change) and(other change) change {
 	return m
 }
 
+// subscriber is a queue that limits how many callers follow it. A stream takes its place before it begins: a browser that
+// was told of success could not be refused.
+type subscriber interface {
+	Subscribe(ctx context.Context) (free func(), err error)
+}
+
 // pace is the time between two messages to a page, which grows with the number of open pages.
 func (d *Dashboard) pace() time.Duration {
 	return max(livePace, time.Duration(d.streams.Load())*liveShare)
@@ -113,6 +119,13 @@ func (d *Dashboard) live(v *visit) error {
 	after, err := d.queue.LastEvent(v.ctx)
 	if err != nil {
 		return err
+	}
+	if q, ok := d.queue.(subscriber); ok {
+		free, err := q.Subscribe(v.ctx)
+		if err != nil {
+			return err
+		}
+		defer free()
 	}
 	ctx, cancel := context.WithCancel(v.ctx)
 	defer cancel()

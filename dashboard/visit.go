@@ -239,7 +239,17 @@ func (v *visit) fail(err error) {
 	at := failures[kind]
 	v.status, v.watch = at.status, ""
 	if v.path() == "live" {
-		http.Error(v.w, at.title, at.status)
+		text := at.title
+		if kind == gq.KindExhausted { // it has the number
+			text = sentence(err.Error())
+			if later, ok := errors.AsType[interface {
+				error
+				RetryAfter() time.Duration
+			}](err); ok {
+				v.w.Header().Set("Retry-After", strconv.Itoa(int(later.RetryAfter()/time.Second)))
+			}
+		}
+		http.Error(v.w, text, at.status)
 		return
 	}
 	view := failure{Title: at.title, Text: sentence(err.Error()), RequestID: v.id, Faults: errs.FaultsOf(err)}

@@ -68,9 +68,10 @@ type dashboardEngine struct {
 	feed   *feed.Feed
 }
 
-// Follow is the guard's, without reading the log for each caller.
+// Follow is the guard's, without reading the log for each caller. The dashboard has taken the caller's place by
+// Subscribe.
 func (e dashboardEngine) Follow(ctx context.Context, after uint64, f func([]gq.Event) error) error {
-	s, err := e.feed.Open(ctx, &after, feed.Filter{})
+	s, err := e.feed.OpenPlaced(ctx, &after, feed.Filter{})
 	if err != nil {
 		return err
 	}

@@ -37,6 +37,15 @@ func NewFeed(h *Hub, g Guard) *Feed { return &Feed{hub: h, guard: g} }
 // the caller can still be rejected: with [gq.ErrTooMany] at the limit, or [gq.ErrGone] if
 // the log no longer reaches back that far. The caller must Close it.
 func (f *Feed) Open(ctx context.Context, after *uint64, filter Filter) (*Subscription, error) {
+	return f.open(ctx, after, filter, f.guard.Subscribe)
+}
+
+// OpenPlaced is Open for a caller who has a place already.
+func (f *Feed) OpenPlaced(ctx context.Context, after *uint64, filter Filter) (*Subscription, error) {
+	return f.open(ctx, after, filter, func(context.Context) (func(), error) { return func() {}, nil })
+}
+
+func (f *Feed) open(ctx context.Context, after *uint64, filter Filter, place func(context.Context) (func(), error)) (*Subscription, error) {
 	may, err := f.guard.Reader(ctx, filter.Queues)
 	if err != nil {
 		return nil, fmt.Errorf("subscribe: %w", err)
@@ -45,7 +54,7 @@ func (f *Feed) Open(ctx context.Context, after *uint64, filter Filter) (*Subscri
 	if g, ok := f.guard.(redactor); ok {
 		filter.Content, filter.Redact = g.Content(ctx), g.RedactEvent
 	}
-	free, err := f.guard.Subscribe(ctx)
+	free, err := place(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("subscribe: %w", err)
 	}
