@@ -22,8 +22,8 @@ type Query struct {
 	CreatedBefore time.Time // exclusive; zero is no bound
 
 	// Keys selects jobs that have, or had last, one of these idempotency or unique keys, and replays
-	// of the jobs with these ids. An index finds them. A key whose scope is neither a type of the
-	// query nor that of any job may be missed.
+	// of the jobs with these ids. An index finds them. A key may be missed if its scope is neither a
+	// type of the query nor one of live jobs, or if there are more than 1000 scopes.
 	Keys []string // empty is any
 
 	// Stores have no index on these: see [Query.Picks].

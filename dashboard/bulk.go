@@ -219,7 +219,7 @@ func (v *visit) scan(f jobFilter, action bulkAction, q gq.Query) (jobs []gq.Job,
 			known[jobs[i].State.ID] = true
 		}
 	}
-	q.Limit = 1000
+	q.Limit = maxListed
 	for range maxBulkPages {
 		page, err := v.d.queue.List(v.ctx, q)
 		if err != nil {

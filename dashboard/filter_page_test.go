@@ -5,6 +5,7 @@ import (
 	"html"
 	"net/http"
 	"regexp"
+	"strings"
 	"testing"
 	"time"
 
@@ -62,8 +63,8 @@ func TestASearchContinues(t *testing.T) {
 	s.crowd(6000)
 	for filter, pages := range map[string][]string{
 		"find=order-7":        {"1,000 of 6,001", "2,000 of 6,001", "3,000 of 6,001", "4,000 of 6,001", "5,000 of 6,001", "6,000 of 6,001"},
-		"type=rare":           {"5,000 of 6,001"},
-		"tag=tenant%3Dacme":   {"5,000 of 6,001"},
+		"type=rare":           {"50 of 6,001", "1,050 of 6,001", "2,050 of 6,001", "3,050 of 6,001", "4,050 of 6,001", "5,050 of 6,001"},
+		"tag=tenant%3Dacme":   {"50 of 6,001", "1,050 of 6,001", "2,050 of 6,001", "3,050 of 6,001", "4,050 of 6,001", "5,050 of 6,001"},
 		"correlation=nowhere": {"1,000 of 6,001", "2,000 of 6,001", "3,000 of 6,001", "4,000 of 6,001", "5,000 of 6,001", "6,000 of 6,001"},
 	} {
 		path := "jobs?" + filter
@@ -90,6 +91,68 @@ func TestASearchContinues(t *testing.T) {
 	// The number is a parameter of the page, so anybody can write one.
 	s.lacks(s.get("jobs?find=nothing&searched=1000000", http.StatusOK), "1,002,000")
 	s.get("jobs?find=nothing&cursor=x&searched=x", http.StatusBadRequest)
+}
+
+// Full pages of a search have every job once, and say exactly at how many jobs the search has looked.
+func TestASearchCountsWhatItLookedAt(t *testing.T) {
+	s := newSite(t, dashboard.Options{})
+	s.dash.PretendSlow(time.Minute) // in which everything is looked at
+	s.many(2480)                    // every second one is of the type
+	path, seen := "jobs?type=import.0", make(map[string]bool)
+	for _, looked := range []string{"100", "200", "300"} {
+		page := s.get(path, http.StatusOK)
+		rows := jobLinks.FindAllStringSubmatch(page, -1)
+		for _, row := range rows {
+			seen[row[1]] = true
+		}
+		next := nextPage.FindStringSubmatch(page)
+		if len(rows) != 50 || next == nil || !strings.Contains(next[1], "searched="+looked) {
+			t.Fatalf("%d jobs, and the next page is %q, want 50 and one that says %s", len(rows), next, looked)
+		}
+		path = html.UnescapeString(next[1])
+	}
+	if len(seen) != 150 {
+		t.Errorf("three pages have %d jobs", len(seen))
+	}
+	s.dash.PretendSlow(0)
+	s.has(s.get("jobs?type=import.0", http.StatusOK), "Searched 50 of 2,480 jobs")
+	rare := s.submit(gq.Spec{Queue: "bulk", Type: "rare"})
+	s.crowd(1000)
+	s.dash.PretendSlow(time.Minute)
+	page := s.get("jobs?type=rare", http.StatusOK)
+	s.has(page, rare.String())
+	s.lacks(page, "Searched", "Look further")
+}
+
+var jobLinks = regexp.MustCompile(`class="mono" href="\./jobs/([^"]+)" data-open`)
+
+// unindexed is a queue that does not know the scope of a key.
+type unindexed struct{ gq.Driver }
+
+func (q unindexed) List(ctx context.Context, query gq.Query) (gq.Page, error) {
+	if len(query.Keys) > 0 {
+		return gq.Page{}, nil
+	}
+	return q.Driver.List(ctx, query)
+}
+
+// The key of a finished job is found by looking at the jobs if the index does not know its scope.
+func TestAKeyWithoutAnIndexIsSearchedFor(t *testing.T) {
+	s := newSite(t, dashboard.Options{})
+	d, err := dashboard.New(unindexed{s.queue}, dashboard.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	s.server.Config.Handler = d
+	d.PretendSlow(time.Minute)
+	id := s.submit(gq.Spec{Queue: "mail", Type: "gone", Key: gq.IdempotencyKey{Name: "order-7"}})
+	if _, err := s.queue.Cancel(t.Context(), id, ""); err != nil {
+		t.Fatal(err)
+	}
+	s.crowd(3000)
+	s.has(s.get("jobs?find=order-7", http.StatusOK), id.String())
+	s.has(s.get("jobs?find=order-8", http.StatusOK), "All jobs were looked at.")
 }
 
 func TestBulkActionsByCorrelation(t *testing.T) {

@@ -16,6 +16,7 @@ import (
 // Limits of lists of jobs.
 const (
 	jobsPerPage = 50
+	maxListed   = 1000 // jobs that a search looks at in one call
 	maxSearched = 5000 // jobs that a store without an index for a filter looks at in one call
 	maxTags     = 8    // tags of one filter
 
@@ -292,7 +293,7 @@ func (v *visit) among(q gq.Query) int64 {
 }
 
 // list returns a page of jobs, and at how many it has looked. An index finds a key. Types, tags,
-// correlation ids and keys with scopes of their own have none: a page searches for a while, and its
+// correlation ids and keys in scopes that the store does not know have none: a page searches for a while, and its
 // cursor is where the next one goes on.
 func (v *visit) list(f jobFilter, q gq.Query) (page gq.Page, searched int64, byKey bool, err error) {
 	if !f.Scans() && !q.Picks() {
@@ -304,32 +305,36 @@ func (v *visit) list(f jobFilter, q gq.Query) (page gq.Page, searched int64, byK
 			return page, 0, true, err
 		}
 	}
-	if f.Scans() && !q.Picks() {
-		q.Limit = 1000
+	all := q // jobs to look at; the page picks, because it says how many they were
+	all.Types, all.Tags = nil, nil
+	if f.Scans() || f.Cursor != "" {
+		all.Limit = maxListed
 	}
 	for began := time.Now(); ; {
-		some, err := v.d.queue.List(v.ctx, q)
+		some, err := v.d.queue.List(v.ctx, all)
 		if err != nil {
 			return gq.Page{}, 0, false, err
 		}
+		found, looked := len(page.Jobs), len(some.Jobs)
 		for i := range some.Jobs {
-			if f.picked(&some.Jobs[i]) {
-				page.Jobs = append(page.Jobs, some.Jobs[i])
+			if len(page.Jobs) == jobsPerPage {
+				looked = i
+				break
+			}
+			if j := &some.Jobs[i]; f.picked(j) && q.Picked(j) {
+				page.Jobs = append(page.Jobs, *j)
 			}
 		}
-		switch {
-		case !q.Picks():
-			searched += int64(len(some.Jobs))
-		case some.Next != "":
-			searched += maxSearched
+		if looked < len(some.Jobs) { // a list that ends with the last job of the page has its cursor
+			page.Jobs, all.Limit = page.Jobs[:found], looked
+			continue
 		}
-		page.Next, q.Cursor = some.Next, some.Next
-		if some.Next == "" || len(page.Jobs) >= jobsPerPage || time.Since(began) >= v.d.searchStep {
+		searched += int64(looked)
+		page.Next, all.Cursor = some.Next, some.Next
+		if some.Next == "" || len(page.Jobs) == jobsPerPage || time.Since(began) >= v.d.searchStep {
 			return page, searched, false, nil
 		}
-		if q.Picks() && !f.Scans() {
-			q.Limit = jobsPerPage - len(page.Jobs)
-		}
+		all.Limit = maxListed
 	}
 }
 

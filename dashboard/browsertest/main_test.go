@@ -4,6 +4,7 @@
 //	make test-browser                                  everything, on file: and postgres:
 //	go test -run TestPages -shots /tmp/shots           screenshots of every page
 //	go test -run TestPages -shots /tmp/shots -busy 20m with 20 minutes of work in the charts, as in the README
+//	go test -run TestManyJobs -v -many 1000000         search and cancel a million jobs, and tell how long that takes
 package browsertest
 
 import (
@@ -39,6 +40,7 @@ var (
 	shots  = flag.String("shots", "", "directory for screenshots of every page; none without it")
 	stores = flag.String("stores", "file", "stores to test with: file, postgres or both, with a comma")
 	only   = flag.String("pages", ".", "regular expression of the names of the pages that TestPages looks at")
+	many   = flag.Int("many", 3000, "jobs in the store of TestManyJobs; a search and a cancellation take several parts from about 300,000 on")
 	busy   = flag.Duration("busy", 0, "how long TestPages keeps the server busy before it takes pictures, so that charts have something to show")
 )
 

@@ -48,7 +48,8 @@ func (s *Store) Keyed(ctx context.Context, scopes, names []string) (ids []gq.Job
 	return ids, nil
 }
 
-// scopes lists the scopes that keys usually have: the types of jobs, and that of replays.
+// scopes lists the scopes that keys usually have: the types of jobs, and that of replays. Types without live jobs are
+// forgotten once there are many, see dropBuckets.
 func (t *table) scopes() []string {
 	known := map[string]bool{machine.ReplayScope: true}
 	for _, l := range t.buckets {
