@@ -175,6 +175,10 @@ test-race: ## Run every test of the engine, the stores, the faces and the matchm
 test-idle: postgres ## What an idle server costs after 10,000 jobs of every API, on every store
 	$(GO) test ./cmd/gq -count=1 -v -timeout $(TEST_TIMEOUT) -run '^TestIdleServerUsesNoCPU$$' -idle-native-jobs 10000 -idle-jobs 10000
 
+.PHONY: test-exhaustion
+test-exhaustion: ## Take all that a server's limits allow, in control groups of 1 and 2 GiB (needs root and 4 GiB of memory)
+	$(GO) test ./cmd/gq -count=1 -v -timeout $(TEST_TIMEOUT) -run '^TestExhaustion$$' -exhaust
+
 .PHONY: test-failover
 test-failover: ## Five failovers of three servers under Patroni, synchronous and asynchronous
 	@scripts/install-postgres -failover
