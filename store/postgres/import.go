@@ -306,7 +306,6 @@ func (tx *txn) importJobs(ctx context.Context, items []store.JobItem, isReported
 		turns = make(map[turnKey]uint64)
 
 		report reports
-		ran    []int64 // reported jobs; the last run of some is only in their events
 		ids    [][16]byte
 		texts  []string // their submissions, for gq.report_event
 	)
@@ -347,7 +346,7 @@ func (tx *txn) importJobs(ctx context.Context, items []store.JobItem, isReported
 		})
 		if isReported[spec.Queue] {
 			report.job(spec.Queue, spec, &state)
-			ran, ids, texts = append(ran, seq), append(ids, state.ID), append(texts, submissionOf(spec))
+			ids, texts = append(ids, state.ID), append(texts, submissionOf(spec))
 		}
 		tx.countJob(spec.Queue, &state, 1)
 	}
@@ -355,8 +354,7 @@ func (tx *txn) importJobs(ctx context.Context, items []store.JobItem, isReported
 	parts.write(&tx.more)
 	keys.write(&tx.more)
 	report.write(&tx.more, 0)
-	if len(ran) > 0 {
-		tx.more.Queue(lastRuns, ran)
+	if len(ids) > 0 {
 		tx.more.Queue(submissions, ids, texts)
 	}
 	for k, turn := range turns {

@@ -151,6 +151,7 @@ func (r *reportJob) state(s *gq.State) {
 	r.FirstStarted, r.Completed = nanoseconds(s.FirstStartedAt), nanoseconds(s.CompletedAt)
 	r.Reason = printable(s.Reason)
 	r.Lifetime, r.RunLifetime, r.LeaseTTL = int64(s.Policy.Lifetime), int64(s.Policy.RunLifetime), int64(s.Policy.LeaseTTL)
+	r.LastRun = printable(string(s.LastAttempt()))
 	end := time.Unix(0, 0)
 	r.RenewBefore = int64(end.Sub(machine.RenewBy(gq.Lease{ExpiresAt: end, HeartbeatAt: end, TTL: s.Policy.LeaseTTL}, s.Policy)))
 	l := s.Lease
@@ -160,9 +161,6 @@ func (r *reportJob) state(s *gq.State) {
 	r.ClaimedBy = ""
 	if s.Status.Held() || s.Status.Terminal() && (l.Attempt > 0 || l.State == gq.LeaseCancelled) {
 		r.ClaimedBy = printable(l.Worker)
-	}
-	if l.Attempt > 0 {
-		r.LastRun = printable(string(l.ID))
 	}
 	r.Lease, r.LeaseState, r.Worker = printable(string(l.ID)), projection.SchedulerLease(l.State), printable(l.Worker)
 	r.Granted, r.Beat, r.Expires = nanoseconds(l.GrantedAt), nanoseconds(l.HeartbeatAt), nanoseconds(l.ExpiresAt)
@@ -209,18 +207,17 @@ func printable(s string) string {
 }
 
 var (
-	newColumns     = slices.Concat(reportColumns[reportJob]{reportSeq}, specColumns, reportColumns[reportJob]{lastRun}, stateColumns)
-	changedColumns = slices.Concat(reportColumns[reportJob]{reportSeq, lastRun}, stateColumns)
+	newColumns     = slices.Concat(reportColumns[reportJob]{reportSeq}, specColumns, stateColumns)
+	changedColumns = slices.Concat(reportColumns[reportJob]{reportSeq}, stateColumns)
 
 	newReports = newColumns.statementFor(`
 		INSERT INTO gq.report (` + newColumns.names() + `)
 		SELECT ` + newColumns.expressions() + `
 		FROM %s
 		ON CONFLICT (seq) DO NOTHING`)
-	// last_run stays as it is if the job has not run under the new lease.
 	changedReports = changedColumns.statementFor(`
 		UPDATE gq.report AS s
-		SET (last_run, ` + stateColumns.names() + `) = ROW(coalesce(` + lastRun.expression() + `, s.last_run), ` + stateColumns.expressions() + `)
+		SET (` + stateColumns.names() + `) = ROW(` + stateColumns.expressions() + `)
 		FROM %s
 		WHERE s.seq = ANY (ARRAY [n.seq])`)
 	newReportEvents = eventColumns.statementFor(`
@@ -234,16 +231,6 @@ var (
 		SET submitted = n.submitted
 		FROM (SELECT unnest($1::uuid[]) AS job, unnest($2::text[])::jsonb AS submitted) AS n
 		WHERE e.job = n.job AND e.type = 'job.submitted'`
-	// lastRuns finds the last lease under which jobs ran before they were reported.
-	lastRuns = `
-		UPDATE gq.report AS s
-		SET last_run = (
-			SELECT e.lease FROM gq.report_event AS e
-			WHERE e.job = s.id AND e.type = 'job.started'
-			ORDER BY e.segment DESC, e.place DESC
-			LIMIT 1
-		)
-		WHERE s.seq = ANY ($1) AND s.last_run IS NULL`
 )
 
 // write queues what was recorded. segment is that of the events without one.
@@ -295,11 +282,9 @@ func (tx *txn) reportQueue(ctx context.Context, queue string, live []*row) error
 const reportStep = 500
 
 func (tx *txn) reportRows(ctx context.Context, queue string, rows []*row) error {
-	numbers := make([]int64, len(rows))
 	ids := make(map[gq.JobID]bool, len(rows))
 	var segments []int64
-	for i, r := range rows {
-		numbers[i] = int64(r.state.Sequence)
+	for _, r := range rows {
 		ids[r.state.ID] = true
 		segments = append(segments, r.segments...)
 	}
@@ -336,6 +321,5 @@ func (tx *txn) reportRows(ctx context.Context, queue string, rows []*row) error 
 		return err
 	}
 	p.write(&tx.more, 0)
-	tx.more.Queue(lastRuns, numbers)
 	return nil
 }

@@ -146,7 +146,6 @@ func mapped[T, V any](rows []*T, value func(*T) V) []V {
 
 var (
 	reportSeq = reportColumn[reportJob]{name: "seq", number: func(r *reportJob) int64 { return r.Seq }}
-	lastRun   = reportColumn[reportJob]{name: "last_run", null: true, text: func(r *reportJob) string { return r.LastRun }}
 
 	specColumns = reportColumns[reportJob]{
 		{name: "id", text: func(r *reportJob) string { return r.ID }, as: "%s::uuid"},
@@ -159,7 +158,7 @@ var (
 		{name: "asks", null: true, text: func(r *reportJob) string { return r.Asks }, as: "gq.read_asks(%s)"},
 	}
 
-	// stateColumns change with the state of a job, and so does lastRun.
+	// stateColumns change with the state of a job.
 	stateColumns = reportColumns[reportJob]{
 		{name: "status", same: true, number: func(r *reportJob) int64 { return int64(r.Status) }},
 		{name: "held", same: true, flag: func(r *reportJob) bool { return r.Held }},
@@ -180,6 +179,7 @@ var (
 		{name: "policy_ttl", same: true, number: func(r *reportJob) int64 { return r.LeaseTTL }},
 		{name: "renew_before", same: true, number: func(r *reportJob) int64 { return r.RenewBefore }},
 		{name: "claimed_by", null: true, text: func(r *reportJob) string { return r.ClaimedBy }},
+		{name: "last_run", null: true, text: func(r *reportJob) string { return r.LastRun }},
 		{name: "lease", null: true, text: func(r *reportJob) string { return r.Lease }},
 		{name: "lease_state", same: true, null: true, text: func(r *reportJob) string { return r.LeaseState }},
 		{name: "worker", null: true, text: func(r *reportJob) string { return r.Worker }},

@@ -207,9 +207,10 @@ type leaseRun struct {
 func (f *Face) runsOf(ctx context.Context, job *gq.Job) ([]leaseRun, error) {
 	s := &job.State
 	switch l := s.Lease; {
-	case s.Attempt == 0:
+	case s.Attempt == 0 || l == nil: // without a lease, its attempts are those of the job whose place it took
 		return nil, nil
-	case s.Attempt == 1 && l.Attempt == 1 && (l.State == gq.LeaseActive || !s.Live()):
+	case s.Attempt == 1 && l.Attempt == 1 && (l.State == gq.LeaseActive || s.Status == gq.StatusCompleted || s.Status == gq.StatusFailed):
+		// Only these two ends are always those of the lease: a job can be cancelled or outlived after it.
 		run := leaseRun{lease: *l}
 		if l.State != gq.LeaseActive {
 			run.ended = gq.Event{Time: s.CompletedAt, LeaseState: l.State, Status: s.Status}
@@ -238,7 +239,7 @@ func (f *Face) runsOf(ctx context.Context, job *gq.Job) ([]leaseRun, error) {
 		}
 	}
 	for i := range runs {
-		if s.Lease != nil && runs[i].lease.ID == s.Lease.ID {
+		if runs[i].lease.ID == s.Lease.ID {
 			runs[i].lease = *s.Lease
 		}
 	}

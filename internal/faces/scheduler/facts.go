@@ -65,16 +65,12 @@ func (f *Face) jobRuns(ctx context.Context, in *factsInput, _ *httpx.None) (*htt
 		if !kept {
 			continue
 		}
-		row, err := f.jobRun(ctx, &job)
-		if err != nil {
-			return nil, err
-		}
-		out.JobRuns = append(out.JobRuns, row)
+		out.JobRuns = append(out.JobRuns, jobRunOf(&job))
 	}
 	return httpx.OK(out), nil
 }
 
-func (f *Face) jobRun(ctx context.Context, job *gq.Job) (jobRun, error) {
+func jobRunOf(job *gq.Job) jobRun {
 	s := &job.State
 	intent := intentOf(job)
 	row := jobRun{
@@ -82,20 +78,14 @@ func (f *Face) jobRun(ctx context.Context, job *gq.Job) (jobRun, error) {
 		State: intent.State, Attempts: intent.Attempts, CreatedAt: intent.CreatedAt,
 		StartedAt: at(s.StartedAt), FinishedAt: at(s.CompletedAt), ClaimedBy: intent.ClaimedBy, LeaseID: intent.LeaseID,
 	}
-	if row.LeaseID == nil && s.Attempt > 0 { // it ran before and is waiting again
-		runs, err := f.runsOf(ctx, job)
-		if err != nil {
-			return row, err
-		}
-		if len(runs) > 0 {
-			row.LeaseID = text(string(runs[len(runs)-1].lease.ID))
-		}
+	if row.LeaseID == nil { // it waits, and may have run before
+		row.LeaseID = text(string(s.LastAttempt()))
 	}
 	if result := resultOf(job); result != nil {
 		row.FinalStatus, row.ErrorText = &result.Status, result.Error
 		row.ResultJSON, row.MetricsJSON = given(result.ResultData), readReport(job.Result).Metrics
 	}
-	return row, nil
+	return row
 }
 
 // leaseRow is a row of scheduler_lease_runs.

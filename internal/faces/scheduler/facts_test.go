@@ -400,3 +400,67 @@ func TestFactsAreOfAddons(t *testing.T) {
 		t.Errorf("events: %v", rows)
 	}
 }
+
+// The last lease of a job that took the place of another one is that of the other until it runs itself, and every
+// lease is listed once.
+func TestFactsOfJobsPutOff(t *testing.T) {
+	bubble(t, Options{Requeue: true}, func(f *fixture) {
+		var olds, nexts, leases []string
+		for _, end := range []func(lease string){
+			func(string) { f.sleep(f.brief()) },
+			func(lease string) { f.post("/lease/"+lease+"/cancel", nil) },
+		} {
+			job, lease := f.runningFor(f.brief())
+			end(lease)
+			f.is(job, stateQueued)
+			next, err := f.engine.Reschedule(f.Context(), parse(f.TB, job), time.Now().Add(time.Hour))
+			if err != nil || next.ID.String() == job {
+				f.Fatalf("put off: %+v, %v", next, err)
+			}
+			olds, nexts, leases = append(olds, job), append(nexts, next.ID.String()), append(leases, lease)
+		}
+		check := func(when string, last []string, want ...string) {
+			f.Helper()
+			if got := types(f.list("/facts/lease_runs?limit=1", "lease_runs"), "lease_id"); !slices.Equal(got, want) {
+				f.Errorf("%s: the leases are %v, want %v", when, got, want)
+			}
+			of := map[any]any{} // last lease by job
+			for _, r := range f.list("/facts/job_runs?limit=1", "job_runs") {
+				of[r["job_id"]] = r["lease_id"]
+			}
+			for i := range olds {
+				if of[olds[i]] != leases[i] || of[nexts[i]] != last[i] {
+					f.Errorf("%s: the last lease of job %d is %v, and of the one that took its place %v, want %s and %s", when, i, of[olds[i]], of[nexts[i]], leases[i], last[i])
+				}
+			}
+		}
+		check("put off", leases, leases...)
+		f.sleep(time.Hour)
+		runs := make([]string, len(nexts))
+		for i := range nexts {
+			if got := id(f.claim()); got != nexts[i] {
+				f.Fatalf("claimed %s, want %s", got, nexts[i])
+			}
+			runs[i], _ = f.lease(nexts[i])["lease_id"].(string)
+		}
+		check("running again", runs, leases[0], runs[0], leases[1], runs[1])
+	})
+}
+
+// A lease that was taken away from a job keeps its end when the job is cancelled later.
+func TestLeaseEndsBeforeItsJob(t *testing.T) {
+	bubble(t, Options{}, func(f *fixture) {
+		for range 2 {
+			job, lease := f.running()
+			f.post("/lease/"+lease+"/cancel", nil)
+			released := time.Now()
+			f.sleep(tick)
+			f.post("/jobs/"+job+"/cancel", nil)
+			f.is(job, stateCanceled)
+			rows := f.list("/facts/lease_runs", "lease_runs")
+			if r := rows[len(rows)-1]; r["lease_id"] != lease || r["release_status"] != nil || !instant(f.TB, r["released_at"]).Equal(released.Truncate(time.Microsecond)) {
+				f.Errorf("a lease that was released at %v is %v", released, r)
+			}
+		}
+	})
+}

@@ -180,6 +180,16 @@ func TestFactTables(t *testing.T) {
 	second, _ := f.lease(waiting)["lease_id"].(string)
 	compare("with two leases")
 	f.release(waiting, second, "FAILED")
+	for range 2 {
+		job, lease := f.running("addon_id", "late")
+		f.post("/lease/"+lease+"/cancel", nil)
+		if next, err := f.engine.Reschedule(t.Context(), parse(t, job), clock.Now().Add(time.Hour)); err != nil || next.ID.String() == job {
+			t.Fatalf("put off: %+v, %v", next, err)
+		}
+	}
+	compare("with jobs that were put off")
+	clock.ahead.Add(int64(time.Hour))
+	f.lease(id(f.claim("addon_id", "late")))
 	compare("at the end")
 }
 
