@@ -195,3 +195,35 @@ func TestSubmissionNamesReplacedJob(t *testing.T) {
 		}
 	})
 }
+
+// A job that takes the place of another one, by an edit or a later run time, keeps the priority that the other
+// inherited from dependencies that have ended.
+func TestInheritedPriorityStays(t *testing.T) {
+	onEachStore(t, func(t *testing.T, again func() store.Store) {
+		ctx, s := t.Context(), again()
+		f := &fixture{T: t, Engine: newEngine(t, s, engine.Options{}), store: s}
+		parent := f.submit(gq.Spec{Type: "parent", Metadata: gq.Metadata{Priority: gq.PriorityCritical}})
+		after := []gq.Dependency{{Kind: gq.DependencyAfter, Job: parent}}
+		bulk := gq.Spec{Type: "child", Metadata: gq.Metadata{Priority: gq.PriorityBulk}, DependsOn: after}
+		edited, late := f.submit(bulk), f.submit(bulk)
+		_, lease := f.take()
+		must[[]gq.LeaseResult](t)(f.Settle(ctx, []gq.Outcome{{Lease: lease, Verdict: gq.VerdictComplete}}))
+		f.sweep()
+		for _, id := range []gq.JobID{edited, late} {
+			f.status(id, gq.StatusScheduled)
+		}
+		next := []gq.JobID{
+			must[gq.SubmitResult](t)(f.Edit(ctx, edited, gq.JobEdit{Payload: new(payload(`{"a":2}`))})).ID(),
+			must[gq.State](t)(f.Reschedule(ctx, late, time.Now().Add(time.Hour))).ID,
+		}
+		for i, id := range next {
+			if s := f.get(id).State; s.Own != gq.PriorityBulk || s.Priority() != gq.PriorityCritical {
+				t.Errorf("job %d has priority %s, effective %s, want BULK and CRITICAL", i, s.Own, s.Priority())
+			}
+		}
+		f.submit(gq.Spec{Type: "other", Metadata: gq.Metadata{Priority: gq.PriorityHigh}})
+		if j, _ := f.take(); j.State.ID != next[0] {
+			t.Errorf("claimed %s before the job after a CRITICAL one", j.Spec.Type)
+		}
+	})
+}

@@ -15,7 +15,7 @@ type Submission struct {
 	Turn      uint64 // in a fair queue
 	Policy    *gq.Policy
 	Own       gq.Priority
-	Inherited gq.Priority
+	Inherited gq.Priority // from the dependencies that it names
 	Depth     int
 	Waits     int  // dependencies to wait for
 	AnyOpen   bool // also waits for one of its AFTER_ANY dependencies
@@ -26,10 +26,22 @@ type Submission struct {
 	Origin    string     // see Origin
 	Events    []gq.Event // the job's events are appended here; may be nil
 
-	// Replaces is the job whose place it takes, if the spec names one: the deadlines of that job go on. If the
-	// new job carries on, so does everything that its attempts have left.
+	// Replaces is the job whose place it takes, if the spec names one: the deadlines of that job and the priority
+	// that it inherited go on. If the new job carries on, so does everything that its attempts have left.
 	Replaces  *gq.State
 	CarriesOn bool
+}
+
+// Priority returns the effective priority of the new job.
+func (b *Submission) Priority() gq.Priority { return b.Own.Inherit(b.inherited()) }
+
+// inherited returns the most urgent priority of its dependencies, including those of the job whose place it
+// takes, which may have ended.
+func (b *Submission) inherited() gq.Priority {
+	if b.Replaces == nil {
+		return b.Inherited
+	}
+	return b.Inherited.Inherit(b.Replaces.Inherited)
 }
 
 // Submit returns the first state and events of a job. It is PENDING, and moves on at once if it
@@ -37,7 +49,7 @@ type Submission struct {
 func Submit(b Submission, now time.Time) (gq.State, []gq.Event) {
 	s := gq.State{
 		ID: b.ID, Sequence: b.Sequence, Turn: b.Turn, Policy: b.Policy,
-		Own: b.Own, Inherited: b.Inherited, Depth: b.Depth, Waits: b.Waits, AnyOpen: b.AnyOpen, Gate: b.Gate, OrderedAfter: b.After, TraceParent: b.Trace,
+		Own: b.Own, Inherited: b.inherited(), Depth: b.Depth, Waits: b.Waits, AnyOpen: b.AnyOpen, Gate: b.Gate, OrderedAfter: b.After, TraceParent: b.Trace,
 		Bound: b.Policy.MaxAttempts, CreatedAt: now, RunAt: b.RunAt,
 	}
 	if b.Replaces != nil {

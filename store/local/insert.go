@@ -553,7 +553,7 @@ func (tx *txn) add(p *checkedGroup, state *gq.State, spec *gq.Spec, encoded []by
 			}
 		}
 	}
-	submission.Turn = tx.turn(bucket.queue, h.keys, submission.Own.Inherit(submission.Inherited))
+	submission.Turn = tx.turn(bucket.queue, h.keys, submission.Priority())
 	submitted, events := machine.Submit(submission, tx.now)
 	*state, tx.noted = submitted, events
 	tx.put(prefixSpec, seq, encoded)

@@ -209,7 +209,7 @@ func (s *Store) create(fresh []arrival, changes map[*job]change, now time.Time) 
 				b.Waits++
 			}
 		}
-		b.Turn = s.turn(&j.spec, b.Own.Inherit(b.Inherited))
+		b.Turn = s.turn(&j.spec, b.Priority())
 		if _, ok := s.queues[j.spec.Queue]; !ok {
 			s.queues[j.spec.Queue] = machine.NewQueue(j.spec.Queue)
 		}

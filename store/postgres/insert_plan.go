@@ -265,7 +265,7 @@ func (p *plan) submit(spec *gq.Spec, m member, depth int) {
 			b.Waits++
 		}
 	}
-	b.Turn = p.book.next(spec.Queue, b.Own.Inherit(b.Inherited), spec.FairKey)
+	b.Turn = p.book.next(spec.Queue, b.Priority(), spec.FairKey)
 	if len(p.rows) == cap(p.rows) {
 		p.rows = make([]row, 0, 1) // earlier rows must not move: insertions point to them
 	}

@@ -223,6 +223,10 @@ func (n *naive) create(specs []gq.Spec, extra map[gq.JobID]naiveExtra, changed m
 		}
 		if extra[s.ID].named && n.bug != restartsDeadlines {
 			b.Replaces = &n.data.jobs[s.Replaces].state
+			if n.bug == replacedLevelEnds {
+				old := *b.Replaces
+				old.Inherited, b.Replaces = 0, &old
+			}
 		}
 		if !b.After.IsZero() {
 			b.Waits++
@@ -251,7 +255,7 @@ func (n *naive) create(specs []gq.Spec, extra map[gq.JobID]naiveExtra, changed m
 		if carry := extra[s.ID].carryOn; carry != nil && n.bug != losesCheckpoint {
 			jobs[i].checkpoint = slices.Clone(carry.Checkpoint)
 		}
-		b.Turn = n.turn(&s, b.Own.Inherit(b.Inherited))
+		b.Turn = n.turn(&s, b.Priority())
 		state, events := machine.Submit(b, now)
 		n.data.jobs[s.ID] = jobs[i]
 		n.write(jobs[i], state, events, now)

@@ -43,6 +43,7 @@ const (
 	neverThrottles      bug = "a throttled job runs at once"
 	replacesUntold      bug = "a submission is not told that it replaced a job"
 	restartsDeadlines   bug = "the deadlines of a replaced job begin anew"
+	replacedLevelEnds   bug = "a job that takes the place of another one does not inherit what that one did"
 	losesCheckpoint     bug = "a job that was put off loses its checkpoint"
 	keepsReplaced       bug = "a job that is replaced stays"
 	leavesFollowers     bug = "dependents stay with the job that is replaced"
@@ -242,6 +243,7 @@ var planted = map[bug][]string{
 	neverThrottles:      {"Unique/Throttle"},
 	replacesUntold:      {"Replace/Key"},
 	restartsDeadlines:   {"Replace/Deadlines"},
+	replacedLevelEnds:   {"Replace/Priority"},
 	losesCheckpoint:     {"PutOff/Later"},
 	keepsReplaced:       {"Replace/Key", "Replace/Named", "Replace/Race", "Unique/InCall"},
 	leavesFollowers:     {"Replace/Dependents"},
@@ -445,7 +447,7 @@ var beyondModel = []bug{
 	spawnsAnyway, spawnsAgain, orphanless, losesChildren, // nor do they spawn
 	holdsOccupy, startsAnyway, poolsTellNothing, // stories have no pool that is occupied at the start
 	tellsOneQueue, tellsNoCancels, losesNotices, tellsJobsOnly, // stories do not use notifications
-	restartsDeadlines, losesCheckpoint, // nor replace by name
+	restartsDeadlines, replacedLevelEnds, losesCheckpoint, // nor replace by name
 	keyRateUnsaid, replacesUntold, // stories do not look at what is only counted
 	promisesTooLate, // stories have no run times that late
 	blobsAnyway,     // blobs come with the verbs that save them

@@ -49,6 +49,12 @@ var rescheduleCases = []Case{
 		run:    replaceDeadlines,
 	},
 	{
+		Name:   "Replace/Priority",
+		Clause: "a job that names another one in its spec, also one that was replaced twice or put off, inherits what that one inherited, although it names no dependencies, and takes its turn in a fair queue there",
+		Needs:  []string{"Insert", "Claim", "Update", "Get", "ReleaseDependents", "PutQueue", "Close"},
+		run:    replacePriority,
+	},
+	{
 		Name:   "Reschedule/Reopen",
 		Clause: "a new run time holds after a restart, and so does what a job that was put off carries on with",
 		Needs:  []string{"Insert", "Claim", "Update", "Get", "Close", reopening},
@@ -110,6 +116,7 @@ func (e *env) putOff(id gq.JobID, at time.Time) store.Inserted {
 	old := found[0].Job
 	next := old.Spec
 	next.ID, next.Replaces, next.RunAt = e.id(), id, at
+	next.DependsOn = nil // a claimable job waits for none
 	return e.tryInsert(store.Group{Jobs: []gq.Spec{next}, CarryOn: &store.CarryOn{Version: old.State.Version, Checkpoint: old.Checkpoint}})[0]
 }
 
@@ -224,6 +231,29 @@ func replaceDeadlines(e *env) {
 	if got := e.state(other.ID); !got.SubmittedAt.IsZero() || !machine.LifeEnd(&got).Equal(e.now().Add(time.Hour)) {
 		e.Errorf("a job that replaces the holder of its key ends at %v, want at %v", machine.LifeEnd(&got), e.now().Add(time.Hour))
 	}
+}
+
+func replacePriority(e *env) {
+	e.fair()
+	parent := e.add(at(gq.PriorityCritical), inQueue("parent"))
+	old := e.adds(4, "a", at(gq.PriorityBulk), depends(gq.DependencyAfter, parent.ID))
+	e.complete(e.one(from("parent")))
+	e.release()
+	want := e.adds(2, "b", at(gq.PriorityCritical)) // whose turn comes before that of a fifth job of the other key
+	named := func(id gq.JobID) gq.State {
+		return e.insert(e.spec(at(gq.PriorityBulk), fairly("a"), replacing(id)))[0]
+	}
+	later := e.now().Add(time.Minute)
+	next := []gq.State{named(old[0]), named(named(old[1]).ID), e.isPutOff(old[2], later), e.isPutOff(old[3], later)}
+	for i, s := range next {
+		if s.Own != gq.PriorityBulk || s.Inherited != gq.PriorityCritical {
+			e.Errorf("job %d, which takes the place of a BULK job after a CRITICAL one, has priority %s and inherits %s, want BULK and CRITICAL", i, s.Own, s.Inherited)
+		}
+		want = append(want, s.ID)
+	}
+	normal := e.add()
+	e.clock.Advance(time.Minute)
+	e.claimed("jobs that took the place of others", 10, append(want, normal.ID))
 }
 
 func rescheduleReopen(e *env) {
