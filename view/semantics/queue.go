@@ -65,10 +65,11 @@ func (q Queue) Ack(ctx context.Context, token gq.LeaseID, result []byte) error {
 }
 
 // Nack reports the error of a handler. The job is Ready again from its retry_at on while retries
-// remain, and otherwise Failed. It is Failed at once with [gq.Permanent], and [gq.RetryAfter] sets
-// the least delay.
+// remain, and otherwise Failed, whatever the type of the error: see [classify.Verdict]. Only the handler's
+// own verdict counts: with [gq.Permanent] the job is Failed at once, and [gq.RetryAfter] sets the least
+// delay.
 func (q Queue) Nack(ctx context.Context, token gq.LeaseID, err error) error {
-	return q.settle(ctx, gq.Outcome{Lease: gq.LeaseRef{ID: token}, Verdict: gq.VerdictFail, Failure: classify.Error(err)})
+	return q.settle(ctx, gq.Outcome{Lease: gq.LeaseRef{ID: token}, Verdict: gq.VerdictFail, Failure: classify.Verdict(err)})
 }
 
 func (q Queue) settle(ctx context.Context, o gq.Outcome) error {

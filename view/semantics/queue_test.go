@@ -2,8 +2,10 @@ package semantics_test
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log"
 	"slices"
 	"testing"
@@ -130,6 +132,48 @@ func TestQueue(t *testing.T) {
 	})
 	if !errors.Is(err, followed) {
 		t.Errorf("follow: %v", err)
+	}
+}
+
+// With retries left an error of any type makes a job Ready again, whatever its policy, unless the handler
+// says that it is permanent.
+func TestNackByType(t *testing.T) {
+	q, c := opened(t)
+	for _, preset := range []gq.Preset{gq.PresetSemantics, gq.PresetResilient} {
+		for _, test := range []struct {
+			err  error
+			want semantics.State
+		}{
+			{sql.ErrNoRows, semantics.Ready},
+			{fmt.Errorf("read: %w", fs.ErrNotExist), semantics.Ready},
+			{gq.Permanent(sql.ErrNoRows, "no_user"), semantics.Failed},
+		} {
+			s := gq.Spec{Type: "t", Queue: "q"}
+			s.Overrides.Preset = preset
+			id, err := q.Enqueue(t.Context(), s)
+			if err != nil {
+				t.Fatal(err)
+			}
+			all, err := q.Claim(t.Context(), gq.ClaimRequest{Worker: "w", Queues: []string{"q"}, N: 1, Wait: time.Minute})
+			if err != nil || len(all) != 1 || all[0].ID != id {
+				t.Fatalf("claimed %+v: %v", all, err)
+			}
+			if err := q.Nack(t.Context(), all[0].LeaseToken, test.err); err != nil {
+				t.Fatal(err)
+			}
+			job, err := q.Get(t.Context(), id)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if job.State != test.want {
+				t.Errorf("%s: after %v the job is %s, want %s", preset, test.err, job.State, test.want)
+			}
+			if test.want == semantics.Ready { // the next claim is for another
+				if _, err := c.Cancel(t.Context(), id, ""); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
 	}
 }
 

@@ -99,7 +99,7 @@ func Of(j *gq.Job) Job {
 	case s.Status.Terminal():
 	case out.State == InFlight && s.Lease != nil:
 		out.LeaseToken, out.LeaseExpiresAt, out.LeaseTTL = s.Lease.ID, s.Lease.ExpiresAt.UTC(), Duration(s.Lease.TTL)
-	case s.Attempt > 0 || s.Status == gq.StatusDelayed:
+	case s.Attempt > 0 || s.Status == gq.StatusDelayed || s.Status == gq.StatusRetrying:
 		out.RetryAt = s.RunAt.UTC()
 	}
 	return out

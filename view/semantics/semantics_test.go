@@ -70,6 +70,7 @@ func TestJob(t *testing.T) {
 	}{
 		{"fresh", gq.State{Status: gq.StatusScheduled, RunAt: at}, job{State: "Ready"}},
 		{"delayed", gq.State{Status: gq.StatusDelayed, RunAt: at}, job{State: "Ready", RetryAt: at}},
+		{"given back with a delay before its first start", gq.State{Status: gq.StatusRetrying, Version: 1, Lease: &over, RunAt: at}, job{State: "Ready", LeaseVersion: 1, RetryAt: at}},
 		{"leased again", gq.State{Status: gq.StatusRunning, Attempt: 2, Faults: 1, Version: 2, Lease: active, RunAt: at},
 			job{State: "InFlight", Retries: 1, LeaseToken: "t", LeaseVersion: 2, LeaseExpiresAt: active.ExpiresAt, LeaseTTL: semantics.Duration(9 * time.Second)}},
 		{"expired, not reclaimed", gq.State{Status: gq.StatusScheduled, Attempt: 2, Faults: 1, Version: 2, Lease: &lost, RunAt: at},
