@@ -84,11 +84,16 @@ type Event struct {
 	CostUnits  int64     // capacity that the lease occupies
 	Beat       time.Time // last heartbeat, if the change ended the lease but not the job
 	Until      time.Time // when the lease expires or the next run is due
-	Detail     Detail
-	Failure    *Failure
-	Reason     string
-	Progress   float64 // 0 to 1; only of EventProgress
-	Note       string  // only of EventProgress
+
+	// Detail is what the worker reported. Otherwise DetailClaimed says that the job was claimed before the
+	// change: before it started, or went back without an attempt (EventRetrying, and EventScheduled at the
+	// end of that wait). Earlier events do not say so.
+	Detail Detail
+
+	Failure  *Failure
+	Reason   string
+	Progress float64 // 0 to 1; only of EventProgress
+	Note     string  // only of EventProgress
 
 	// Elapsed is how long the job had been claimable when it started, or how long the
 	// execution took that the change ended, in whole microseconds. Other changes have none.

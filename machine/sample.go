@@ -89,7 +89,8 @@ func EndsRun(e *gq.Event) bool {
 	case gq.EventCompleted, gq.EventFailed, gq.EventDeadLettered:
 		return e.LeaseState > gq.LeaseActive
 	case gq.EventRetrying:
-		return e.LeaseState > gq.LeaseActive && (e.Failure == nil || e.Failure.Code != "ack_timeout")
+		claimed := e.Detail == gq.DetailClaimed || e.Failure != nil && e.Failure.Code == "ack_timeout" // earlier events have no detail
+		return e.LeaseState > gq.LeaseActive && !claimed
 	case gq.EventCancelled:
 		return e.LeaseState == gq.LeaseCompleted || e.LeaseState == gq.LeaseExpired
 	default:

@@ -154,6 +154,16 @@ func TestSampleCounts(t *testing.T) {
 			j.after(time.Minute).do(advance)
 			j.do(cancel)
 		}, counts{machine.ClaimedCount: 1, machine.StartedCount: 1, machine.ExpiredCount: 1, machine.CancelledCount: 1}},
+		"a hold is given back with a delay, then lost": {func(j *subject) {
+			for range 2 {
+				ref := j.claim(machine.Grant{})
+				j.do(release(ref, time.Second))
+				j.after(time.Second)
+			}
+			ref := j.claim(machine.Grant{})
+			j.do(start(ref, 0))
+			j.do(release(ref, time.Second))
+		}, counts{machine.ClaimedCount: 3, machine.StartedCount: 1, machine.ReleasedCount: 1}},
 		"it ran out, is claimed again and cancelled": {func(j *subject) {
 			j.claim(machine.Grant{Start: true})
 			j.after(time.Minute).do(advance)

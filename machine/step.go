@@ -99,8 +99,9 @@ func (t *step) move(to gq.Status, now time.Time) *gq.Event {
 	if t.Status == gq.StatusClaimed {
 		t.undenied()
 	}
-	ran := t.Status == gq.StatusRunning
-	waited := t.Status == gq.StatusClaimed || t.HoldLost() // has been SCHEDULED since its last attempt
+	ran, held := t.Status == gq.StatusRunning, t.Status == gq.StatusClaimed
+	lost := t.HoldLost()
+	waited := held || lost // has been SCHEDULED since its last attempt
 	t.Status, t.Detail, t.UpdatedAt = to, gq.DetailNone, now
 	switch {
 	case to == gq.StatusScheduled && !waited:
@@ -111,6 +112,9 @@ func (t *step) move(to gq.Status, now time.Time) *gq.Event {
 		t.CompletedAt = now
 	}
 	e := t.note(eventOf[to])
+	if held && (to == gq.StatusRunning || to == gq.StatusRetrying) || lost && to == gq.StatusScheduled {
+		e.Detail = gq.DetailClaimed
+	}
 	if ran {
 		e.Elapsed = elapsed(t.StartedAt, now)
 	}

@@ -83,10 +83,10 @@ func (j *modelJob) note(what gq.EventType, l *gq.Lease, now time.Time) *gq.Event
 
 // become changes the status and adds the event.
 func (j *modelJob) become(to gq.Status, l *gq.Lease, now time.Time) *gq.Event {
-	ran := j.s.Status == gq.StatusRunning
-	held := j.s.Status == gq.StatusClaimed || !j.held() && !j.terminal() && j.s.Lease != nil && j.s.Lease.Attempt == 0
+	ran, claimed := j.s.Status == gq.StatusRunning, j.s.Status == gq.StatusClaimed
+	lost := !j.held() && !j.terminal() && j.s.Lease != nil && j.s.Lease.Attempt == 0
 	j.s.Status, j.s.Detail, j.s.UpdatedAt = to, gq.DetailNone, now
-	if to == gq.StatusScheduled && !held {
+	if to == gq.StatusScheduled && !claimed && !lost {
 		j.s.ScheduledAt = now
 	}
 	if to == gq.StatusClaimed {
@@ -96,6 +96,9 @@ func (j *modelJob) become(to gq.Status, l *gq.Lease, now time.Time) *gq.Event {
 		j.s.CompletedAt = now
 	}
 	v := j.note(modelEvents[to], l, now)
+	if claimed && (to == gq.StatusRunning || to == gq.StatusRetrying) || lost && to == gq.StatusScheduled {
+		v.Detail = gq.DetailClaimed
+	}
 	if ran {
 		v.Elapsed = since(j.s.StartedAt, now)
 	}

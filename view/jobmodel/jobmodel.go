@@ -199,23 +199,20 @@ type Event struct {
 	Failure   *Failure  `json:"failure,omitempty"`
 }
 
-// History returns the view of consecutive events, of one job or of many: one for each change of
-// state. A signal of a workflow, which no worker runs, is SCHEDULED and RUNNING at the instant at
+// History returns the view of events, of one job or of many: one for each change of state. What it
+// says of an event does not depend on the others, so a stream can be shown part by part. A signal of a workflow, which no worker runs, is SCHEDULED and RUNNING at the instant at
 // which it comes or its time is over.
 func History(events []gq.Event) (all []Event) {
-	back, running := make(map[gq.JobID]bool), make(map[gq.JobID]bool) // back: it waits because a hold was lost
 	for i := range events {
 		e := &events[i]
 		out := Event{Seq: e.Seq, ID: e.Job, State: stateOf(e.Status), UpdatedAt: utc(e.Time), Attempt: e.Attempt, Failure: failureOf(e.Failure)}
 		switch e.Type {
 		case gq.EventScheduled:
-			if e.Lease != "" || back[e.Job] { // a hold was lost: SCHEDULED before and after
-				delete(back, e.Job)
+			if e.Lease != "" || e.Detail == gq.DetailClaimed { // a hold was lost: SCHEDULED before and after
 				continue
 			}
 		case gq.EventRetrying:
-			if e.Elapsed == 0 && !running[e.Job] { // so was this one, before an execution
-				back[e.Job] = true
+			if e.Detail == gq.DetailClaimed { // so was this one, before an execution
 				continue
 			}
 		case gq.EventCompleted, gq.EventFailed:
@@ -228,7 +225,6 @@ func History(events []gq.Event) (all []Event) {
 		default:
 			continue
 		}
-		running[e.Job] = e.Type == gq.EventStarted
 		all = append(all, out)
 	}
 	return all

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -152,6 +153,13 @@ func (w *walk) check(t *testing.T, what string, seen map[string]int) {
 	t.Helper()
 	last := jobmodel.State("")
 	history := jobmodel.History(w.events)
+	var parts []jobmodel.Event // as a stream shows them
+	for i := range w.events {
+		parts = append(parts, jobmodel.History(w.events[i:i+1])...)
+	}
+	if !reflect.DeepEqual(parts, history) {
+		t.Fatalf("%s: event by event the history is %+v, at once %+v: %v", what, parts, history, w.verbs)
+	}
 	for _, e := range history {
 		if !slices.Contains(strings.Fields(ways[last]), string(e.State)) {
 			t.Fatalf("%s: %q leads to %s: %v", what, last, e.State, w.verbs)

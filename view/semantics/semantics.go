@@ -137,16 +137,13 @@ type Event struct {
 	LeaseExpiresAt time.Time  `json:"LeaseExpiresAt,omitzero"`
 }
 
-// History returns the view of consecutive events, of one job or of many. Events that are no
-// transition of the four states are left out. A signal of a workflow, which no worker runs, is
+// History returns the view of events, of one job or of many. What it says of an event does not depend
+// on the others, so a stream can be shown part by part. Events that are no transition of the four states
+// are left out. A signal of a workflow, which no worker runs, is
 // InFlight at the instant at which it comes or its time is over.
 func History(events []gq.Event) (all []Event) {
-	claimed := map[gq.LeaseID]bool{} // of the claims among the events
 	for i := range events {
 		e := &events[i]
-		if e.Type == gq.EventStarted && claimed[e.Lease] {
-			continue
-		}
 		out, ok := eventOf(e)
 		if !ok {
 			continue
@@ -158,9 +155,6 @@ func History(events []gq.Event) (all []Event) {
 			}
 		}
 		all = append(all, out)
-		if e.Type == gq.EventClaimed {
-			claimed[e.Lease] = true
-		}
 	}
 	return all
 }
@@ -174,6 +168,9 @@ func eventOf(e *gq.Event) (out Event, ok bool) {
 	case gq.EventSubmitted:
 		out.Trigger = Enqueue
 	case gq.EventClaimed, gq.EventStarted:
+		if e.Type == gq.EventStarted && e.Detail == gq.DetailClaimed {
+			return out, false // InFlight before and after
+		}
 		out.Trigger, out.LeaseExpiresAt = Claim, e.Until.UTC()
 	case gq.EventCompleted:
 		out.Trigger = Ack

@@ -99,13 +99,12 @@ func TestJob(t *testing.T) {
 
 func TestHistory(t *testing.T) {
 	failure := &gq.Failure{Category: gq.CategoryTemporary}
-	var got []string
-	for _, e := range semantics.History([]gq.Event{
+	history := []gq.Event{
 		{Type: gq.EventSubmitted, Status: gq.StatusPending},
 		{Type: gq.EventScheduled, Status: gq.StatusScheduled},
 		{Type: gq.EventClaimed, Status: gq.StatusClaimed, Lease: "1", Version: 1, LeaseState: gq.LeaseActive},
 		{Type: gq.EventPreparing, Status: gq.StatusClaimed, Lease: "1", Version: 1, LeaseState: gq.LeaseActive},
-		{Type: gq.EventStarted, Status: gq.StatusRunning, Lease: "1", Version: 1, LeaseState: gq.LeaseActive},
+		{Type: gq.EventStarted, Status: gq.StatusRunning, Lease: "1", Version: 1, LeaseState: gq.LeaseActive, Detail: gq.DetailClaimed},
 		{Type: gq.EventRetrying, Status: gq.StatusRetrying, Lease: "1", Version: 1, LeaseState: gq.LeaseCompleted, Failure: failure},
 		{Type: gq.EventScheduled, Status: gq.StatusScheduled},
 		{Type: gq.EventStarted, Status: gq.StatusRunning, Lease: "2", Version: 2, LeaseState: gq.LeaseActive},
@@ -117,14 +116,24 @@ func TestHistory(t *testing.T) {
 		{Type: gq.EventCancelRequested, Status: gq.StatusRunning, Lease: "4", Version: 4, LeaseState: gq.LeaseActive},
 		{Type: gq.EventCompleted, Status: gq.StatusCompleted, Lease: "4", Version: 4, LeaseState: gq.LeaseCompleted},
 		{Type: gq.EventCancelled, Status: gq.StatusCancelled},
-	}) {
-		got = append(got, strings.TrimSpace(string(e.State)+" "+e.Trigger+" "+string(e.LeaseToken)+e.Reason))
+	}
+	var got, parts []string
+	text := func(e semantics.Event) string {
+		return strings.TrimSpace(string(e.State) + " " + e.Trigger + " " + string(e.LeaseToken) + e.Reason)
+	}
+	for _, e := range semantics.History(history) {
+		got = append(got, text(e))
+	}
+	for i := range history { // as a stream shows them
+		for _, e := range semantics.History(history[i : i+1]) {
+			parts = append(parts, text(e))
+		}
 	}
 	want := []string{
 		"Ready Enqueue", "InFlight Claim 1", "Ready Nack", "InFlight Claim 2", "InFlight Lease Timeout 2", "InFlight Claim 3", "Ready", "InFlight Claim 4", "Succeeded Ack", "Failed  cancelled",
 	}
-	if !slices.Equal(got, want) {
-		t.Errorf("got  %q\nwant %q", got, want)
+	if !slices.Equal(got, want) || !slices.Equal(parts, want) {
+		t.Errorf("at once        %q\nevent by event %q\nwant           %q", got, parts, want)
 	}
 }
 
