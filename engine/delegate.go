@@ -26,7 +26,6 @@ type Explainer func(ctx context.Context, job *gq.Job) ([]gq.Reason, error)
 // Delegate decides about a queue that is not served by claims.
 type Delegate struct {
 	Explain Explainer
-	Fill    func(*gq.Spec)                        // completes a submission to the queue
 	Workers func(context.Context) []gq.LiveWorker // those that serve the queue and call elsewhere
 }
 

@@ -13,6 +13,7 @@ import (
 	"github.com/gopherqueue/gq/internal/errs"
 	"github.com/gopherqueue/gq/internal/tracing"
 	"github.com/gopherqueue/gq/machine"
+	"github.com/gopherqueue/gq/match"
 	"github.com/gopherqueue/gq/store"
 	"github.com/gopherqueue/gq/store/codec"
 )
@@ -373,9 +374,7 @@ func (e *Engine) fill(ctx context.Context, s *gq.Spec, needs []gq.Dependency) er
 		}
 	}
 	machine.KeepKey(s)
-	if complete := e.delegates.of(s.Queue).Fill; complete != nil {
-		complete(s)
-	}
+	match.CountUnits(s)
 	s.ID = e.random.jobID()
 	faults := append(unnamed, e.unregistered("policy", &s.Policy)...)
 	if !s.Workflow.IsZero() || s.Ref != "" || s.Gate != 0 {

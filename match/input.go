@@ -1,6 +1,10 @@
 package match
 
-import "encoding/json"
+import (
+	"encoding/json"
+
+	"github.com/gopherqueue/gq"
+)
 
 // Input is everything a round depends on. The order of providers, of jobs and of their
 // lists does not matter. [Decode] decodes it from JSON, and the result can be marshalled
@@ -99,8 +103,22 @@ type Job struct {
 	Excluded   []string `json:"excluded,omitempty"` // providers that had it in this attempt under this seed
 }
 
+// Queue is the queue whose jobs rounds assign.
+const Queue = "matching"
+
 // DefaultUnits is what a job counts that does not name its units.
 const DefaultUnits = 1
+
+// AttributeUnits is an attribute with which a submission names its units if they are 0. A cost of 0 is also that
+// of a submission that names none.
+const AttributeUnits = "matching.units"
+
+// CountUnits gives a submission to [Queue] that names no units the default.
+func CountUnits(s *gq.Spec) {
+	if _, err := ParseKind(s.Type); err == nil && s.Queue == Queue && s.CostUnits == 0 && s.Attributes[AttributeUnits] != "0" {
+		s.CostUnits = DefaultUnits
+	}
+}
 
 // Demand is what a job needs of a provider. Fields of the other kind are ignored.
 type Demand struct {

@@ -51,7 +51,7 @@ import (
 )
 
 // DefaultQueue is the store's queue for the jobs.
-const DefaultQueue = "matching"
+const DefaultQueue = match.Queue
 
 // Requirement is what jobs of the queue require of a worker, so that only rounds claim
 // them.
@@ -150,7 +150,7 @@ func New(e Engine, s store.Store, o Options) (*Dispatcher, error) {
 	d.claims = newDelivery("claims", outbox(d, kindClaim, o.Hooks.Claims))
 	d.rulings = newDelivery("sla", outbox(d, kindRuling, o.Hooks.Rulings))
 	d.rounds = newDelivery("rounds", newRounds(d, o.Hooks.Rounds))
-	e.Delegate(d.queue, engine.Delegate{Explain: d.explain, Fill: countOne, Workers: d.workers})
+	e.Delegate(d.queue, engine.Delegate{Explain: d.explain, Workers: d.workers})
 	return d, nil
 }
 

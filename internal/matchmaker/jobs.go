@@ -8,7 +8,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -176,6 +175,9 @@ func (d *Dispatcher) Submit(ctx context.Context, e match.Enqueue) (Job, error) {
 	if err != nil {
 		return Job{}, fmt.Errorf("submit: %w", err)
 	}
+	if e.Units == 0 {
+		attributes[match.AttributeUnits] = "0"
+	}
 	spec := gq.Spec{
 		Queue: d.queue, Type: e.Kind.String(), Policy: set.JobPolicy(e.Kind, e.TTL), Attributes: attributes,
 		Requester: e.Requester, Tier: e.Tier, MaxFee: e.MaxFee, CostUnits: e.Units, Requires: []string{Requirement},
@@ -197,14 +199,6 @@ func (d *Dispatcher) Submit(ctx context.Context, e match.Enqueue) (Job, error) {
 	j, err := d.Job(ctx, out.ID())
 	j.Existing = out.Existing
 	return j, err
-}
-
-// countOne gives a job that another API submits without units the default. There a cost of 0
-// is that of a job that names none.
-func countOne(s *gq.Spec) {
-	if _, err := match.ParseKind(s.Type); err == nil && s.CostUnits == 0 && !slices.Contains(s.Requires, Requirement) {
-		s.CostUnits = match.DefaultUnits
-	}
 }
 
 // keyScope returns the scope of a requester's idempotency keys. A requester that is no

@@ -80,6 +80,8 @@ func TestUnnamedUnitsOfOtherAPIs(t *testing.T) {
 			{gq.Spec{Queue: matchmaker.DefaultQueue, Type: "AI"}, 1},
 			{gq.Spec{Queue: matchmaker.DefaultQueue, Type: "QUANTUM"}, 1},
 			{gq.Spec{Queue: matchmaker.DefaultQueue, Type: "AI", CostUnits: 3}, 3},
+			{gq.Spec{Queue: matchmaker.DefaultQueue, Type: "AI", Requires: []string{matchmaker.Requirement}}, 1},
+			{gq.Spec{Queue: matchmaker.DefaultQueue, Type: "QUANTUM", Attributes: map[string]string{match.AttributeUnits: "0"}}, 0},
 			{gq.Spec{Queue: matchmaker.DefaultQueue, Type: "mail"}, 0},
 			{gq.Spec{Queue: "other", Type: "AI"}, 0},
 		} {

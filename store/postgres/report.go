@@ -19,7 +19,7 @@ import (
 // matching. Only jobs of these queues are also written to gq.report.
 const (
 	schedulerPool = "scheduler"
-	matchingQueue = "matching"
+	matchingQueue = match.Queue
 )
 
 // reported tells whether the views show the jobs of a queue.
