@@ -10,8 +10,10 @@ import (
 	"github.com/gopherqueue/gq/internal/faces/matching"
 )
 
-// parkedSample is how many ready jobs of matching that had a lease are explained, the oldest.
-const parkedSample = 20
+const (
+	parkedSample = 20     // ready jobs of matching that had a lease and are explained, the oldest
+	parkedScan   = 10_000 // ready jobs of matching that are looked at for these
+)
 
 // claimers leaves out the providers of matching, to which rounds assign jobs: a queue of theirs has
 // its own reasons why a job waits.
@@ -24,30 +26,46 @@ func (f *findings) beacon(ctx context.Context, q queue, counts []gq.Count) error
 	if !slices.ContainsFunc(counts, func(c gq.Count) bool { return c.Queue == matching.Queue && c.By[gq.StatusScheduled] > 0 }) {
 		return nil
 	}
-	page, err := q.List(ctx, gq.Query{Queue: matching.Queue, Statuses: []gq.Status{gq.StatusScheduled}, OldestFirst: true, Limit: strandedSample})
-	if err != nil {
-		return err
-	}
-	explained := 0
-	for i := range page.Jobs {
-		s := &page.Jobs[i].State
-		if s.Lease == nil || explained >= parkedSample {
-			continue
-		}
-		explained++
-		x, err := q.Explain(ctx, s.ID)
-		if errors.Is(err, gq.ErrNotFound) {
-			continue
-		}
+	query := gq.Query{Queue: matching.Queue, Statuses: []gq.Status{gq.StatusScheduled}, OldestFirst: true, Limit: 1000}
+	for explained, seen := 0, 0; seen < parkedScan; {
+		page, err := q.List(ctx, query)
 		if err != nil {
 			return err
 		}
-		for _, r := range x.Also {
-			if strings.HasPrefix(r.Summary, matching.StalledBeacon) {
-				f.add("fail", "beacon", "%s, and jobs wait for another; %s; gq job explain %s", clean(r.Summary), r.Remedy, s.ID)
+		seen += len(page.Jobs)
+		for i := range page.Jobs {
+			s := &page.Jobs[i].State
+			if s.Lease == nil {
+				continue
+			}
+			if found, err := f.stalled(ctx, q, s.ID); found || err != nil {
+				return err
+			}
+			if explained++; explained == parkedSample {
 				return nil
 			}
 		}
+		if query.Cursor = page.Next; page.Next == "" {
+			return nil
+		}
 	}
 	return nil
+}
+
+// stalled adds the finding and reports true if a job waits for another beacon.
+func (f *findings) stalled(ctx context.Context, q queue, id gq.JobID) (found bool, err error) {
+	x, err := q.Explain(ctx, id)
+	if errors.Is(err, gq.ErrNotFound) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	for _, r := range x.Also {
+		if strings.HasPrefix(r.Summary, matching.StalledBeacon) {
+			f.add("fail", "beacon", "%s, and jobs wait for another; %s; gq job explain %s", clean(r.Summary), r.Remedy, id)
+			return true, nil
+		}
+	}
+	return false, nil
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -60,6 +61,66 @@ func TestDoctorOfMatching(t *testing.T) {
 		}
 		if len(got) != len(test.want) || slices.ContainsFunc(test.want, func(want string) bool { return !strings.HasPrefix(got[0], want) }) {
 			t.Errorf("%s: %q, want %q", test.name, got, test.want)
+		}
+	}
+}
+
+// crowded is an installation with many ready jobs of matching, a page of which has 100.
+type crowded struct {
+	provided
+	explained map[gq.JobID]bool
+	listed    int
+}
+
+func (c *crowded) List(_ context.Context, q gq.Query) (gq.Page, error) {
+	if q.Queue != matching.Queue || !q.OldestFirst {
+		return gq.Page{}, nil
+	}
+	from, _ := strconv.Atoi(q.Cursor)
+	to := min(from+100, len(c.jobs))
+	page := gq.Page{Jobs: c.jobs[from:to]}
+	if c.listed += to - from; to < len(c.jobs) {
+		page.Next = strconv.Itoa(to)
+	}
+	return page, nil
+}
+
+func (c *crowded) Explain(_ context.Context, id gq.JobID) (gq.Explanation, error) {
+	c.explained[id] = true
+	return c.why, nil
+}
+
+// Jobs that had a lease are found behind many that had none, up to a limit.
+func TestDoctorFindsParkedJobs(t *testing.T) {
+	stands := gq.Reason{Summary: matching.StalledBeacon + "that of height 7", Remedy: "post the next one"}
+	for _, test := range []struct {
+		before, parked    int
+		why               gq.Explanation
+		listed, explained int
+		found             bool
+	}{
+		{450, 2, gq.Explanation{Also: []gq.Reason{stands}}, 452, 1, true},
+		{450, 2, gq.Explanation{}, 452, 2, false},
+		{450, 30, gq.Explanation{}, 480, 20, false},
+		{10_000, 2, gq.Explanation{Also: []gq.Reason{stands}}, 10_000, 0, false},
+	} {
+		c := crowded{explained: map[gq.JobID]bool{}}
+		c.why = test.why
+		for i := range test.before + test.parked {
+			job := gq.Job{State: gq.State{ID: gq.JobID{byte(i >> 8), byte(i)}}}
+			if i >= test.before {
+				job.State.Lease = &gq.Lease{State: gq.LeaseCancelled}
+			}
+			c.jobs = append(c.jobs, job)
+		}
+		count := gq.Count{Queue: matching.Queue}
+		count.By[gq.StatusScheduled] = int64(len(c.jobs))
+		var found findings
+		if err := found.beacon(t.Context(), &c, []gq.Count{count}); err != nil {
+			t.Fatal(err)
+		}
+		if c.listed != test.listed || len(c.explained) != test.explained || len(found.all) == 1 != test.found {
+			t.Errorf("%d jobs after %d others: %d listed, %d explained, found %v; want %d, %d and %t", test.parked, test.before, c.listed, len(c.explained), found.all, test.listed, test.explained, test.found)
 		}
 	}
 }
