@@ -26,7 +26,7 @@ const (
 	EventRenewed                              // a limited renewal was used up
 	EventUpdated                              // metadata changed
 	EventProgress                             // its worker reported progress; only followers at the head get it, see [Driver.Follow]
-	EventProviderStatus                       // a provider of matching has another status
+	EventProviderStatus                       // a provider of matching was registered, has another status or was removed
 	EventProviderSlashed                      // a provider of matching lost stake
 	eventEnd
 )
@@ -64,7 +64,8 @@ func (t *EventType) UnmarshalText(text []byte) error {
 // that it describes.
 //
 // Events of a provider have its id in Worker, an id that no job has in Job, the same in all of
-// them, and no Status. Reason has the new status, or why stake was taken; CostUnits how much.
+// them, and no Status. Reason has the new status, REMOVED of a provider that was removed, or why stake was
+// taken; CostUnits how much.
 type Event struct {
 	Seq   uint64    // consecutive number within the store; Follow can resume after any of them
 	Time  time.Time // when the store applied the change

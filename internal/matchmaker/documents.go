@@ -132,6 +132,14 @@ func (t *draft) tell(queue string, typ gq.EventType, provider, reason string, am
 	})
 }
 
+// tellStatus tells that a provider has another status, and why if there is a reason.
+func (t *draft) tellStatus(queue, provider, status, reason string) {
+	if reason != "" {
+		status += ": " + reason
+	}
+	t.tell(queue, gq.EventProviderStatus, provider, status, 0)
+}
+
 func (t *draft) add(made store.Doc, written func(version uint64)) {
 	t.docs, t.written = append(t.docs, made), append(t.written, written)
 }

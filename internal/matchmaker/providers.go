@@ -67,6 +67,9 @@ func (d *Dispatcher) registration(ctx context.Context, known *registry.Provider,
 		return nil, err
 	}
 	var t draft
+	if known == nil {
+		t.tellStatus(d.queue, p.ID, made.Status.String(), made.Reason)
+	}
 	t.put(kindProvider, p.ID, was.Version, made, func(v uint64) {
 		if d.adopt(made, v) {
 			d.backlog.Rebuild(&d.settings.Policy, now)
@@ -185,11 +188,7 @@ func (d *Dispatcher) SetStatus(ctx context.Context, id string, s match.Status, r
 		}
 		var t draft
 		d.putProfile(&t, p, now, func(next *registry.Profile) { next.Status, next.Reason = s, reason })
-		said := s.String()
-		if reason != "" {
-			said += ": " + reason
-		}
-		t.tell(d.queue, gq.EventProviderStatus, id, said, 0)
+		t.tellStatus(d.queue, id, s.String(), reason)
 		if s == match.Active {
 			return &t, nil, nil
 		}
@@ -204,6 +203,9 @@ func (d *Dispatcher) SetStatus(ctx context.Context, id string, s match.Status, r
 	d.wake()
 	return d.Provider(ctx, id)
 }
+
+// removed is what the log of events says of a provider that was removed, in place of a status.
+const removed = "REMOVED"
 
 // Remove removes a retired provider: its profile, account and heartbeat. The records of
 // rounds and the history of its leases stay. Removing one that is not retired is
@@ -223,6 +225,7 @@ func (d *Dispatcher) Remove(ctx context.Context, id string) error {
 			return nil, nil, err
 		}
 		var t draft
+		t.tellStatus(d.queue, id, removed, "")
 		t.remove(kindProvider, id, p.Version)
 		t.remove(kindLedger, id, p.Account.Version)
 		t.remove(kindHeartbeat, id, version)

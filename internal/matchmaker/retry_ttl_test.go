@@ -346,7 +346,7 @@ func TestProofs(t *testing.T) {
 		if len(sla.asked) != 1 || sla.asked[0] != want {
 			f.Errorf("the SLA engine was asked about %+v", sla.asked)
 		}
-		f.toldOf("p", "providerSlashed bad_proof 400")
+		f.toldOf("p", "provider.status ACTIVE", "providerSlashed bad_proof 400")
 		if p := f.standing("p"); p.Stake != 9600 || p.Slashed != 400 || p.Findings != 1 || p.LeasesActive != 0 || p.Fails != 1 {
 			f.Errorf("the provider: %+v", p)
 		}

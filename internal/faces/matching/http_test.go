@@ -391,7 +391,7 @@ func TestSocket(t *testing.T) {
 	}
 	f.must("POST", "/leases/"+lease+"/proof", `{"flaw":"forged"}`)
 	got := six.next()
-	if diff := cmp.Diff(object{"providerId": "p1", "reason": "PROOF_INVALID", "penalty": 1000.0}, got["data"]); diff != "" || got["type"] != "providerSlashed" || got["entity"] != "p1" || got["seq"] != 7.0 {
+	if diff := cmp.Diff(object{"providerId": "p1", "reason": "PROOF_INVALID", "penalty": 1000.0}, got["data"]); diff != "" || got["type"] != "providerSlashed" || got["entity"] != "p1" || got["seq"] != 8.0 {
 		t.Errorf("%v (-want +got):\n%s", got, diff)
 	}
 	second := f.must("POST", "/jobs", `{"kind":"AI"}`)["id"].(string)
@@ -426,7 +426,7 @@ func TestSocket(t *testing.T) {
 	for range 3 {
 		got = again.next()
 	}
-	if got["type"] != "providerSlashed" || got["seq"] != 7.0 {
+	if got["type"] != "providerSlashed" || got["seq"] != 8.0 {
 		t.Errorf("replayed: %v", got)
 	}
 	for _, after := range []string{"x", "-1", "1000000"} { // not a number, and one beyond the last event
