@@ -70,7 +70,7 @@ func Submit(b Submission, now time.Time) (gq.State, []gq.Event) {
 // inherit gives a job what it has from the job whose place it takes. Its lease versions go on, so that they fence as
 // before.
 func inherit(s, old *gq.State, carriesOn bool) {
-	s.SubmittedAt = since(old)
+	s.SubmittedAt = Submitted(old)
 	if !carriesOn {
 		return
 	}

@@ -49,11 +49,12 @@ func StartBy(s *gq.State) time.Time {
 	if s.Policy.StartWithin == 0 || s.Attempt > 0 || s.Gate == gq.GateSignal || s.Gate == gq.GateSignalled {
 		return time.Time{}
 	}
-	return since(s).Add(s.Policy.StartWithin)
+	return Submitted(s).Add(s.Policy.StartWithin)
 }
 
-// since returns when the deadlines of a job begin to count.
-func since(s *gq.State) time.Time {
+// Submitted returns when a job was submitted, or the first of the jobs whose place it has taken: its deadlines
+// count from then.
+func Submitted(s *gq.State) time.Time {
 	if s.SubmittedAt.IsZero() {
 		return s.CreatedAt
 	}
@@ -73,7 +74,7 @@ func LifeEnd(s *gq.State) (end time.Time) {
 // lifetimeEnd returns the end of the job's lifetime; zero is never.
 func lifetimeEnd(s *gq.State) (end time.Time) {
 	if s.Policy.Lifetime > 0 {
-		end = since(s).Add(s.Policy.Lifetime)
+		end = Submitted(s).Add(s.Policy.Lifetime)
 	}
 	if s.Policy.RunLifetime > 0 && !s.FirstStartedAt.IsZero() {
 		if t := s.FirstStartedAt.Add(s.Policy.RunLifetime); end.IsZero() || t.Before(end) {

@@ -276,7 +276,7 @@ func (d *Dispatcher) jobOf(job *gq.Job, set *match.Settings) (Job, error) {
 	out := Job{
 		Job: m, State: projection.View{Status: s.Status, Detail: s.Detail}.Matching(),
 		PriorityCache: set.Priority.Cached(&m), Score: set.Priority.Score(&m, now.Unix()),
-		TTL: int64(s.Policy.Lifetime / time.Second), ExpiresAt: s.CreatedAt.Add(s.Policy.Lifetime).Unix(),
+		TTL: int64(s.Policy.Lifetime / time.Second), ExpiresAt: machine.Submitted(&s).Add(s.Policy.Lifetime).Unix(),
 		Tombstoned: s.Status.Terminal(), Payload: job.Spec.Payload.Data,
 		TraceParent: job.Spec.Attributes[gq.AttributeTraceParent], TraceState: job.Spec.Attributes[gq.AttributeTraceState],
 	}

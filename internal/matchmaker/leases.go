@@ -35,7 +35,7 @@ type Lease struct {
 func leaseOf(job *gq.Job, history []gq.Event, id gq.LeaseID) (l Lease, found bool) {
 	policy := job.State.Policy
 	kind, _ := match.ParseKind(job.Spec.Type)
-	var faults int64
+	var faults int64 // since the lease was granted
 	ended := false
 	for i := range history {
 		e := &history[i]
@@ -44,7 +44,7 @@ func leaseOf(job *gq.Job, history []gq.Event, id gq.LeaseID) (l Lease, found boo
 			case gq.EventClaimed:
 				found = true
 				l = Lease{
-					ID: id, Job: e.Job, Provider: e.Worker, Kind: kind, Attempt: faults, Start: e.Time, AckBy: e.Until,
+					ID: id, Job: e.Job, Provider: e.Worker, Kind: kind, Start: e.Time, AckBy: e.Until,
 					Deadline: e.Time.Add(policy.LeaseTTL), Status: projection.MatchingLease(gq.LeaseActive, 0),
 				}
 			case gq.EventStarted:
@@ -60,10 +60,11 @@ func leaseOf(job *gq.Job, history []gq.Event, id gq.LeaseID) (l Lease, found boo
 				l.EndedAt = l.endedAt(job, e, o)
 			}
 		}
-		if e.Failure != nil && match.FaultOf(e.Failure.Code) != 0 {
+		if found && e.Failure != nil && match.FaultOf(e.Failure.Code) != 0 {
 			faults++
 		}
 	}
+	l.Attempt = max(int64(job.State.Faults)-faults, 0) // a job has faults of the one whose place it took
 	l.RenewBy = machine.RenewBy(gq.Lease{ExpiresAt: l.Deadline, TTL: policy.LeaseTTL}, policy)
 	return l, found
 }
@@ -149,6 +150,7 @@ func (d *Dispatcher) readLease(ctx context.Context, id gq.LeaseID) (Lease, error
 	if d.beyond(&s, &set, now) {
 		return Lease{}, gq.ErrNotFound
 	}
+	job.State = s
 	l, found := leaseOf(&job, append(history, events...), id)
 	if !found {
 		return Lease{}, gq.ErrNotFound

@@ -405,3 +405,63 @@ func TestSlashingBySettings(t *testing.T) {
 		}
 	})
 }
+
+// Jobs that take the place of others have their deadlines and attempts, and so have their leases, while they last
+// and afterwards.
+func TestPutOff(t *testing.T) {
+	bubble(t, matchmaker.Options{}, func(f *fixture) {
+		f.provider("p")
+		old := map[gq.JobID]matchmaker.Job{}
+		for _, n := range []int64{1, 2} {
+			j := f.submit(fee(n))
+			old[jobID(f, j.ID)] = j
+		}
+		for _, a := range f.round().Assignments {
+			f.fail(f.ack(f.lease(a.Lease)))
+		}
+		time.Sleep(10 * time.Minute) // any pause is over
+		next := map[string]matchmaker.Job{}
+		for id, j := range old {
+			s, err := f.engine.Reschedule(f.Context(), id, f.engine.Now().Add(time.Minute))
+			if err != nil || s.ID == id {
+				f.Fatalf("put off: %+v, %v", s, err)
+			}
+			next[s.ID.String()] = j
+		}
+		time.Sleep(2 * time.Minute)
+		f.beats("p")
+		r := f.round()
+		if len(r.Assignments) != 2 {
+			f.Fatalf("%+v", r)
+		}
+		rec, err := f.RoundRecord(f.Context(), r.Number)
+		if err != nil {
+			f.Fatal(err)
+		}
+		seed := rec.Input.Seed()
+		for i, a := range r.Assignments {
+			check := func(when string) {
+				f.Helper()
+				l := f.lease(a.Lease)
+				if l.Attempt != 1 || seed.Lease(l.Job.String(), l.Provider, l.Attempt) != l.ID {
+					f.Errorf("%s: lease %s is of attempt %d, want 1, which gives this id", when, l.ID, l.Attempt)
+				}
+				j, err := f.Job(f.Context(), l.Job)
+				if err != nil {
+					f.Fatal(err)
+				}
+				if want := next[j.ID].ExpiresAt; j.ExpiresAt != want {
+					f.Errorf("%s: expires at %d, want %d", when, j.ExpiresAt, want)
+				}
+			}
+			check("assigned")
+			l := f.ack(f.lease(a.Lease))
+			if i == 0 {
+				f.fail(l)
+			} else if err := f.complete(l); err != nil {
+				f.Fatal(err)
+			}
+			check("ended")
+		}
+	})
+}

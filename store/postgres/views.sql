@@ -669,15 +669,15 @@ CREATE FUNCTION gq.matching_leases() RETURNS TABLE (
         LEFT JOIN ended AS x USING (job, lease)
         WHERE e.type IN ('job.started', 'lease.renewed') AND (x.job IS NULL OR (e.segment, e.place) < (x.segment, x.place))
         GROUP BY e.job, e.lease
-    ), failed AS ( -- how many faults came before each lease
+    ), failed AS ( -- how many faults came since each lease; earlier ones may be of the job whose place this one took
         SELECT e.job, e.lease, count(*) AS faults
         FROM event AS e
-        JOIN event AS f ON f.job = e.job AND f.fault AND (f.segment, f.place) < (e.segment, e.place)
+        JOIN event AS f ON f.job = e.job AND f.fault AND (f.segment, f.place) > (e.segment, e.place)
         WHERE e.type = 'job.claimed'
         GROUP BY e.job, e.lease
     ), lease AS (
         SELECT
-            c.lease, c.job, c.worker AS provider, coalesce(f.faults, 0) AS attempt, c.time AS started, g.until, g.renewals, x.lease_end AS ended
+            c.lease, c.job, c.worker AS provider, coalesce(f.faults, 0) AS faults, c.time AS started, g.until, g.renewals, x.lease_end AS ended
         FROM event AS c
         LEFT JOIN ended AS x USING (job, lease)
         LEFT JOIN moved AS g USING (job, lease)
@@ -685,7 +685,7 @@ CREATE FUNCTION gq.matching_leases() RETURNS TABLE (
         WHERE c.type = 'job.claimed' AND c.lease <> ''
     )
     SELECT
-        l.lease, l.job, l.provider, l.attempt, l.started / 1000000000, d.deadline / 1000000000, (d.deadline - m.renew_before) / 1000000000,
+        l.lease, l.job, l.provider, greatest(m.faults - l.faults, 0), l.started / 1000000000, d.deadline / 1000000000, (d.deadline - m.renew_before) / 1000000000,
         coalesce(l.ended, CASE WHEN l.renewals > 0 THEN 'RENEWED' ELSE 'ACTIVE' END)
     FROM lease AS l
     JOIN gq.matching_job AS m ON m.id = l.job

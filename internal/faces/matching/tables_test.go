@@ -448,3 +448,44 @@ func TestLeasesViewReadsEachCommitOnce(t *testing.T) {
 		t.Errorf("%d leases of %d jobs: %d commits, and %d calls of PL/pgSQL functions", rows, jobs, segments, calls)
 	}
 }
+
+// A lease of a job that took the place of another one has the attempts of both, in the table and on the face.
+func TestTablesOfJobsPutOff(t *testing.T) {
+	set := match.DefaultSettings()
+	set.AckTimeout = 120_000
+	r := newReports(t, set)
+	r.must("POST", "/beacon", `{"chain_id":"c","epoch_id":7,"block_height":1,"beacon":"aa"}`)
+	r.register("p1")
+	two := []string{r.submit(`{"kind":"AI"}`), r.submit(`{"kind":"AI","max_fee":3}`)}
+	given := r.round(2)
+	for _, job := range two {
+		r.verb(given[job], "ack", "{}")
+		r.verb(given[job], "fail", `{"reason":"out of memory"}`)
+	}
+	r.later(5*time.Minute, "p1")
+	for i, job := range two {
+		id, err := gq.ParseJobID(job)
+		if err != nil {
+			t.Fatal(err)
+		}
+		next, err := r.engine.Reschedule(t.Context(), id, r.clock.Now().Add(time.Minute))
+		if err != nil || next.ID == id {
+			t.Fatalf("put off: %+v, %v", next, err)
+		}
+		two[i] = next.ID.String()
+		r.jobs = append(r.jobs, two[i])
+	}
+	r.later(2*time.Minute, "p1")
+	given = r.round(2)
+	r.equal("with leases of jobs that were put off")
+	for i, verb := range []string{"complete", "fail"} {
+		r.verb(given[two[i]], "ack", "{}")
+		r.verb(given[two[i]], verb, map[string]string{"fail": `{"reason":"out of memory"}`, "complete": `{"output_digest":"` + strings.Repeat("ab", 32) + `"}`}[verb])
+	}
+	r.equal("after they have ended")
+	for _, job := range two {
+		if got := r.must("GET", "/leases/"+given[job], "")["attempt"]; got != 1.0 {
+			t.Errorf("the lease has attempt %v, want 1", got)
+		}
+	}
+}
