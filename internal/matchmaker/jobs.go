@@ -192,6 +192,9 @@ func (d *Dispatcher) Submit(ctx context.Context, e match.Enqueue) (Job, error) {
 	if err == nil {
 		err = out.KeyReused()
 	}
+	if errors.Is(err, gq.ErrKeyReused) && e.Units == 0 {
+		err = d.sameWithoutUnits(ctx, out.ID(), e, err)
+	}
 	if err != nil {
 		return Job{}, err
 	}
@@ -214,13 +217,37 @@ func keyScope(requester string) string {
 // contentOf is the fingerprint of a submission: of what the requester sent, and not of the
 // policy that applies to it, which may change before the submission is repeated.
 func contentOf(e match.Enqueue) uint64 {
+	if e.Unnamed {
+		return contentWithoutUnits(e) // as when jobs counted none by default
+	}
 	e.Key = ""
 	text, _ := json.Marshal(e) // its payload is valid JSON
-	if e.Unnamed {
-		text = bytes.Replace(text, []byte(`,"units":1`), nil, 1) // as when jobs counted none by default
-	}
+	return fingerprint(text)
+}
+
+// contentWithoutUnits is [contentOf] a submission that does not name its units.
+func contentWithoutUnits(e match.Enqueue) uint64 {
+	e.Key = ""
+	text, _ := json.Marshal(e)
+	return fingerprint(bytes.Replace(text, fmt.Appendf(nil, `,"units":%d`, e.Units), nil, 1))
+}
+
+func fingerprint(text []byte) uint64 {
 	sum := sha256.Sum256(text)
 	return binary.BigEndian.Uint64(sum[:8]) | 1 // zero is none
+}
+
+// sameWithoutUnits returns nil if the job that has the key of a submission of 0 units has the same content: it
+// was stored while 0 was the default, which contents left out. Otherwise it returns reused.
+func (d *Dispatcher) sameWithoutUnits(ctx context.Context, id gq.JobID, e match.Enqueue, reused error) error {
+	j, err := d.engine.Get(ctx, id, 0)
+	if err != nil {
+		return err
+	}
+	if j.Spec.CostUnits != 0 || j.Spec.Key.Fingerprint != contentWithoutUnits(e) {
+		return reused
+	}
+	return nil
 }
 
 // limitDepthOnce sets the depth limit of the queue before its first job.

@@ -129,6 +129,34 @@ func TestUnnamedUnitsKeepTheFingerprint(t *testing.T) {
 	})
 }
 
+// A job of 0 units that was stored while contents left them out still has its key.
+func TestNamedNoUnitsKeepTheFingerprint(t *testing.T) {
+	bubble(t, matchmaker.Options{}, func(f *fixture) {
+		for _, key := range []string{"1", "2"} {
+			sum := sha256.Sum256([]byte(`{"kind":"AI","max_fee":` + key + `}`))
+			before, err := f.engine.Submit(f.Context(), gq.Spec{
+				Queue: matchmaker.DefaultQueue, Type: "AI", MaxFee: int64(key[0] - '0'), Requires: []string{matchmaker.Requirement},
+				Key:        gq.IdempotencyKey{Scope: "matching:", Name: key, Fingerprint: binary.BigEndian.Uint64(sum[:8]) | 1},
+				Attributes: map[string]string{"matching.0": "{}", match.AttributeUnits: "0"},
+			})
+			if err != nil {
+				f.Fatal(err)
+			}
+			again := f.received(`{"kind":"AI","max_fee":` + key + `,"units":0,"idempotency_key":"` + key + `"}`)
+			if !again.Existing || again.ID != before.ID().String() {
+				f.Errorf("key %s: the job is %s, existing %t, want %s", key, again.ID, again.Existing, before.ID())
+			}
+			set := match.DefaultSettings()
+			e, err := match.DecodeEnqueue([]byte(`{"kind":"AI","max_fee":9,"units":0,"idempotency_key":"`+key+`"}`), &set)
+			if err != nil {
+				f.Fatal(err)
+			}
+			_, err = f.Submit(f.Context(), e)
+			f.refused("another content", err, gq.ErrKeyReused)
+		}
+	})
+}
+
 // A job that was stored while jobs counted no units by default keeps its number, and so does
 // the record of its round.
 func TestStoredUnitsStay(t *testing.T) {
