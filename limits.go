@@ -27,6 +27,7 @@ const (
 	MaxCapabilities     = 16        // capabilities one job requires
 	MaxUniqueFields     = 16        // UniqueRule.Fields
 	MaxFollowers        = 1000      // jobs that wait for a job which is replaced
+	MaxReplacements     = 100       // how often a job was replaced that a dependency names
 	MaxCorrelationBytes = 256       // correlation id
 	MaxURLBytes         = 2048      // callback URL
 	MaxMessageBytes     = 4096      // a failure's message; longer ones are truncated

@@ -18,6 +18,11 @@ func (v *visit) replaysOf(jobs []gq.Job) (map[gq.JobID]gq.JobID, error) {
 		keys[jobs[i].Spec.Type] = append(keys[jobs[i].Spec.Type], name)
 	}
 	found := make(map[gq.JobID]gq.JobID)
+	for i := range jobs { // the key of a unique job finds only the last of its replays
+		if of := jobs[i].Spec.ReplayOf; !of.IsZero() {
+			found[of] = jobs[i].State.ID
+		}
+	}
 	for typ, names := range keys {
 		for part := range slices.Chunk(names, gq.MaxQueryKeys/2) {
 			page, err := v.d.queue.List(v.ctx, gq.Query{Types: []string{typ}, Keys: part, Limit: 1000})

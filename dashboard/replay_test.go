@@ -49,6 +49,23 @@ func TestReplaysOfOldAndNewJobs(t *testing.T) {
 	}
 }
 
+// The last replay of a unique job is found by its key, and the one before among the jobs themselves.
+func TestReplaysOfReplays(t *testing.T) {
+	unique := func(id byte, of gq.JobID) gq.Job {
+		return gq.Job{
+			Spec:  gq.Spec{Type: "t", ReplayOf: of, Key: gq.IdempotencyKey{Name: "k"}, Unique: gq.UniqueRule{While: gq.WhileLive}},
+			State: gq.State{ID: gq.JobID{id}, CreatedAt: time.Unix(int64(id), 0)},
+		}
+	}
+	first := unique(1, gq.JobID{})
+	second := unique(2, first.State.ID)
+	third := unique(3, second.State.ID)
+	v := &visit{d: &Dashboard{queue: &listed{jobs: []gq.Job{third}}}, ctx: t.Context()}
+	if left, err := v.notReplayed([]gq.Job{first, second, third}); err != nil || len(left) != 1 || left[0].State.ID != third.State.ID {
+		t.Errorf("%d jobs have no replay, %v; want the last one", len(left), err)
+	}
+}
+
 // Dead letters with another code are another group, however alike their messages are.
 func TestGroupsHaveOneCode(t *testing.T) {
 	var jobs []gq.Job

@@ -76,6 +76,9 @@ func (e *Engine) edited(ctx context.Context, job *gq.Job, change gq.JobEdit) (gq
 	s.Metadata.Tags = maps.Clone(job.Metadata.Tags)
 	if len(s.Unique.Fields) > 0 {
 		s.Key = gq.IdempotencyKey{} // it follows from the payload
+		if !s.ReplayOf.IsZero() {
+			s.Key.Fingerprint = job.Spec.Key.Fingerprint // which tells what it replays
+		}
 	}
 	if s.Unique.OnCollision == gq.Debounced { // which needs a delay
 		s.Unique.OnCollision = gq.Existing
@@ -108,7 +111,7 @@ func (e *Engine) openDependencies(ctx context.Context, job *gq.Job) (open []gq.D
 }
 
 // nameSuccessors changes what jobs depend on where a job was replaced: they depend on the job that
-// took its place.
+// took its place. It follows no more than [gq.MaxReplacements], as submissions do.
 func (e *Engine) nameSuccessors(ctx context.Context, jobs []gq.Job) error {
 	ids := make(map[gq.JobID]gq.JobID) // to the job that counts
 	var unread []store.Ref
@@ -122,17 +125,19 @@ func (e *Engine) nameSuccessors(ctx context.Context, jobs []gq.Job) error {
 			add(d.Job)
 		}
 	}
-	for len(unread) > 0 {
-		n := min(len(unread), store.MaxPage)
-		found, err := e.store.Get(ctx, unread[:n], 0)
-		if err != nil {
-			return err
-		}
-		unread = unread[n:]
-		for i := range found {
-			if next := found[i].State.ReplacedBy; found[i].Err == nil && !next.IsZero() {
-				ids[found[i].State.ID] = next
-				add(next)
+	for n := 0; len(unread) > 0 && n <= gq.MaxReplacements; n++ {
+		reading := unread
+		unread = nil
+		for some := range slices.Chunk(reading, store.MaxPage) {
+			found, err := e.store.Get(ctx, some, 0)
+			if err != nil {
+				return err
+			}
+			for i := range found {
+				if next := found[i].State.ReplacedBy; found[i].Err == nil && !next.IsZero() {
+					ids[found[i].State.ID] = next
+					add(next)
+				}
 			}
 		}
 	}

@@ -60,6 +60,13 @@ func replayOnce(t *testing.T, s store.Store) {
 				t.Errorf("the replay was replayed as %s, want %s", last.ID(), report.Jobs[0])
 			}
 			must[gq.State](t)(f.Cancel(t.Context(), report.Jobs[0], ""))
+			last := again
+			if !spec.Unique.IsZero() { // which is one job after the other
+				last = report.Jobs[0]
+			}
+			if out := must[gq.SubmitResult](t)(f.Replay(t.Context(), id)); !out.Existing || out.ID() != last {
+				t.Errorf("the first job was replayed as %s (existing: %t), want %s, which is there", out.ID(), out.Existing, last)
+			}
 			if spec.Unique.IsZero() { // nothing is left to name
 				if err := f.Purge(t.Context(), again); err != nil {
 					t.Fatal(err)
@@ -122,13 +129,19 @@ func TestAReplaySaysWho(t *testing.T) {
 // An edited replay is still the one.
 func TestAnEditedReplayIsTheReplay(t *testing.T) {
 	bubble(t, func(t *testing.T, f *fixture) {
-		for _, spec := range []gq.Spec{{Type: "a"}, {Type: "b", Payload: payload(`{"a":1}`), Unique: gq.UniqueRule{While: gq.WhileLive, Fields: []string{"a"}}}} {
+		rule := gq.UniqueRule{While: gq.WhileLive, Fields: []string{"a"}}
+		for _, spec := range []gq.Spec{{Type: "a"}, {Type: "b", Payload: payload(`{"a":1}`), Unique: rule}, {Type: "c", Payload: payload(`{"a":2,"b":1}`), Unique: rule}} {
 			id := f.submit(spec)
 			must[gq.State](t)(f.Cancel(t.Context(), id, ""))
 			again := must[gq.SubmitResult](t)(f.Replay(t.Context(), id)).ID()
 			edited := must[gq.SubmitResult](t)(f.Edit(t.Context(), again, gq.JobEdit{Payload: &gq.Payload{Data: []byte(`{"a":2}`)}})).ID()
-			if out := must[gq.SubmitResult](t)(f.Replay(t.Context(), id)); out.ID() != edited || !out.Existing {
-				t.Errorf("the replay is %s, want the edited %s", out.ID(), edited)
+			for _, ended := range []bool{false, true} {
+				if ended {
+					must[gq.State](t)(f.Cancel(t.Context(), edited, ""))
+				}
+				if out := must[gq.SubmitResult](t)(f.Replay(t.Context(), id)); out.ID() != edited || !out.Existing {
+					t.Errorf("%s: the replay is %s, want the edited %s", spec.Type, out.ID(), edited)
+				}
 			}
 		}
 	})
@@ -213,5 +226,25 @@ func TestListByKey(t *testing.T) {
 		}
 		_, err := f.List(t.Context(), gq.Query{Keys: []string{""}})
 		wantErr(t, "an empty key", err, gq.ErrInvalid)
+	})
+}
+
+// The report of a replay of many jobs names the one that could not be submitted, also behind one that
+// was left out.
+func TestTheProblemOfAReplayNamesItsJob(t *testing.T) {
+	bubble(t, func(t *testing.T, f *fixture) {
+		replaced := f.submit(gq.Spec{Queue: "q", Type: "a"})
+		must[gq.State](t)(f.Reschedule(t.Context(), replaced, time.Now().Add(time.Hour)))
+		var cancelled []gq.JobID
+		for range 3 {
+			id := f.submit(gq.Spec{Queue: "q", Type: "a"})
+			must[gq.State](t)(f.Cancel(t.Context(), id, ""))
+			cancelled = append(cancelled, id)
+		}
+		must[gq.Queue](t)(f.ChangeQueue(t.Context(), "q", func(q *gq.Queue) { q.MaxDepth = 2 }))
+		report := must[gq.ReplayReport](t)(f.ReplayWhere(t.Context(), gq.Query{Queue: "q", Statuses: []gq.Status{gq.StatusCancelled}}))
+		if len(report.Jobs) != 1 || report.Refused != 2 || !strings.HasPrefix(report.Problem, "replay "+cancelled[1].String()+": ") {
+			t.Errorf("replayed %d, refused %d: %q; want 1, 2 and the second job, %s", len(report.Jobs), report.Refused, report.Problem, cancelled[1])
+		}
 	})
 }

@@ -308,9 +308,8 @@ const reservedType = "gq.signal is reserved for jobs of workflows that wait for 
 func (e *Engine) accept(ctx context.Context, s *gq.Spec, needs []gq.Dependency) error {
 	tracing.Adopt(ctx, s)
 	err := e.fill(ctx, s, needs)
-	if !s.Replaces.IsZero() && (err == nil || errs.KindOf(err) == gq.KindInvalid) {
-		fault := gq.Fault{Field: "replaces", Problem: "is assigned by the queue; edit the waiting job, or submit a unique job that replaces it"}
-		err = &gq.InvalidError{Faults: append([]gq.Fault{fault}, errs.FaultsOf(err)...)}
+	if assigned := machine.CheckAssigned(s); len(assigned) > 0 && (err == nil || errs.KindOf(err) == gq.KindInvalid) {
+		err = &gq.InvalidError{Faults: append(assigned, errs.FaultsOf(err)...)}
 	}
 	if machine.ForReplay(s.Key) && (err == nil || errs.KindOf(err) == gq.KindInvalid) {
 		fault := gq.Fault{Field: "idempotency_scope", Problem: machine.ReplayScope + " is reserved for replays; choose another scope"}

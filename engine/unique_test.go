@@ -90,6 +90,8 @@ func TestUniqueContradictions(t *testing.T) {
 		"debounce without a delay":     {gq.Spec{Key: key, Unique: gq.UniqueRule{OnCollision: gq.Debounced}}, []string{"delay"}},
 		"debounce for a period":        {gq.Spec{Key: key, Delay: time.Second, Unique: gq.UniqueRule{OnCollision: gq.Debounced, Period: time.Minute}}, []string{"unique.while"}},
 		"a job that names another":     {gq.Spec{Replaces: f.submit(gq.Spec{})}, []string{"replaces"}},
+		"a replay that nobody asked":   {gq.Spec{ReplayOf: f.submit(gq.Spec{})}, []string{"replay_of"}},
+		"a replay by somebody":         {gq.Spec{Attributes: map[string]string{gq.AttributeReplayedBy: "ada"}}, []string{"attributes"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c.spec.Type = "t"

@@ -106,6 +106,9 @@ func CheckSchedule(s *gq.Schedule, l gq.Limits) error {
 	if !t.RunAt.IsZero() {
 		f.add("template.run_at", "is the slot")
 	}
+	for _, fault := range CheckAssigned(&t) {
+		f.add("template."+fault.Field, "%s", fault.Problem)
+	}
 	if len(t.DependsOn) > 0 {
 		f.add("template.depends_on", "a scheduled job depends on no other")
 	}

@@ -11,6 +11,21 @@ import (
 	"github.com/gopherqueue/gq"
 )
 
+// CheckAssigned reports the parts of a submitted spec that only the queue may set.
+func CheckAssigned(s *gq.Spec) []gq.Fault {
+	var f faults
+	if !s.Replaces.IsZero() {
+		f.add("replaces", "is assigned by the queue; edit the waiting job, or submit a unique job that replaces it")
+	}
+	if !s.ReplayOf.IsZero() {
+		f.add("replay_of", "is assigned by the queue; replay that job when it has finished")
+	}
+	if _, set := s.Attributes[gq.AttributeReplayedBy]; set {
+		f.add("attributes", "%s is assigned by the queue, to replays; choose another name", gq.AttributeReplayedBy)
+	}
+	return f
+}
+
 // CheckSpec reports all faults of a spec with defaults filled in. [CheckGraph] checks its
 // dependencies.
 func CheckSpec(s *gq.Spec, l gq.Limits) error {

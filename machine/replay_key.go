@@ -15,28 +15,41 @@ const ReplayScope = "gq.replay"
 func ForReplay(k gq.IdempotencyKey) bool { return k.Scope == ReplayScope && k.Name != "" }
 
 // ReplayKey returns the key of a replay. A unique job keeps its own key, or the one that follows
-// from its fields. In both cases the fingerprint tells which job is replayed: see [Collide].
+// from its fields. The fingerprint tells which job is replayed: see [Collide]. A unique job, its
+// replay and the replays of that share one key, so their fingerprint tells the first of these jobs.
 func ReplayKey(old *gq.Spec) gq.IdempotencyKey {
-	k := gq.IdempotencyKey{Scope: ReplayScope, Name: old.ID.String()}
-	if !old.Unique.IsZero() {
-		k = old.Key
+	if old.Unique.IsZero() {
+		return gq.IdempotencyKey{Scope: ReplayScope, Name: old.ID.String(), Fingerprint: replayPrint(old.ID)}
 	}
+	k := old.Key
 	if len(old.Unique.Fields) > 0 {
-		k = gq.IdempotencyKey{}
+		k.Scope, k.Name = "", ""
 	}
-	k.Fingerprint = replayPrint(old.ID)
+	if !isReplayPrint(k.Fingerprint) {
+		k.Fingerprint = replayPrint(old.ID)
+	}
 	return k
 }
 
-// replayPrint is the fingerprint of the key of every replay of a job.
+// replayPrint is the fingerprint of the keys of the replays of a job. Its lower half follows from the
+// upper one, so that it is not taken for a fingerprint of content.
 func replayPrint(of gq.JobID) uint64 {
 	sum := sha256.Sum256(append([]byte(ReplayScope), of[:]...))
-	return binary.BigEndian.Uint64(sum[:8]) | 1 // zero is none
+	upper := binary.BigEndian.Uint32(sum[:4])
+	return uint64(upper)<<32 | uint64(lowerPrint(upper))
 }
+
+func lowerPrint(upper uint32) uint32 {
+	sum := sha256.Sum256(binary.BigEndian.AppendUint32([]byte(ReplayScope), upper))
+	return binary.BigEndian.Uint32(sum[:4]) | 1 // a zero fingerprint is none
+}
+
+// isReplayPrint reports whether a fingerprint is that of a replay.
+func isReplayPrint(f uint64) bool { return uint32(f) == lowerPrint(uint32(f>>32)) }
 
 // replayed reports whether the holder of a key replays the same job as a submission.
 func (h *KeyHolder) replayed(s *gq.Spec) bool {
-	return !s.ReplayOf.IsZero() && s.Replaces.IsZero() && h.State.ID != s.ReplayOf && h.Fingerprint == s.Key.Fingerprint && h.Fingerprint == replayPrint(s.ReplayOf)
+	return !s.ReplayOf.IsZero() && s.Replaces.IsZero() && h.State.ID != s.ReplayOf && h.Fingerprint == s.Key.Fingerprint && isReplayPrint(h.Fingerprint)
 }
 
 // ShownKey returns the key of a job as users know it.

@@ -37,6 +37,8 @@ func TestScheduleValidate(t *testing.T) {
 		"missed_limit":             func(s *gq.Schedule) { s.MissedLimit = gq.MaxMissedFirings + 1 },
 		"template.id":              func(s *gq.Schedule) { s.Template.ID = machine.NewJobID([16]byte{1}) },
 		"template.idempotency_key": func(s *gq.Schedule) { s.Template.Key.Name = "k" },
+		"template.replaces":        func(s *gq.Schedule) { s.Template.Replaces = machine.NewJobID([16]byte{1}) },
+		"template.replay_of":       func(s *gq.Schedule) { s.Template.ReplayOf = machine.NewJobID([16]byte{1}) },
 		"template.run_at":          func(s *gq.Schedule) { s.Template.RunAt = time.Unix(1, 0) },
 		"template.depends_on":      func(s *gq.Schedule) { s.Template.DependsOn = []gq.Dependency{{}} },
 		"template.payload":         func(s *gq.Schedule) { s.Template.Payload.Data = make([]byte, limits.PayloadBytes+1) },
