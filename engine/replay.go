@@ -53,9 +53,10 @@ func (e *Engine) Replay(ctx context.Context, id gq.JobID) (gq.SubmitResult, erro
 	return out, nil
 }
 
-// latest returns the state of the job that took the place of a replaced one, or the state itself.
+// latest returns the state of the job that took the place of a replaced one, or the state itself. It
+// follows no more than [gq.MaxReplacements]: the state that it returns then names the next.
 func (e *Engine) latest(ctx context.Context, s gq.State) (gq.State, error) {
-	for !s.ReplacedBy.IsZero() {
+	for n := 0; !s.ReplacedBy.IsZero() && n < gq.MaxReplacements; n++ {
 		found, err := e.store.Get(ctx, []store.Ref{{Job: s.ReplacedBy}}, 0)
 		if err != nil {
 			return s, err

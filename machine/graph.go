@@ -13,7 +13,8 @@ type Node struct {
 	ID           gq.JobID
 	Priority     gq.Priority // its own; zero counts as Normal
 	Dependencies []gq.Dependency
-	Final        bool // a final job of a workflow, which may wait for all others; stores, which cannot tell, set it for all jobs of workflows
+	Named        []gq.Dependency // the first of Dependencies as the caller named them, if jobs that stand for others are in their place
+	Final        bool            // a final job of a workflow, which may wait for all others; stores, which cannot tell, set it for all jobs of workflows
 }
 
 // Ancestor is an existing job that a graph depends on.
@@ -76,8 +77,14 @@ type member struct {
 	index    int // in the group, or -1
 	found    bool
 	ancestor Ancestor // if it already exists
-	waits    int      // the last job of the group that waits for it, plus one
-	spawned  int      // the last job of the group that it spawned, plus one
+	waits    naming   // by the last job of the group that waits for it
+	spawned  naming   // by the last job of the group that it spawned
+}
+
+// naming is how a job of the group names another one.
+type naming struct {
+	by int      // its index plus one
+	as gq.JobID // the job for which the other one stands, or that itself
 }
 
 type graph struct {
@@ -177,18 +184,37 @@ func (g *graph) resolve(i int) {
 		case gq.DependencyFanOut:
 			seen = &m.spawned
 		case DependencyOrder:
-			seen = new(int) // beside any other dependency on that job
+			seen = new(naming) // beside any other dependency on that job
+		}
+		now := naming{i + 1, d.Job}
+		if at < len(n.Named) {
+			now.as = n.Named[at].Job
 		}
 		switch {
-		case *seen == i+1:
-			g.fault(i, field("job"), "%s is named twice", d.Job)
+		case *seen == now:
+			g.fault(i, field("job"), "%s is named twice", now.as)
+		case seen.by == now.by:
+			g.fault(i, field("job"), "%s is named twice, because it stands for %s; name it once", d.Job, standsFor(d.Job, seen.as, now.as))
+		case !m.found && now.as != d.Job:
+			g.fault(i, field("job"), "%s was replaced by %s, which does not exist any more; leave this dependency out", now.as, d.Job)
 		case !m.found:
 			g.fault(i, field("job"), "%s does not exist", d.Job)
 		case m.index >= 0:
 			g.inner[i] = append(g.inner[i], m.index)
 		}
-		*seen = i + 1
+		*seen = now
 	}
+}
+
+// standsFor lists the other jobs by which a job is named.
+func standsFor(id, first, second gq.JobID) string {
+	switch id {
+	case first:
+		return second.String()
+	case second:
+		return first.String()
+	}
+	return first.String() + " and " + second.String()
 }
 
 // sort orders the group so that each job comes after its dependencies. It walks depth first with

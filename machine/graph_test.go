@@ -257,6 +257,27 @@ func TestGraphReportsEveryFault(t *testing.T) {
 	}
 }
 
+// Faults name the jobs that the caller named, and those that stand for them.
+func TestGraphFaultsNameReplacedJobs(t *testing.T) {
+	known := exists(map[int]machine.Ancestor{12: {Depth: 1}})
+	for _, test := range []struct {
+		named, stands []gq.Dependency
+		field, text   string
+	}{
+		{after(10), after(11), "depends_on[0].job", fmt.Sprintf("%s was replaced by %s, which does not exist any more", groupID(10), groupID(11))},
+		{after(11), after(11), "depends_on[0].job", fmt.Sprintf("%s does not exist", groupID(11))},
+		{after(10, 12), after(12, 12), "depends_on[1].job", fmt.Sprintf("%s is named twice, because it stands for %s;", groupID(12), groupID(10))},
+		{after(12, 10), after(12, 12), "depends_on[1].job", fmt.Sprintf("%s is named twice, because it stands for %s;", groupID(12), groupID(10))},
+		{after(10, 11), after(12, 12), "depends_on[1].job", fmt.Sprintf("%s is named twice, because it stands for %s and %s;", groupID(12), groupID(10), groupID(11))},
+		{after(10, 10), after(12, 12), "depends_on[1].job", fmt.Sprintf("%s is named twice", groupID(10))},
+	} {
+		nodes := []machine.Node{{ID: groupID(0), Dependencies: test.stands, Named: test.named}}
+		if _, err := machine.CheckGraph(nodes, known); !slices.Equal(faultFields(err), []string{test.field}) || !strings.Contains(fmt.Sprint(err), test.text) {
+			t.Errorf("%v for %v: %v, want %s: %s", test.stands, test.named, err, test.field, test.text)
+		}
+	}
+}
+
 func TestGraphFaultsAreBounded(t *testing.T) {
 	missing := make([]int, 1000)
 	for i := range missing {

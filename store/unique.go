@@ -61,6 +61,23 @@ func Renamed(deps []gq.Dependency, stands map[gq.JobID]gq.JobID) (_ []gq.Depende
 	return out, changed
 }
 
+// Standing returns the job that stands for one: next returns the job that took the place of
+// another, zero for none. A chain of more than [gq.MaxReplacements] is refused with
+// [gq.ErrInvalid], so that a commit reads no more jobs than that for a dependency.
+func Standing(id gq.JobID, next func(gq.JobID) (gq.JobID, error)) (gq.JobID, error) {
+	last := id
+	for range gq.MaxReplacements + 1 {
+		to, err := next(last)
+		if err != nil || to.IsZero() || to == last { // the id of an existing job may be submitted again with its key
+			return last, err
+		}
+		last = to
+	}
+	return last, &gq.InvalidError{Faults: []gq.Fault{{
+		Field: "depends_on", Problem: fmt.Sprintf("job %s was replaced more than %d times; name the job that has its place now", id, gq.MaxReplacements),
+	}}}
+}
+
 // CheckKeyTime refuses a key that could outlive its job: its idempotency window, or the period
 // for which the job is unique, is longer than the job is kept after its end.
 func CheckKeyTime(s *gq.Spec, r Retention, prefix string) []gq.Fault {

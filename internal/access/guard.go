@@ -128,7 +128,7 @@ func (c *caller) foreign(ctx context.Context, s Scope, ids []gq.JobID) (map[gq.J
 	for _, id := range ids {
 		stands[id] = []gq.JobID{id}
 	}
-	for len(stands) > 0 {
+	for n := 0; len(stands) > 0 && n <= gq.MaxReplacements; n++ { // the store refuses a longer chain
 		jobs, err := c.guard.engine.Jobs(ctx, slices.Collect(maps.Keys(stands)), 0)
 		if err != nil {
 			return nil, fmt.Errorf("find the queues of jobs: %w", err)

@@ -389,7 +389,7 @@ func (tx *txn) resolveGraph(p *checkedGroup, after []gq.JobID, b *spawner) (grou
 		if after != nil {
 			f.deps[i] = store.Ordered(f.deps[i], after[i])
 		}
-		nodes = append(nodes, machine.Node{ID: g.Jobs[i].ID, Priority: g.Jobs[i].Metadata.Priority, Dependencies: f.deps[i], Final: !g.Jobs[i].Workflow.IsZero()})
+		nodes = append(nodes, machine.Node{ID: g.Jobs[i].ID, Priority: g.Jobs[i].Metadata.Priority, Dependencies: f.deps[i], Named: g.Jobs[i].DependsOn, Final: !g.Jobs[i].Workflow.IsZero()})
 		index = append(index, i)
 		for _, d := range f.deps[i] {
 			if _, known := f.parents[d.Job]; known || members[d.Job] {
@@ -421,28 +421,29 @@ func (tx *txn) resolveGraph(p *checkedGroup, after []gq.JobID, b *spawner) (grou
 // took the place of a replaced one. It reads jobs outside the group into parents.
 func (tx *txn) standing(deps []gq.Dependency, same map[gq.JobID]gq.JobID, members map[gq.JobID]bool, parents map[gq.JobID]parent, b *spawner) ([]gq.Dependency, error) {
 	out := slices.Clone(deps)
+	next := func(id gq.JobID) (gq.JobID, error) {
+		if to, ok := same[id]; ok && to != id {
+			return to, nil
+		}
+		if members[id] {
+			return gq.JobID{}, nil
+		}
+		p, known := parents[id]
+		if !known {
+			var err error
+			if p, err = tx.parent(id, b); errors.Is(err, gq.ErrNotFound) {
+				return gq.JobID{}, nil
+			} else if err != nil {
+				return gq.JobID{}, err
+			}
+			parents[id] = p
+		}
+		return p.state.ReplacedBy, nil
+	}
 	for i := range out {
-		for d := &out[i]; ; {
-			if to, ok := same[d.Job]; ok {
-				d.Job = to
-			}
-			if members[d.Job] {
-				break
-			}
-			p, known := parents[d.Job]
-			if !known {
-				var err error
-				if p, err = tx.parent(d.Job, b); errors.Is(err, gq.ErrNotFound) {
-					break
-				} else if err != nil {
-					return nil, err
-				}
-				parents[d.Job] = p
-			}
-			if p.state.ReplacedBy.IsZero() {
-				break
-			}
-			d.Job = p.state.ReplacedBy
+		var err error
+		if out[i].Job, err = store.Standing(out[i].Job, next); err != nil {
+			return nil, err
 		}
 	}
 	return out, nil

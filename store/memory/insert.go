@@ -31,6 +31,7 @@ func (s *Store) Insert(ctx context.Context, groups []store.Group) ([]store.Inser
 // arrival is a new job of a group.
 type arrival struct {
 	spec      gq.Spec
+	given     []gq.Dependency // as the caller named them
 	notBefore time.Time
 	replaces  *job // nil if it replaces none
 	named     bool // by its spec, not found by its key
@@ -104,8 +105,12 @@ func (s *Store) insert(g store.Group, now time.Time) ([]store.Placed, error) {
 	}
 	for i := range fresh {
 		deps := fresh[i].spec.DependsOn
+		fresh[i].given = slices.Clone(deps)
 		for k := range deps {
-			deps[k].Job = s.standing(deps[k].Job, aliases)
+			var err error
+			if deps[k].Job, err = s.standing(deps[k].Job, aliases); err != nil {
+				return nil, err
+			}
 		}
 	}
 	s.line(fresh)
@@ -125,17 +130,14 @@ func (s *Store) insert(g store.Group, now time.Time) ([]store.Placed, error) {
 
 // standing returns the job that a dependency is about: the one that a member resolves to, and the
 // last one that took the place of a replaced job.
-func (s *Store) standing(id gq.JobID, aliases map[gq.JobID]gq.JobID) gq.JobID {
-	for {
+func (s *Store) standing(id gq.JobID, aliases map[gq.JobID]gq.JobID) (gq.JobID, error) {
+	return store.Standing(id, func(id gq.JobID) (gq.JobID, error) {
 		next, ok := aliases[id]
 		if j := s.jobs[id]; !ok && j != nil {
 			next = j.state.ReplacedBy
 		}
-		if next.IsZero() || next == id { // the id of an existing job may be submitted again with its key
-			return id
-		}
-		id = next
-	}
+		return next, nil
+	})
 }
 
 // takePlace notes that a new job replaces another one, and returns that one.
@@ -241,7 +243,7 @@ func (s *Store) check(fresh []arrival, now time.Time) (graph machine.GraphInfo, 
 	nodes := make([]machine.Node, len(fresh))
 	for i := range fresh {
 		specs[i] = fresh[i].spec
-		nodes[i] = machine.Node{ID: specs[i].ID, Priority: specs[i].Metadata.Priority, Dependencies: fresh[i].dependencies(), Final: !specs[i].Workflow.IsZero()}
+		nodes[i] = machine.Node{ID: specs[i].ID, Priority: specs[i].Metadata.Priority, Dependencies: fresh[i].dependencies(), Named: fresh[i].given, Final: !specs[i].Workflow.IsZero()}
 		if s.jobs[specs[i].ID] != nil {
 			return graph, fmt.Errorf("job %s: %w", specs[i].ID, gq.ErrDuplicateID)
 		}

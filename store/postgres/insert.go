@@ -228,12 +228,23 @@ func (tx *txn) prepare(ctx context.Context, groups []store.Group, change []int64
 	if len(change) > 0 || slices.ContainsFunc(jobs, changesOthers) {
 		strength = "UPDATE"
 	}
-	slices.Sort(others)
-	rows, err := tx.lock(ctx, slices.Compact(others), strength)
-	if err != nil {
-		return nil, nil, err
+	var last []int64
+	depend := slices.ContainsFunc(jobs, func(s *gq.Spec) bool { return len(s.DependsOn) > 0 })
+	if depend && tx.again {
+		var heirs []int64
+		if heirs, last, err = tx.heirs(ctx, others); err != nil {
+			return nil, nil, err
+		}
+		others = append(others, heirs...)
 	}
-	if rows, err = tx.lockHeirs(ctx, jobs, rows, strength); err != nil {
+	slices.Sort(others)
+	others = slices.Compact(others)
+	rows, err := tx.lock(ctx, others, strength)
+	if err == nil && depend {
+		followed := slices.DeleteFunc(slices.Clone(rows), func(r *row) bool { return slices.Contains(last, int64(r.state.Sequence)) })
+		err = tx.checkHeirs(ctx, followed, others)
+	}
+	if err != nil {
 		return nil, nil, err
 	}
 	if slices.ContainsFunc(jobs, func(s *gq.Spec) bool { return s.OrderKey != "" }) {
@@ -272,34 +283,46 @@ func (tx *txn) prepare(ctx context.Context, groups []store.Group, change []int64
 	return p, rows, err
 }
 
-// lockHeirs locks the jobs that took the places of replaced ones on which new jobs depend.
-func (tx *txn) lockHeirs(ctx context.Context, jobs []*gq.Spec, rows []*row, strength string) ([]*row, error) {
-	known := make(map[gq.JobID]*row)
-	for more := rows; ; {
-		for _, r := range more {
-			known[r.state.ID] = r
+// heirs returns the numbers of the jobs that took the places of replaced ones among some jobs. It
+// locks none of them, so another one may have been replaced since. Those at which it gave up, because
+// no dependency may name a job that was replaced so often, are last.
+func (tx *txn) heirs(ctx context.Context, seqs []int64) (heirs, last []int64, err error) {
+	for range gq.MaxReplacements + 1 {
+		wanted := numbersIn(seqs)
+		blocks, masks := wanted.arrays()
+		rows, err := tx.scanSome(wanted)(tx.Query(ctx, rowsIn("gq.done", "OFFSET 0")+" WHERE "+kept, blocks, masks))
+		if err != nil {
+			return nil, nil, err
 		}
-		var missing [][16]byte
-		for _, spec := range jobs {
-			for _, d := range spec.DependsOn {
-				id := d.Job
-				for known[id] != nil && !known[id].state.ReplacedBy.IsZero() {
-					id = known[id].state.ReplacedBy
-				}
-				if known[id] == nil && id != d.Job {
-					missing = append(missing, id)
-				}
-			}
+		if seqs, err = tx.tookPlaces(ctx, rows); err != nil || len(seqs) == 0 {
+			return heirs, nil, err
 		}
-		numbers, err := tx.numbered(ctx, missing)
-		if err == nil {
-			more, err = tx.lock(ctx, slices.Collect(maps.Values(numbers)), strength)
-		}
-		if err != nil || len(more) == 0 {
-			return rows, err
-		}
-		rows = append(rows, more...)
+		heirs = append(heirs, seqs...)
 	}
+	return heirs, seqs, nil
+}
+
+// tookPlaces returns the numbers of the jobs that took the places of jobs.
+func (tx *txn) tookPlaces(ctx context.Context, rows []*row) ([]int64, error) {
+	var ids [][16]byte
+	for _, r := range rows {
+		if by := r.state.ReplacedBy; !by.IsZero() {
+			ids = append(ids, by)
+		}
+	}
+	numbers, err := tx.numbered(ctx, ids)
+	return slices.Collect(maps.Values(numbers)), err
+}
+
+// checkHeirs returns errMoved if the place of one of the rows was taken by a job that is not among
+// those asked for. Locking that one now could close a circle with a transaction that locks in order:
+// the next try asks for all of them.
+func (tx *txn) checkHeirs(ctx context.Context, rows []*row, asked []int64) error {
+	heirs, err := tx.tookPlaces(ctx, rows)
+	if err == nil && slices.ContainsFunc(heirs, func(seq int64) bool { return !slices.Contains(asked, seq) }) {
+		return errMoved
+	}
+	return err
 }
 
 // refers reports whether a job has a key or an order key, has dependencies or replaces another one, which other

@@ -67,6 +67,7 @@ type member struct {
 	existing gq.JobID // the job that holds its key; zero if the member is new
 	same     bool     // both have the same fingerprint
 	deps     []gq.Dependency
+	given    []gq.Dependency // deps as the caller named them
 
 	notBefore time.Time // of a new job that a collision makes wait
 	replaces  *gq.State // the job that its spec names
@@ -198,7 +199,7 @@ func (p *plan) relate(g store.Group, members []member) (machine.GraphInfo, error
 	}
 	nodes := make([]machine.Node, len(g.Jobs))
 	for i, m := range members {
-		nodes[i] = machine.Node{ID: g.Jobs[i].ID, Priority: g.Jobs[i].Metadata.Priority, Dependencies: m.deps, Final: !g.Jobs[i].Workflow.IsZero()}
+		nodes[i] = machine.Node{ID: g.Jobs[i].ID, Priority: g.Jobs[i].Metadata.Priority, Dependencies: m.deps, Named: m.given, Final: !g.Jobs[i].Workflow.IsZero()}
 		if !m.existing.IsZero() {
 			// A placeholder keeps the indexes in faults right. No job depends on
 			// its id.

@@ -156,6 +156,61 @@ func TestNobodyWaitsInACircle(t *testing.T) {
 	everyone.Wait()
 }
 
+// TestHeirsAreLockedInOrder lets jobs that name a replaced job and a later one come while both the
+// successor and the later one are changed, which lock in the opposite order if the successor is
+// locked last.
+func TestHeirsAreLockedInOrder(t *testing.T) {
+	nodes := twoNodes(t)
+	old, heir, later := newSpec("q"), newSpec("q"), newSpec("q")
+	heir.Replaces = old.ID
+	for _, spec := range []gq.Spec{old, heir, later} {
+		mustInsert(t, nodes[0], spec)
+	}
+	const rounds = 60
+	var everyone sync.WaitGroup
+	for _, s := range nodes {
+		everyone.Go(func() {
+			for range rounds {
+				mustInsert(t, s, newSpec("r", gq.Dependency{Kind: gq.DependencyAfter, Job: old.ID}, gq.Dependency{Kind: gq.DependencyAfter, Job: later.ID}))
+			}
+		})
+		everyone.Go(func() {
+			for range rounds {
+				var updates []store.Update
+				for _, spec := range []gq.Spec{heir, later} {
+					updates = append(updates, store.Update{
+						Ref:   store.Ref{Job: spec.ID},
+						Apply: func(s gq.State, now time.Time) (gq.State, []gq.Event, error) { return machine.Update(s, s.Own, now) },
+					})
+				}
+				if _, err := s.Update(t.Context(), updates); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	everyone.Wait()
+}
+
+// TestAKeysJobThatWasReplaced lets a job of a graph have a key whose job was replaced by one with
+// another key. A job that depends on it waits for the successor.
+func TestAKeysJobThatWasReplaced(t *testing.T) {
+	s := open(t, pgtest.Database(t), store.Config{})
+	defer s.Close()
+	old, heir, again := newSpec("q"), newSpec("q"), newSpec("q")
+	old.Key = gq.IdempotencyKey{Scope: "t", Name: "k", Fingerprint: 1}
+	heir.Key, heir.Replaces = gq.IdempotencyKey{Scope: "t", Name: "other", Fingerprint: 2}, old.ID
+	mustInsert(t, s, old)
+	mustInsert(t, s, heir)
+	again.Key = old.Key
+	child := newSpec("q", gq.Dependency{Kind: gq.DependencyAfter, Job: again.ID})
+	mustInsert(t, s, again, child)
+	found, err := s.Get(t.Context(), []store.Ref{{Job: child.ID}}, 0)
+	if err != nil || found[0].State.Status != gq.StatusPending {
+		t.Errorf("the child is %s (%s), %v; want PENDING", found[0].State.Status, found[0].State.Reason, err)
+	}
+}
+
 // TestTwoNodes runs all operations on two stores of one database at once. Both must see
 // the same results.
 func TestTwoNodes(t *testing.T) {

@@ -101,8 +101,11 @@ func (p *plan) identify(g *store.Group) (members []member, keys map[gq.Idempoten
 			}
 			g.Jobs[i].DependsOn = deps
 		}
+		members[i].given = specs[i].DependsOn
 		for _, d := range specs[i].DependsOn {
-			d.Job = p.standing(d.Job, existing)
+			if d.Job, err = p.standing(d.Job, existing); err != nil {
+				return nil, nil, nil, err
+			}
 			members[i].deps = append(members[i].deps, d)
 		}
 	}
@@ -170,7 +173,10 @@ func (p *plan) checkFollowers(g *store.Group, members []member, staged []staging
 			}
 			waiting = machine.NewDependency(members[s.member].deps,
 				func(id gq.JobID) bool {
-					return slices.ContainsFunc(old.DependsOn, func(d gq.Dependency) bool { return p.standing(d.Job, nil) == id || d.Job == id })
+					return slices.ContainsFunc(old.DependsOn, func(d gq.Dependency) bool {
+						last, _ := p.standing(d.Job, nil)
+						return last == id || d.Job == id
+					})
 				},
 				func(id gq.JobID) bool {
 					if k := slices.IndexFunc(g.Jobs, func(s gq.Spec) bool { return s.ID == id }); k >= 0 {
@@ -226,18 +232,14 @@ func (p *plan) heirOf(id gq.JobID) gq.JobID {
 
 // standing returns the job that a dependency is about: the existing job that a member resolves to,
 // and the last job that took the place of a replaced one.
-func (p *plan) standing(id gq.JobID, existing map[gq.JobID]gq.JobID) gq.JobID {
-	for {
+func (p *plan) standing(id gq.JobID, existing map[gq.JobID]gq.JobID) (gq.JobID, error) {
+	return store.Standing(id, func(id gq.JobID) (gq.JobID, error) {
 		next, ok := existing[id]
 		if !ok {
-			s, _ := p.state(id)
-			next = s.ReplacedBy
+			next = p.stateOf(id).ReplacedBy
 		}
-		if next.IsZero() || next == id { // the id of an existing job may be submitted again with its key
-			return id
-		}
-		id = next
-	}
+		return next, nil
+	})
 }
 
 // moveEdges makes the dependents of replaced jobs wait for the jobs that took their places.

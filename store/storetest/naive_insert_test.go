@@ -74,7 +74,7 @@ func (n *naive) insert(g store.Group, now time.Time) (answer store.Inserted) {
 			}
 		}
 		if owner[i].IsZero() {
-			extra[s.ID] = naiveExtra{replaces, !s.Replaces.IsZero(), g.CarryOn, c.NotBefore}
+			extra[s.ID] = naiveExtra{replaces, !s.Replaces.IsZero(), g.CarryOn, c.NotBefore, s.DependsOn}
 			if replaces.IsZero() {
 				continue
 			}
@@ -103,7 +103,10 @@ func (n *naive) insert(g store.Group, now time.Time) (answer store.Inserted) {
 		s.Replaces = extra[s.ID].replaces
 		s.DependsOn = slices.Clone(s.DependsOn)
 		for k, d := range s.DependsOn {
-			s.DependsOn[k].Job = n.standing(d.Job, alias)
+			var err error
+			if s.DependsOn[k].Job, err = n.standing(d.Job, alias); err != nil {
+				return store.Inserted{Err: err}
+			}
 		}
 		specs = append(specs, s)
 	}
@@ -123,17 +126,14 @@ func (n *naive) insert(g store.Group, now time.Time) (answer store.Inserted) {
 
 // standing returns the job that a dependency is about: the existing job that a member resolves to,
 // and the last job that took the place of a replaced one.
-func (n *naive) standing(id gq.JobID, alias map[gq.JobID]gq.JobID) gq.JobID {
-	for {
+func (n *naive) standing(id gq.JobID, alias map[gq.JobID]gq.JobID) (gq.JobID, error) {
+	return store.Standing(id, func(id gq.JobID) (gq.JobID, error) {
 		next, ok := alias[id]
 		if j := n.data.jobs[id]; !ok && j != nil && n.bug != namesReplaced {
 			next = j.state.ReplacedBy
 		}
-		if next.IsZero() || next == id { // the id of an existing job may be submitted again with its key
-			return id
-		}
-		id = next
-	}
+		return next, nil
+	})
 }
 
 func (n *naive) keyOf(s gq.Spec) gq.IdempotencyKey {
@@ -164,7 +164,7 @@ func (n *naive) create(specs []gq.Spec, extra map[gq.JobID]naiveExtra, changed m
 	after := n.line(specs)
 	nodes := make([]machine.Node, len(specs))
 	for i, s := range specs {
-		nodes[i] = machine.Node{ID: s.ID, Priority: s.Metadata.Priority, Dependencies: store.Ordered(s.DependsOn, after[i]), Final: !s.Workflow.IsZero()}
+		nodes[i] = machine.Node{ID: s.ID, Priority: s.Metadata.Priority, Dependencies: store.Ordered(s.DependsOn, after[i]), Named: extra[s.ID].given, Final: !s.Workflow.IsZero()}
 	}
 	info, err := machine.CheckGraph(nodes, func(id gq.JobID) (machine.Ancestor, bool) {
 		j, ok := n.data.jobs[id]

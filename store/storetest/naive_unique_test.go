@@ -15,6 +15,7 @@ type naiveExtra struct {
 	named     bool // by the spec, not found by the key
 	carryOn   *store.CarryOn
 	notBefore time.Time
+	given     []gq.Dependency // its dependencies as the caller named them
 }
 
 // naiveChange is the next state of a job that is replaced or postponed.

@@ -3,6 +3,7 @@ package storetest
 import (
 	"errors"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -46,6 +47,24 @@ var replaceCases = []Case{
 		Clause: "a job that names a replaced one in its dependencies, also one that was replaced twice, waits for the job that stands in its place",
 		Needs:  []string{"Insert", "Get", "Claim", "Update", "ReleaseDependents", "Close"},
 		run:    replaceLate,
+	},
+	{
+		Name:   "Replace/Often",
+		Clause: "a job that names one which was replaced a hundred times waits for the job that stands in its place; naming one that was replaced more often is refused",
+		Needs:  []string{"Insert", "Get", "Close"},
+		run:    replaceOften,
+	},
+	{
+		Name:   "Replace/Twice",
+		Clause: "a job that names a replaced job and its successor is refused, and told which stands for which",
+		Needs:  []string{"Insert", "Close"},
+		run:    replaceTwice,
+	},
+	{
+		Name:   "Replace/Gone",
+		Clause: "a job that names a replaced one whose successor was removed is refused, and told both",
+		Needs:  []string{"Insert", "Get", "Claim", "Update", "Collect", "Close"},
+		run:    replaceGone,
 	},
 	{
 		Name:   "Replace/Chain",
@@ -279,6 +298,63 @@ func replaceLate(e *env) {
 	e.fresh("a job that names it", failed)
 	e.release()
 	e.stands("that job, of which the successor failed", failed.ID, gq.StatusFailed)
+}
+
+func replaceOften(e *env) {
+	jobs := e.specs(gq.MaxReplacements+2, delayed(time.Hour))
+	for i := range jobs {
+		if i > 0 {
+			jobs[i].Replaces = jobs[i-1].ID
+		}
+		e.fresh("a job", jobs[i])
+	}
+	child := e.spec(depends(gq.DependencyAfter, jobs[1].ID))
+	e.insert(child)
+	e.stands("the child of one that was replaced a hundred times", child.ID, gq.StatusPending)
+	if got := e.refused(gq.ErrInvalid, e.spec(depends(gq.DependencyAfter, jobs[0].ID))); !slices.Equal(got.fields(), []string{"depends_on"}) || !strings.Contains(got.err.Error(), jobs[0].ID.String()) {
+		e.Errorf("a dependency on a job that was replaced more often: %v, want depends_on and the job", got.err)
+	}
+	e.insert(e.spec(depends(gq.DependencyAfter, jobs[len(jobs)-1].ID)))
+}
+
+func replaceTwice(e *env) {
+	first, second, third := e.spec(delayed(time.Hour)), e.spec(delayed(time.Hour)), e.spec(delayed(time.Hour))
+	second.Replaces, third.Replaces = first.ID, second.ID
+	for _, s := range []gq.Spec{first, second, third} {
+		e.fresh("a job", s)
+	}
+	for _, c := range []struct {
+		named []gq.JobID
+		want  string
+	}{
+		{[]gq.JobID{first.ID, third.ID}, third.ID.String() + " is named twice, because it stands for " + first.ID.String() + ";"},
+		{[]gq.JobID{third.ID, second.ID}, third.ID.String() + " is named twice, because it stands for " + second.ID.String() + ";"},
+		{[]gq.JobID{first.ID, second.ID}, third.ID.String() + " is named twice, because it stands for " + first.ID.String() + " and " + second.ID.String() + ";"},
+		{[]gq.JobID{first.ID, first.ID}, first.ID.String() + " is named twice"},
+	} {
+		got := e.refused(gq.ErrInvalid, e.spec(depends(gq.DependencyAfter, c.named...)))
+		if !slices.Equal(got.fields(), []string{"depends_on[1].job"}) || !strings.Contains(got.err.Error(), c.want) {
+			e.Errorf("dependencies on %s: %v, want %q", c.named, got.err, c.want)
+		}
+	}
+}
+
+func replaceGone(e *env) {
+	keep := e.keeping()
+	old := e.spec(under(brief))
+	e.fresh("a job", old)
+	heir := e.spec(under(brief), replacing(old.ID))
+	e.fresh("its successor", heir)
+	e.complete(e.one())
+	e.clock.Advance(keep.Completed)
+	e.collect()
+	e.absent("the successor", heir.ID)
+	e.stands("the replaced job, which is kept for longer", old.ID, gq.StatusCancelled)
+	got := e.refused(gq.ErrInvalid, e.spec(depends(gq.DependencyAfter, old.ID)))
+	want := old.ID.String() + " was replaced by " + heir.ID.String() + ", which does not exist any more"
+	if !slices.Equal(got.fields(), []string{"depends_on[0].job"}) || !strings.Contains(got.err.Error(), want) {
+		e.Errorf("a dependency on it: %v, want %q", got.err, want)
+	}
 }
 
 func replaceChain(e *env) {
