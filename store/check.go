@@ -265,12 +265,23 @@ func CheckQuery(q *gq.Query) error {
 	return nil
 }
 
-// CheckKeyed rejects a look-up of too many keys.
-func CheckKeyed(names []string) error {
-	if len(names) > gq.MaxQueryKeys {
-		return &gq.InvalidError{Faults: []gq.Fault{{Field: "keys", Problem: fmt.Sprintf("%d are more than %d", len(names), gq.MaxQueryKeys)}}}
+// MaxKeyed is how many keys one look-up reads: each name in each scope. A query that names its types
+// never reaches it.
+const MaxKeyed = gq.MaxQueryKeys * (gq.MaxQueryTypes + 1)
+
+// CheckKeyed rejects a look-up of too many keys, in the scopes that it names or that the store
+// knows.
+func CheckKeyed(scopes int, names []string) error {
+	problem := ""
+	switch n := len(names); {
+	case n > gq.MaxQueryKeys:
+		problem = fmt.Sprintf("%d are more than %d", n, gq.MaxQueryKeys)
+	case n*scopes > MaxKeyed:
+		problem = fmt.Sprintf("%d cannot be looked for among jobs of all types, of which there are more than %d; name the types, or at most %d keys", n, MaxKeyed/n, max(MaxKeyed/scopes, 1))
+	default:
+		return nil
 	}
-	return nil
+	return &gq.InvalidError{Faults: []gq.Fault{{Field: "keys", Problem: problem}}}
 }
 
 // Selects reports whether a claim with this filter may get a job, as far as its spec tells.

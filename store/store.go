@@ -122,7 +122,8 @@ type Reader interface {
 
 	// Keyed returns the jobs for which keys with these names are recorded, whether or not they still
 	// hold them: in the given scopes, or else in all scopes that the store can tell, which are at
-	// least the types of its live jobs if there are no more than 1000 scopes. It looks each key up. At most [gq.MaxQueryKeys] can be named.
+	// least the types of its live jobs. It looks each key up. At most [gq.MaxQueryKeys] can be named,
+	// and at most [MaxKeyed] looked up: see [CheckKeyed].
 	Keyed(ctx context.Context, scopes, names []string) ([]gq.JobID, error)
 
 	// Counts returns the number of jobs in each status, for the named queues or for

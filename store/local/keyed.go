@@ -13,12 +13,12 @@ import (
 
 // Keyed implements [store.Reader].
 func (s *Store) Keyed(ctx context.Context, scopes, names []string) (ids []gq.JobID, err error) {
-	if err := store.CheckKeyed(names); err != nil {
-		return nil, err
-	}
 	err = s.view(ctx, oneByOne, func(time.Time) (then, error) {
 		if len(scopes) == 0 {
 			scopes = s.table.scopes()
+		}
+		if err := store.CheckKeyed(len(scopes), names); err != nil {
+			return nil, err
 		}
 		return func() error {
 			ids = nil

@@ -89,7 +89,15 @@ func (s *Store) Keyed(ctx context.Context, scopes, names []string) (ids []gq.Job
 		return nil, err
 	}
 	defer s.end()
-	if err := store.CheckKeyed(names); err != nil {
+	in := len(scopes)
+	if in == 0 {
+		known := make(map[string]bool)
+		for key := range s.keys {
+			known[key.Scope] = true
+		}
+		in = len(known)
+	}
+	if err := store.CheckKeyed(in, names); err != nil {
 		return nil, err
 	}
 	for key, use := range s.keys {

@@ -10,9 +10,6 @@ import (
 	"github.com/gopherqueue/gq/store"
 )
 
-// mostScopes is in how many scopes a key is looked for whose scope nobody names.
-const mostScopes = 1000
-
 // keyScopes steps from scope to scope through the primary key, without reading the keys between. A
 // scope that begins with a zero byte has order keys.
 const keyScopes = `
@@ -27,7 +24,7 @@ const keyScopes = `
 
 // Keyed implements [store.Reader].
 func (s *Store) Keyed(ctx context.Context, scopes, names []string) (ids []gq.JobID, err error) {
-	if err := store.CheckKeyed(names); err != nil {
+	if err := store.CheckKeyed(len(scopes), names); err != nil || len(names) == 0 {
 		return nil, err
 	}
 	named := make([][]byte, len(names))
@@ -40,7 +37,10 @@ func (s *Store) Keyed(ctx context.Context, scopes, names []string) (ids []gq.Job
 			in[i] = []byte(scope)
 		}
 		if len(scopes) == 0 {
-			if in, err = collect[[]byte](tx.Query(ctx, keyScopes, []byte(machine.RetryScope), mostScopes)); err != nil {
+			if in, err = collect[[]byte](tx.Query(ctx, keyScopes, []byte(machine.RetryScope), store.MaxKeyed/len(names)+1)); err != nil {
+				return err
+			}
+			if err := store.CheckKeyed(len(in), names); err != nil {
 				return err
 			}
 		}

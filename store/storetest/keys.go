@@ -357,4 +357,22 @@ func keysFound(e *env) {
 	}
 	_, err := e.store().Keyed(e.Context(), nil, make([]string, gq.MaxQueryKeys+1))
 	e.is("too many keys", err, gq.ErrInvalid)
+
+	var more []gq.Spec
+	for i := range gq.MaxQueryTypes {
+		more = append(more, e.spec(keyed(fmt.Sprint("k", i), 1), ofType(fmt.Sprint("t", i))))
+	}
+	e.each(more...)
+	names := make([]string, gq.MaxQueryKeys)
+	for i := range names {
+		names[i] = fmt.Sprint("k", i)
+	}
+	_, err = e.store().Keyed(e.Context(), nil, names)
+	if e.is("the most keys among jobs of 103 types", err, gq.ErrInvalid); !strings.Contains(fmt.Sprint(err), "name the types") {
+		e.Errorf("the refusal of the most keys among jobs of 103 types says %q, not to name the types", err)
+	}
+	got, err := e.store().Keyed(e.Context(), nil, names[:gq.MaxQueryKeys*9/10])
+	if e.check("fewer keys among them", err); len(got) != gq.MaxQueryTypes {
+		e.Errorf("900 keys among jobs of 103 types: %d jobs, want %d", len(got), gq.MaxQueryTypes)
+	}
 }

@@ -327,7 +327,15 @@ func (n *naive) Keyed(ctx context.Context, scopes, names []string) (ids []gq.Job
 		return nil, err
 	}
 	defer n.mu.Unlock()
-	if err := store.CheckKeyed(names); err != nil {
+	in := len(scopes)
+	if in == 0 {
+		known := make(map[string]bool)
+		for key := range n.data.keys {
+			known[key.Scope] = true
+		}
+		in = len(known)
+	}
+	if err := store.CheckKeyed(in, names); err != nil {
 		return nil, err
 	}
 	for key, k := range n.data.keys {
