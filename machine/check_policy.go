@@ -17,7 +17,7 @@ func CheckPolicy(p gq.Policy) error {
 
 // checkWholePolicy is checkPolicy with one fault, the remedy, for a policy that has only some fields.
 func checkWholePolicy(p *gq.Policy, at string, f *faults) {
-	if !p.IsPreset() && (p.Preset == 0 || p.MaxAttempts == 0 && p.LeaseTTL == 0) {
+	if !p.IsPreset() && (p.MaxAttempts == 0 && p.LeaseTTL == 0 || p.Preset == 0 && (p.MaxAttempts == 0 || p.LeaseTTL == 0 || p.Backoff.Strategy == 0)) {
 		f.add(at, "is incomplete; begin with a whole policy and change its fields, such as p := gq.PresetResilient.Policy(); p.MaxAttempts = 5")
 		return
 	}
