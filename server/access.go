@@ -59,6 +59,9 @@ func newDoor(ctx context.Context, cfg *config.Config, e *engine.Engine, o Option
 	if err != nil {
 		return nil, err
 	}
+	if o.clock != nil {
+		ring.UseClock(o.clock)
+	}
 	empty, err := ring.Empty(ctx)
 	if err != nil {
 		return nil, err

@@ -33,7 +33,7 @@ const foreignHost = "this server is not %.200q: call it by its IP address or as 
 func (o ownHost) http(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		at, _ := r.Context().Value(http.LocalAddrContextKey).(net.Addr)
-		if r.TLS == nil && o.refuses(r.Context(), at, r.Host, r.Header.Values("Authorization")) {
+		if r.TLS == nil && o.refuses(r.Context(), at, r.Host, r.URL.Path, r.Header.Values("Authorization")) {
 			p := wire.NewProblem(http.StatusForbidden, "foreign_host", fmt.Sprintf(foreignHost, r.Host))
 			p.RequestID = httpx.NameRequest(w, r)
 			w.Header().Set("Content-Type", wire.ProblemType)
@@ -55,7 +55,7 @@ func (o ownHost) rpc(ctx context.Context) error {
 		return nil
 	}
 	for _, host := range metadata.ValueFromIncomingContext(ctx, ":authority") {
-		if o.refuses(ctx, p.LocalAddr, host, metadata.ValueFromIncomingContext(ctx, "authorization")) {
+		if o.refuses(ctx, p.LocalAddr, host, "", metadata.ValueFromIncomingContext(ctx, "authorization")) {
 			return fmt.Errorf(foreignHost+": %w", host, gq.ErrDenied)
 		}
 	}
@@ -76,9 +76,9 @@ func (o ownHost) stream(server any, s grpc.ServerStream, _ *grpc.StreamServerInf
 	return handle(server, s)
 }
 
-func (o ownHost) refuses(ctx context.Context, at net.Addr, host string, authorization []string) bool {
+func (o ownHost) refuses(ctx context.Context, at net.Addr, host, path string, authorization []string) bool {
 	local, ok := at.(*net.TCPAddr)
-	return !o.insecure && ok && local.IP.IsLoopback() && httpx.ForeignHost(host) && !o.gate.Admits(ctx, authorization)
+	return !o.insecure && ok && local.IP.IsLoopback() && httpx.ForeignHost(host) && !o.gate.Admits(ctx, path, authorization)
 }
 
 // closeAfterChunked closes the connection after a request with a chunked body. This

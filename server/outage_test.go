@@ -7,6 +7,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -16,7 +17,8 @@ import (
 )
 
 // While the database is down, calls are retried for five seconds in all, whether they share a
-// transaction or not, and the page of metrics has what the process knows.
+// transaction or not, and the page of metrics has what the process knows, for callers with a token of
+// the database too, however long the outage lasts.
 func TestOutage(t *testing.T) {
 	cluster, err := pgtest.Run()
 	if err != nil {
@@ -26,7 +28,10 @@ func TestOutage(t *testing.T) {
 	defer stop()
 	cfg := config.Default()
 	cfg.Store, cfg.HTTP, cfg.GRPC = cluster.URL("postgres"), "", ""
-	s, err := server.Open(t.Context(), cfg, server.Options{Version: "v9"})
+	var later atomic.Int64 // how much later it is for the server
+	s, err := server.Open(t.Context(), cfg, server.WithClock(server.Options{Version: "v9", AdminToken: adminToken}, func() time.Time {
+		return time.Now().Add(time.Duration(later.Load()))
+	}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -40,6 +45,7 @@ func TestOutage(t *testing.T) {
 	}()
 	web := httptest.NewServer(s.Handler())
 	defer web.Close()
+	token := makeToken(t, web, `{"name":"prometheus","grants":[{"scopes":["admin"],"queues":["*"]}]}`)
 	call := func(method, path, body string) (status int, text string, took time.Duration) {
 		t.Helper()
 		r, err := http.NewRequestWithContext(t.Context(), method, web.URL+path, strings.NewReader(body))
@@ -48,6 +54,7 @@ func TestOutage(t *testing.T) {
 			return
 		}
 		r.Header.Set("Content-Type", "application/json")
+		r.Header.Set("Authorization", "Bearer "+token)
 		began := time.Now()
 		answer, err := http.DefaultClient.Do(r)
 		if err != nil {
@@ -95,6 +102,16 @@ func TestOutage(t *testing.T) {
 			status, text, took := call(http.MethodPut, "/v1/queues/q", `{"paused":true}`)
 			if status != http.StatusServiceUnavailable || took < 3*time.Second || took > 7500*time.Millisecond {
 				t.Errorf("a queue was configured for %v: %d %s", took, status, text)
+			}
+		})
+	}
+	calls.Wait()
+	later.Store(int64(10 * time.Minute)) // longer than the server trusts tokens elsewhere
+	for range 5 {
+		calls.Go(func() {
+			status, text, took := call(http.MethodGet, "/v1/jobs", "")
+			if status != http.StatusServiceUnavailable || took > 7500*time.Millisecond {
+				t.Errorf("with an old token the server answered after %v: %d %s", took, status, text)
 			}
 		})
 	}

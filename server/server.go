@@ -54,7 +54,8 @@ type Options struct {
 	// check and the interceptors.
 	Register func(grpc.ServiceRegistrar)
 
-	outage *outage // behind Log; see quiet
+	outage *outage          // behind Log; see quiet
+	clock  func() time.Time // tells how old the known tokens are; nil is time.Now
 }
 
 func (o Options) withDefaults() Options {

@@ -57,19 +57,24 @@ func (g *Gate) Required(ctx context.Context) bool {
 // Identify adds the caller's identity to a context. authorization has the values of the
 // Authorization header: there must be exactly one, with a bearer token.
 func (g *Gate) Identify(ctx context.Context, authorization []string, from string) (context.Context, error) {
+	return g.identify(ctx, authorization, from, trustFor)
+}
+
+// identify is Identify that relies on tokens read up to trust ago.
+func (g *Gate) identify(ctx context.Context, authorization []string, from string, trust time.Duration) (context.Context, error) {
 	if !g.Required(ctx) {
 		return With(ctx, everyone), nil
 	}
-	return g.verify(ctx, authorization, func() string { return from })
+	return g.verify(ctx, authorization, trust, func() string { return from })
 }
 
-// verify is Identify if a token is required. It calls from only for a rejected caller.
-func (g *Gate) verify(ctx context.Context, authorization []string, from func() string) (context.Context, error) {
+// verify is identify if a token is required. It calls from only for a rejected caller.
+func (g *Gate) verify(ctx context.Context, authorization []string, trust time.Duration, from func() string) (context.Context, error) {
 	text, ok := bearer(authorization)
 	var i *Identity
 	err := error(gq.ErrUnauthenticated)
 	if ok {
-		i, err = g.ring.Verify(ctx, text)
+		i, err = g.ring.verify(ctx, text, trust)
 	}
 	if err != nil {
 		if errors.Is(err, gq.ErrUnauthenticated) {
@@ -110,14 +115,15 @@ func (g *Gate) Run(ctx context.Context) error {
 	return nil
 }
 
-// Admits reports whether a token is required and the Authorization header has a valid
-// one. It does not log and does not count against a rate.
-func (g *Gate) Admits(ctx context.Context, authorization []string) bool {
+// Admits reports whether a token is required and the Authorization header of a call to an HTTP
+// path, or of a gRPC call if it is empty, has a valid one. It does not log and does not count
+// against a rate.
+func (g *Gate) Admits(ctx context.Context, path string, authorization []string) bool {
 	text, ok := bearer(authorization)
 	if !ok || !g.Required(ctx) {
 		return false
 	}
-	_, err := g.ring.Verify(ctx, text)
+	_, err := g.ring.verify(ctx, text, trustAt(path))
 	return err == nil
 }
 
@@ -127,12 +133,21 @@ var openPaths = map[string]bool{
 	"/api/scheduler/openapi.json": true, "/api/matching/openapi.json": true,
 }
 
+// trustAt returns how old the tokens may be that the server relies on at a path. The page of metrics
+// answers without the store, and operators need it most while the store is down.
+func trustAt(path string) time.Duration {
+	if path == "/metrics" {
+		return trustOffline
+	}
+	return trustFor
+}
+
 // HTTP authenticates the caller of a request.
 func (g *Gate) HTTP(r *http.Request) (context.Context, error) {
 	if openPaths[r.URL.Path] {
 		return With(r.Context(), probe), nil
 	}
-	ctx, err := g.Identify(r.Context(), r.Header.Values("Authorization"), r.RemoteAddr)
+	ctx, err := g.identify(r.Context(), r.Header.Values("Authorization"), r.RemoteAddr, trustAt(r.URL.Path))
 	if err != nil {
 		return nil, err
 	}
@@ -149,7 +164,7 @@ func (g *Gate) rpc(ctx context.Context, method string) (context.Context, error) 
 	if !g.Required(ctx) {
 		return Through(With(ctx, everyone), Via{Face: "grpc"}), nil
 	}
-	ctx, err := g.verify(ctx, metadata.ValueFromIncomingContext(ctx, "authorization"), func() string {
+	ctx, err := g.verify(ctx, metadata.ValueFromIncomingContext(ctx, "authorization"), trustFor, func() string {
 		if p, ok := peer.FromContext(ctx); ok {
 			return p.Addr.String()
 		}

@@ -25,12 +25,15 @@ type Documents interface {
 const Kind = "token"
 
 // How long a keyring relies on what it has read. A token that another process revoked is
-// rejected after freshFor. If tokens cannot be read for trustFor, nobody gets in.
+// rejected after freshFor. If tokens cannot be read for trustFor, nobody gets in, except to
+// what answers without the store; see trustAt.
 const (
-	freshFor  = 2 * time.Second
-	trustFor  = time.Minute
-	askAgain  = 200 * time.Millisecond // between two reads for unknown tokens
-	readLimit = 10 * time.Second
+	freshFor     = 2 * time.Second
+	trustFor     = time.Minute
+	trustOffline = 24 * time.Hour         // for what answers without the store
+	askAgain     = 200 * time.Millisecond // between two reads for unknown tokens
+	readLimit    = 10 * time.Second       // of one read
+	refreshFor   = 500 * time.Millisecond // how long a caller waits for newer tokens if it knows older ones
 )
 
 // Keyring verifies and manages tokens.
@@ -39,15 +42,28 @@ type Keyring struct {
 	bootstrap digest
 	root      *Identity // identity of the bootstrap token; nil without one
 
+	now func() time.Time
+
 	known   atomic.Pointer[snapshot]
 	streams atomic.Int64 // open streams that end with their tokens
-	mu      sync.Mutex   // held while tokens are read
+
+	mu      sync.Mutex
+	reading *reading  // in progress, or nil; guarded by mu
+	begun   uint64    // reads so far; guarded by mu
+	failed  time.Time // when the last read began, if it failed; guarded by mu
 }
 
 // snapshot has all tokens as of one read. It is immutable.
 type snapshot struct {
-	at   time.Time
+	at   time.Time // when the read began
+	read uint64    // its number
 	keys map[string]*key
+}
+
+// reading is a read of all tokens, for all who wait for one.
+type reading struct {
+	done chan struct{}
+	err  error // set before done is closed
 }
 
 type key struct {
@@ -67,7 +83,7 @@ func (s *snapshot) find(id string, hash digest) *key {
 // NewKeyring creates a keyring over documents. The bootstrap token allows everything; ""
 // disables it.
 func NewKeyring(d Documents, bootstrap string) (*Keyring, error) {
-	k := &Keyring{docs: d}
+	k := &Keyring{docs: d, now: time.Now}
 	if bootstrap != "" {
 		if len(bootstrap) < MinBootstrapSize || len(bootstrap) > MaxTokenBytes {
 			return nil, &gq.InvalidError{Faults: []gq.Fault{{
@@ -79,6 +95,9 @@ func NewKeyring(d Documents, bootstrap string) (*Keyring, error) {
 	}
 	return k, nil
 }
+
+// UseClock sets the clock that tells how old the known tokens are. Call it before the first call.
+func (k *Keyring) UseClock(now func() time.Time) { k.now = now }
 
 // Empty reports whether there is no token at all, so that nobody could get in.
 func (k *Keyring) Empty(ctx context.Context) (bool, error) {
@@ -95,6 +114,11 @@ func (k *Keyring) Empty(ctx context.Context) (bool, error) {
 // Verify returns the identity of a token. Any invalid token gives the same error,
 // [gq.ErrUnauthenticated]; if tokens cannot be read, the error is the store's.
 func (k *Keyring) Verify(ctx context.Context, text string) (*Identity, error) {
+	return k.verify(ctx, text, trustFor)
+}
+
+// verify is Verify that relies on tokens read up to trust ago.
+func (k *Keyring) verify(ctx context.Context, text string, trust time.Duration) (*Identity, error) {
 	if text == "" || len(text) > MaxTokenBytes {
 		return nil, gq.ErrUnauthenticated
 	}
@@ -106,7 +130,7 @@ func (k *Keyring) Verify(ctx context.Context, text string) (*Identity, error) {
 	if !ok {
 		return nil, gq.ErrUnauthenticated
 	}
-	s, err := k.current(ctx)
+	s, err := k.current(ctx, trust)
 	if err != nil {
 		return nil, err
 	}
@@ -127,28 +151,45 @@ func (k *Keyring) Verify(ctx context.Context, text string) (*Identity, error) {
 	return found.identity, nil
 }
 
-// current returns a sufficiently recent snapshot.
-func (k *Keyring) current(ctx context.Context) (*snapshot, error) {
+// current returns a snapshot that is at most trust old.
+func (k *Keyring) current(ctx context.Context, trust time.Duration) (*snapshot, error) {
 	s := k.known.Load()
 	if s == nil {
 		return k.newer(ctx, nil)
 	}
 	k.refresh(ctx)
 	s = k.known.Load()
-	if time.Since(s.at) > trustFor {
+	if k.now().Sub(s.at) > trust {
 		return k.newer(ctx, s)
 	}
 	return s, nil
 }
 
-// refresh rereads the tokens if the snapshot is old and nobody else is reading.
+// refresh rereads the tokens if the snapshot is old and nobody else is reading. It does not wait
+// for long: until a read succeeds, the old snapshot stays valid for a while.
 func (k *Keyring) refresh(ctx context.Context) {
-	s := k.known.Load()
-	if s != nil && time.Since(s.at) < freshFor || !k.mu.TryLock() {
+	if k.fresh() {
 		return
 	}
-	defer k.mu.Unlock()
-	_ = k.readLocked(store.Impatient(ctx)) // on error the old snapshot stays valid for a while
+	k.mu.Lock()
+	if k.fresh() || k.reading != nil || k.now().Sub(k.failed) < freshFor {
+		k.mu.Unlock()
+		return
+	}
+	r := k.readLocked(ctx)
+	k.mu.Unlock()
+	limit := time.NewTimer(refreshFor)
+	defer limit.Stop()
+	select {
+	case <-r.done:
+	case <-limit.C:
+	case <-ctx.Done():
+	}
+}
+
+func (k *Keyring) fresh() bool {
+	s := k.known.Load()
+	return s != nil && k.now().Sub(s.at) < freshFor
 }
 
 // Watch rereads the tokens often enough to end streams whose token another process
@@ -172,9 +213,9 @@ func (k *Keyring) Watch(ctx context.Context) {
 // seen: another process may have just created it. Reads are at least askAgain apart, and
 // concurrent callers share one.
 func (k *Keyring) newer(ctx context.Context, seen *snapshot) (*snapshot, error) {
-	began := time.Now()
+	before := k.reads()
 	if seen != nil {
-		timer := time.NewTimer(askAgain - time.Since(seen.at))
+		timer := time.NewTimer(askAgain - k.now().Sub(seen.at))
 		defer timer.Stop()
 		select {
 		case <-timer.C:
@@ -182,24 +223,69 @@ func (k *Keyring) newer(ctx context.Context, seen *snapshot) (*snapshot, error) 
 			return nil, ctx.Err()
 		}
 	}
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if s := k.known.Load(); s != nil && s != seen && !s.at.Before(began) {
-		return s, nil
-	}
-	if err := k.readLocked(ctx); err != nil {
-		return nil, err
-	}
-	return k.known.Load(), nil
+	return k.after(ctx, before)
 }
 
-// readLocked reads all tokens. It keeps the identity of an unchanged token, so that its
-// rate limit and streams continue, and revokes the identities of deleted ones.
-func (k *Keyring) readLocked(ctx context.Context) error {
-	// One caller's deadline must not fail the read for others.
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), readLimit)
-	defer cancel()
-	next := &snapshot{at: time.Now(), keys: map[string]*key{}}
+// reads returns how many reads have begun.
+func (k *Keyring) reads() uint64 {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.begun
+}
+
+// after returns a snapshot of a later read than the given number of reads. If any read fails that
+// the caller waits for, so does the caller: in an outage all wait for one read, not one for another.
+func (k *Keyring) after(ctx context.Context, before uint64) (*snapshot, error) {
+	for {
+		k.mu.Lock()
+		if s := k.known.Load(); s != nil && s.read > before {
+			k.mu.Unlock()
+			return s, nil
+		}
+		r := k.reading
+		if r == nil {
+			r = k.readLocked(ctx)
+		}
+		k.mu.Unlock()
+		select {
+		case <-r.done:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+		if r.err != nil {
+			return nil, r.err
+		}
+	}
+}
+
+// readLocked begins to read all tokens. One caller's deadline must not fail the read for others, so
+// it has a limit of its own, and they need not wait until it ends.
+func (k *Keyring) readLocked(ctx context.Context) *reading {
+	r := &reading{done: make(chan struct{})}
+	k.begun++
+	k.reading = r
+	next := &snapshot{at: k.now(), read: k.begun, keys: map[string]*key{}}
+	go func() {
+		defer close(r.done)
+		ctx, cancel := context.WithTimeout(store.Afresh(context.WithoutCancel(ctx)), readLimit)
+		defer cancel()
+		r.err = k.fill(ctx, next)
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		k.reading = nil
+		if r.err != nil {
+			k.failed = next.at
+			return
+		}
+		k.failed = time.Time{}
+		k.known.Store(next)
+	}()
+	return r
+}
+
+// fill reads all tokens. It keeps the identity of an unchanged token, so that its rate limit and
+// streams continue, and revokes the identities of deleted ones.
+func (k *Keyring) fill(ctx context.Context, next *snapshot) error {
 	old := k.known.Load()
 	err := k.each(ctx, func(t Token, hash digest) {
 		entry := &key{token: t, hash: hash}
@@ -213,17 +299,14 @@ func (k *Keyring) readLocked(ctx context.Context) error {
 		}
 		next.keys[t.ID] = entry
 	})
-	if err != nil {
+	if err != nil || old == nil {
 		return err
 	}
-	if old != nil {
-		for id, entry := range old.keys {
-			if now := next.keys[id]; now == nil || now.identity != entry.identity {
-				entry.identity.revoke()
-			}
+	for id, entry := range old.keys {
+		if now := next.keys[id]; now == nil || now.identity != entry.identity {
+			entry.identity.revoke()
 		}
 	}
-	k.known.Store(next)
 	return nil
 }
 
@@ -332,7 +415,6 @@ func (k *Keyring) Revoke(ctx context.Context, name string) (Token, error) {
 
 // reread rereads the tokens after a change by this process.
 func (k *Keyring) reread(ctx context.Context) error {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	return k.readLocked(ctx)
+	_, err := k.after(ctx, k.reads())
+	return err
 }

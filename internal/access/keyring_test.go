@@ -6,8 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/http"
+	"net/http/httptest"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -240,6 +243,130 @@ func TestFreshness(t *testing.T) {
 		time.Sleep(trustFor)
 		if _, err := ring.Verify(t.Context(), second); errs.KindOf(err) != gq.KindUnavailable {
 			t.Errorf("after an outage of a minute: %v", err)
+		}
+	})
+}
+
+// The page of metrics answers without the store, so it admits the tokens that were valid when the
+// store last answered, for a day.
+func TestMetricsDuringAnOutage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t)
+		broken, reads := false, 0
+		ring, err := NewKeyring(failing{f.store, &broken, &reads}, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		gate := NewGate(ring, true, nil)
+		call := func(path, token string) error {
+			r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, path, http.NoBody)
+			r.Header.Set("Authorization", "Bearer "+token)
+			_, err := gate.HTTP(r)
+			return err
+		}
+		first, second := f.token("first", "read"), f.token("second", "admin")
+		short := f.make(Token{Name: "short", ExpiresAt: time.Now().Add(time.Hour)}, "read")
+		if err := call("/v1/jobs", first); err != nil {
+			t.Fatal(err)
+		}
+		broken = true
+		for _, after := range []time.Duration{2 * trustFor, trustOffline - 3*trustFor} {
+			time.Sleep(after)
+			for _, token := range []string{first, second} {
+				if err := call("/metrics", token); err != nil {
+					t.Errorf("the metrics after another %v: %v", after, err)
+				}
+				if !gate.Admits(t.Context(), "/metrics", []string{"Bearer " + token}) {
+					t.Errorf("a foreign name for the metrics is refused after another %v", after)
+				}
+				if err := call("/v1/jobs", token); errs.KindOf(err) != gq.KindUnavailable {
+					t.Errorf("the jobs after another %v: %v", after, err)
+				}
+			}
+			if err := call("/metrics", "gq_"+draw(idBytes)+"_"+draw(secretBytes)); err == nil {
+				t.Error("an unknown token reads the metrics")
+			}
+		}
+		if err := call("/metrics", short); !errors.Is(err, gq.ErrUnauthenticated) {
+			t.Errorf("an expired token: %v", err)
+		}
+		time.Sleep(2 * trustFor)
+		if err := call("/metrics", second); errs.KindOf(err) != gq.KindUnavailable {
+			t.Errorf("the metrics after more than %v: %v", trustOffline, err)
+		}
+	})
+}
+
+// unreachable is documents that fail after a while, as a database does that cannot be reached.
+type unreachable struct {
+	Documents
+	gone  *atomic.Bool
+	after time.Duration
+}
+
+func (d unreachable) Docs(ctx context.Context, kind, after string, limit int) ([]store.Doc, error) {
+	if !d.gone.Load() {
+		return d.Documents.Docs(ctx, kind, after, limit)
+	}
+	select {
+	case <-time.After(d.after):
+	case <-ctx.Done():
+	}
+	return nil, gq.ErrStoreFailed
+}
+
+// During an outage all calls wait for one read of the tokens, and not for longer than their own
+// deadline.
+func TestCallsShareAFailedRead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t)
+		var gone atomic.Bool
+		const lasts = 5 * time.Second
+		ring, err := NewKeyring(unreachable{f.store, &gone, lasts}, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		tokens := []string{f.token("first", "read"), f.token("second", "read")}
+		if _, err := ring.Verify(t.Context(), tokens[0]); err != nil {
+			t.Fatal(err)
+		}
+		gone.Store(true)
+		time.Sleep(freshFor)
+		began := time.Now()
+		if _, err := ring.Verify(t.Context(), tokens[1]); err != nil || time.Since(began) > refreshFor {
+			t.Errorf("at the beginning of the outage: %v after %v", err, time.Since(began))
+		}
+		time.Sleep(2 * trustFor)
+		began = time.Now()
+		var calls sync.WaitGroup
+		for n := range 40 {
+			calls.Go(func() {
+				time.Sleep(time.Duration(n) * 50 * time.Millisecond)
+				began := time.Now()
+				_, err := ring.Verify(t.Context(), tokens[n%2])
+				if took := time.Since(began); errs.KindOf(err) != gq.KindUnavailable || took > lasts {
+					t.Errorf("call %d: %v after %v", n, err, took)
+				}
+			})
+			calls.Go(func() {
+				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+				defer cancel()
+				began := time.Now()
+				_, err := ring.Verify(ctx, tokens[n%2])
+				if took := time.Since(began); !errors.Is(err, context.DeadlineExceeded) || took > time.Second {
+					t.Errorf("a call with a deadline of a second: %v after %v", err, took)
+				}
+			})
+		}
+		calls.Wait()
+		if took := time.Since(began); took > lasts+refreshFor {
+			t.Errorf("the calls took %v in all", took)
+		}
+		gone.Store(false)
+		for _, token := range tokens {
+			if _, err := ring.Verify(t.Context(), token); err != nil {
+				t.Errorf("after the outage: %v", err)
+			}
 		}
 	})
 }
