@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/internal/errs"
 	"github.com/gopherqueue/gq/internal/matchmaker/audit"
 	"github.com/gopherqueue/gq/internal/matchmaker/backlog"
 	"github.com/gopherqueue/gq/internal/matchmaker/ledger"
@@ -71,7 +72,11 @@ func (d *Dispatcher) input(ctx context.Context, now time.Time) (match.Input, []*
 	if in.Providers, err = d.snapshot(ctx, at.Epoch, secs); err != nil {
 		return in, nil, err
 	}
-	jobs := d.backlog.Select(now, in.Policy.BatchSize)
+	listed, err := d.listWaiting(ctx, in.Policy.BatchSize)
+	if err != nil {
+		return in, nil, err
+	}
+	jobs := d.backlog.Select(now, in.Policy.BatchSize, listed)
 	if len(jobs) > 0 {
 		q, err := d.engine.Queue(ctx, d.queue)
 		if err != nil && !errors.Is(err, gq.ErrNotFound) {
@@ -89,6 +94,28 @@ func (d *Dispatcher) input(ctx context.Context, now time.Time) (match.Input, []*
 	weighTiers(&in)
 	in.Grants, err = d.granted(ctx, jobs, secs)
 	return in, jobs, err
+}
+
+// jobIndex is implemented by a store that lists waiting jobs by an index in the order of rounds.
+type jobIndex interface {
+	// WaitingJobs returns the first n waiting jobs of each kind. ok is false if the store has no
+	// index for these weights.
+	WaitingJobs(ctx context.Context, p *match.Priority, n int) (ids []gq.JobID, ok bool, err error)
+}
+
+// listWaiting returns the jobs that come first by the index of the store; nil if there is none.
+// Some of them are not due or cannot be served, so it asks for more than a round takes.
+func (d *Dispatcher) listWaiting(ctx context.Context, batch int64) ([]gq.JobID, error) {
+	index, ok := d.store.(jobIndex)
+	if !ok || d.queue != DefaultQueue || !d.backlog.HasServable() {
+		return nil, nil
+	}
+	listed, _, err := index.WaitingJobs(ctx, &d.settings.Priority, 2*int(batch))
+	if err != nil && ctx.Err() == nil && errs.KindOf(err) != gq.KindUnavailable {
+		d.log.Warn("rounds read no index of waiting jobs", "error", err)
+		return nil, nil
+	}
+	return listed, err
 }
 
 // weighTiers gives every tier of the jobs a weight in the policy: 0 for a tier that was

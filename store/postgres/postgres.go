@@ -66,7 +66,9 @@ type Store struct {
 	registry    registry
 	works       sync.Pool // *workspace
 	examination examination
+	jobIndex    jobIndex
 
+	noViews    error       // why they were not made; nil if they were
 	unfinished atomic.Bool // an upgrade of the tables waits for the end of older programs
 
 	mu      sync.RWMutex   // held for reading during every call

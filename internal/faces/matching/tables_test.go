@@ -44,10 +44,22 @@ type movable struct {
 
 func (c *movable) Now() time.Time { return c.begin.Add(time.Duration(c.ahead.Load())) }
 
-// counting counts how often jobs are listed.
+// counting counts how often jobs are listed, and how often by the index of waiting jobs.
 type counting struct {
 	*postgres.Store
-	lists atomic.Int64
+	lists, indexed atomic.Int64
+	backwards      atomic.Bool // the index has the last jobs first
+}
+
+func (c *counting) WaitingJobs(ctx context.Context, p *match.Priority, n int) ([]gq.JobID, bool, error) {
+	ids, ok, err := c.Store.WaitingJobs(ctx, p, n)
+	if ok && len(ids) > 0 {
+		c.indexed.Add(1)
+	}
+	if c.backwards.Load() {
+		slices.Reverse(ids)
+	}
+	return ids, ok, err
 }
 
 func (c *counting) List(ctx context.Context, q gq.Query) (gq.Page, error) {
@@ -368,8 +380,8 @@ func TestTables(t *testing.T) {
 	}
 }
 
-// TestJobIndex checks that rounds take jobs in the order of the index, without searching
-// the waiting jobs.
+// TestJobIndex checks that rounds take jobs in the order of the index and by it, without
+// searching the waiting jobs. A test of store/postgres checks its plan.
 func TestJobIndex(t *testing.T) {
 	spec.Covers(t, "M-117")
 	set := match.DefaultSettings()
@@ -409,7 +421,41 @@ func TestJobIndex(t *testing.T) {
 	if n := r.store.lists.Load() - lists; n > 0 {
 		t.Errorf("jobs were listed %d times by rounds", n)
 	}
-	r.equal("after two rounds")
+	if n := r.store.indexed.Load(); n != 2 {
+		t.Errorf("two rounds read the index %d times", n)
+	}
+	r.must("PUT", "/policy", `{"priority":{"w_fee_ppb":0,"w_age_ppb":0}}`) // other weights make another index
+	r.register("p2")
+	given := r.round(5)
+	var first []object
+	for _, row := range r.table("jobs") {
+		if row["state"] == "QUEUED" || given[row["id"].(string)] != "" {
+			first = append(first, row)
+		}
+	}
+	slices.SortFunc(first, func(a, b object) int {
+		return cmp.Or(
+			cmp.Compare(b["priority_cache"].(float64), a["priority_cache"].(float64)), cmp.Compare(a["enqueue_ts"].(float64), b["enqueue_ts"].(float64)),
+			strings.Compare(a["id"].(string), b["id"].(string)),
+		)
+	})
+	for _, row := range first[:5] {
+		if given[row["id"].(string)] == "" {
+			t.Errorf("under another policy a round did not take %v, which is among the first five of %v", row, first)
+		}
+	}
+	if n := r.store.indexed.Load(); n != 3 {
+		t.Errorf("three rounds read the index %d times", n)
+	}
+	r.equal("after three rounds")
+	// What the index says counts: with another order other jobs are taken.
+	r.store.backwards.Store(true)
+	given = r.round(5)
+	for _, row := range first[10:15] { // five were taken, and it reads the next ten
+		if given[row["id"].(string)] == "" {
+			t.Errorf("with an index that runs backwards a round took %v, and not %v", given, row)
+		}
+	}
 }
 
 // The view of leases runs no procedural code per commit, however many jobs a commit has

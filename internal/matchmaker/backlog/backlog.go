@@ -178,7 +178,7 @@ func (b *Backlog) HasServable() bool {
 
 // First reports whether the next round takes a job before all others.
 func (b *Backlog) First(j *Job, now time.Time) bool {
-	first := b.Select(now, 1)
+	first := b.Select(now, 1, nil)
 	return len(first) > 0 && first[0] == j
 }
 
@@ -192,7 +192,11 @@ func (b *Backlog) NextRun() time.Time {
 
 // Select returns the jobs of a round: the first of the queue and the first of the lane,
 // up to batch of each. It skips jobs whose lifetime is over.
-func (b *Backlog) Select(now time.Time, batch int64) (jobs []*Job) {
+//
+// listed are the jobs of the store that come first, at least batch of each kind if there are
+// that many; it is nil if the store does not list them. Jobs that no provider can serve or that
+// have to wait are skipped there too, and if too few are left, the jobs here follow.
+func (b *Backlog) Select(now time.Time, batch int64, listed []gq.JobID) (jobs []*Job) {
 	most := int(min(batch, int64(len(b.jobs))))
 	seen := make(map[*Job]bool, most)
 	add := func(j *Job) bool {
@@ -209,9 +213,28 @@ func (b *Backlog) Select(now time.Time, batch int64) (jobs []*Job) {
 	for _, k := range match.Kinds() {
 		ages[k] = b.policy.Priority.Age(k, now.Unix())
 	}
-	first(b.queues[:], most, func(x, y *Job) bool {
-		return cmp.Or(cmp.Compare(y.score+ages[y.Kind], x.score+ages[x.Kind]), compareLane(x, y)) < 0
-	}, add)
+	compare := func(x, y *Job) int {
+		return cmp.Or(cmp.Compare(y.score+ages[y.Kind], x.score+ages[x.Kind]), compareLane(x, y))
+	}
+	for _, k := range match.Kinds() {
+		n := 0
+		for _, id := range listed {
+			if j := b.jobs[id]; n < most && j != nil && j.Kind == k && j.inQueue >= 0 && !seen[j] && !j.Unserved() && add(j) {
+				n++
+			}
+		}
+		if n < most {
+			first([]order{b.queues[k]}, most, func(x, y *Job) bool { return compare(x, y) < 0 }, add)
+		}
+	}
+	slices.SortFunc(jobs, compare)
+	if len(jobs) > most {
+		jobs = jobs[:most]
+		clear(seen)
+		for _, j := range jobs {
+			seen[j] = true
+		}
+	}
 	if b.policy.Starvation.Every > 0 {
 		first([]order{b.lane}, most, laneBefore, add)
 	}
