@@ -32,7 +32,13 @@ func OpenStore(ctx context.Context, cfg *config.Config, log *slog.Logger) (store
 		}
 		s, err = local.Open(u.Dir, local.Options{Config: settings, Log: log, AcceptLoss: cfg.AcceptLoss})
 	default:
-		s, err = postgres.Open(ctx, u.String(), settings)
+		var opened *postgres.Store
+		if opened, err = postgres.Open(ctx, u.String(), settings); err == nil {
+			if problem := opened.ViewsError(); problem != nil {
+				log.Warn("the database has no views of this version; gq migrate up makes them", "event", "views", "error", problem)
+			}
+			s = opened
+		}
 	}
 	if err != nil {
 		return nil, fmt.Errorf("open the store %s: %w", config.Redact(cfg.Store), err)

@@ -23,10 +23,11 @@ func newMigrate(p process) *cobra.Command {
 A server does this when it starts. Use the command to do it earlier, as another
 role, or with another tool. All tables are in one schema: gq, or the one that the
 URL names (?gq_schema=NAME). Two more, gq_matching and gq_scheduler, have views for
-people who query with SQL. Migrations run in one transaction, and any number of
-processes may run them at once. Servers of the version before go on working on a
-migrated database; older ones must be stopped first. The command refuses a database
-that a version has migrated which is too new for this program.`,
+people who query with SQL. Tables are migrated in one transaction and views in a
+second one: if that fails, the tables stay migrated. Any number of processes may
+migrate at once. Servers of the version before go on working on a migrated database;
+older ones must be stopped first. The command refuses a database that a version has
+migrated which is too new for this program.`,
 		Example: `  gq migrate status --store postgres://db.example/app
   gq migrate up --store postgres://db.example/app
   gq migrate dump > schema.sql`,

@@ -89,6 +89,9 @@ func configOf(o gq.OpenOptions) store.Config {
 }
 
 func start(s *postgres.Store, o gq.OpenOptions) (gq.Driver, error) {
+	if err := s.ViewsError(); err != nil && o.Log != nil {
+		o.Log.Warn("the database has no views of this version; gq migrate up makes them", "error", err)
+	}
 	e, err := engine.Start(s, engine.Options{Log: o.Log, Preset: o.DefaultPreset, ReadRequest: wire.ReadRequest})
 	if err != nil {
 		return nil, err

@@ -9,6 +9,12 @@ import (
 	"github.com/gopherqueue/gq"
 )
 
+// The views of this program.
+var (
+	ViewsSource = viewsSource
+	ViewsNumber = viewsNumber
+)
+
 // RaiseEvery makes the store raise the floors of a queue after every n claims from it.
 func (s *Store) RaiseEvery(n int) { s.floors.every.Store(int64(n)) }
 
@@ -51,7 +57,7 @@ func (s *Store) URL() string { return s.pool.Config().ConnString() }
 // MigrateFurther migrates a database as a later version with one more step would.
 func MigrateFurther(ctx context.Context, url string, to int, sql string) error {
 	return connected(ctx, url, func(conn connection) error {
-		_, err := migrate(ctx, conn, append(slices.Clone(migrations), migration{to: to, name: "made-up.sql", sql: sql}), true)
+		_, err := migrateAll(ctx, conn, append(slices.Clone(migrations), migration{to: to, name: "made-up.sql", sql: sql}))
 		return err
 	})
 }

@@ -6,11 +6,14 @@ import (
 )
 
 // idKey makes the ids of jobs from their numbers, which contain the day.
-type idKey struct{ *store.IDKey }
+type idKey struct {
+	*store.IDKey
+	secret []byte
+}
 
 func newIDKey(secret []byte) (*idKey, error) {
 	key, err := store.NewIDKey(secret)
-	return &idKey{key}, err
+	return &idKey{key, secret}, err
 }
 
 // maxDay is the end of the days of all numbers.

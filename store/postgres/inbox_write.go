@@ -93,7 +93,7 @@ func (t inboxTransaction) write(ctx context.Context, groups []store.Group) error
 		args = append(args, idsOf(groups[i].Jobs), jobs)
 	}
 	_, err := t.tx.ExecContext(ctx, t.s.pool.dialect.of(sql.String()), args...)
-	return err
+	return t.s.explainWithin(err, inboxRights)
 }
 
 // idsOf returns the ids of a row as the text of an array: those of the jobs and of their
@@ -140,7 +140,7 @@ func (t inboxTransaction) Change(ctx context.Context, c store.Change) (store.Cha
 	_, err = t.tx.ExecContext(ctx, t.s.pool.dialect.of("INSERT INTO gq.inbox (ids, jobs, docs) VALUES (($1::text)::uuid[], $2::bytea, ($3::text)::jsonb)"),
 		idsOf(c.Insert), jobs, string(docs))
 	if err != nil {
-		return store.Changed{}, err
+		return store.Changed{}, t.s.explainWithin(err, inboxRights)
 	}
 	return store.Changed{Versions: make([]uint64, len(c.Docs)), Placed: knownByID(c.Insert)}, nil
 }

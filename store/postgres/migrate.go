@@ -62,20 +62,21 @@ type Layout struct {
 	Oldest  int // programs that know this version or a later one can use the tables
 	Current int // known by this program
 
-	Stale bool // the views are not those that this program makes
+	Stale bool // the views are older than those that this program makes
 }
 
 // Pending reports whether [MigrateUp] has anything to do.
 func (l Layout) Pending() bool { return l.Version < l.Current || l.Stale }
 
-// MigrateUp upgrades a database to the layout and the views of this program, in one transaction. Any
+// MigrateUp upgrades a database to the layout of this program in one transaction, and then to its
+// views in another: if that fails, the layout stands. Any
 // number of processes may do so at once, and programs of the layout before may go on using
 // it. It changes nothing if a newer version has migrated the database and says that this
 // program can still use it. The error is [gq.ErrFormat] if the tables belong to a version that
 // is too new or to another program, and [gq.ErrInUse] if servers that are too old run.
 func MigrateUp(ctx context.Context, url string) (before Layout, err error) {
 	err = connected(ctx, url, func(conn connection) error {
-		before, err = migrate(ctx, conn, migrations, true)
+		before, err = migrateAll(ctx, conn, migrations)
 		return err
 	})
 	return before, err
@@ -134,9 +135,21 @@ type querier interface {
 	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
 }
 
-// migrate applies the missing steps, unless another process already did, and then makes the views.
-// It refuses tables that this program does not know.
-func migrate(ctx context.Context, db beginner, steps []migration, insist bool) (before Layout, err error) {
+// migrateAll applies the missing steps and insists on the views.
+func migrateAll(ctx context.Context, conn connection, steps []migration) (before Layout, err error) {
+	before, now, err := migrate(ctx, conn, steps)
+	if err != nil {
+		return before, withGrant(ctx, conn, err)
+	}
+	if err := refreshViews(ctx, conn, steps, now, true); err != nil {
+		return before, fmt.Errorf("the tables have layout %d now, but not the views: %w", now.Version, err)
+	}
+	return before, nil
+}
+
+// migrate applies the missing steps, unless another process already did, and returns the layout before
+// and after. It refuses tables that this program does not know.
+func migrate(ctx context.Context, db beginner, steps []migration) (before, now Layout, err error) {
 	err = pgx.BeginFunc(ctx, db, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, "SELECT pg_advisory_xact_lock($1, 0)", lockMigration); err != nil {
 			return err
@@ -160,16 +173,12 @@ func migrate(ctx context.Context, db beginner, steps []migration, insist bool) (
 				return err
 			}
 		}
-		now, err := layoutOf(ctx, tx, steps)
-		if err == nil {
+		if now, err = layoutOf(ctx, tx, steps); err == nil {
 			_, err = finish(ctx, tx, steps, now)
-		}
-		if err == nil {
-			err = refreshViews(ctx, tx, now, insist)
 		}
 		return err
 	})
-	return before, err
+	return before, now, err
 }
 
 // layoutOf reads the layout. It refuses one that this program can neither use nor upgrade.
@@ -184,12 +193,12 @@ func layoutOf(ctx context.Context, db querier, steps []migration) (Layout, error
 	if !ours {
 		return l, fmt.Errorf("the database has a schema of that name that is not GopherQueue's: %w", gq.ErrFormat)
 	}
-	var comment string
+	var views int
 	err = db.QueryRow(ctx, `
-		SELECT version, coalesce(oldest, version), coalesce(`+viewsComment+`, '')
+		SELECT version, coalesce(oldest, version), `+foundViews+`
 		FROM gq.migration
 		ORDER BY version DESC
-		LIMIT 1`).Scan(&l.Version, &l.Oldest, &comment)
+		LIMIT 1`).Scan(&l.Version, &l.Oldest, &views)
 	if err != nil && !errors.Is(err, pgx.ErrNoRows) {
 		return l, err
 	}
@@ -199,6 +208,6 @@ func layoutOf(ctx context.Context, db querier, steps []migration) (Layout, error
 	case l.Version < steps[0].to:
 		return l, fmt.Errorf("the schema of the queue has no layout: %w", gq.ErrFormat)
 	}
-	l.Stale = l.Version <= l.Current && !strings.Contains(comment, viewsVersion)
+	l.Stale = l.Version <= l.Current && views < viewsNumber
 	return l, nil
 }

@@ -102,13 +102,13 @@ func open(ctx context.Context, settings *pgxpool.Config, dialect *dialect, cfg s
 // the pool.
 func start(ctx context.Context, pool database, begins begins, cfg store.Config) (*Store, error) {
 	cfg, err := cfg.WithDefaults()
-	var before Layout
+	var before, now Layout
 	if err == nil {
-		before, err = migrate(ctx, pool, migrationsFor(cfg), false)
+		before, now, err = migrate(ctx, pool, migrationsFor(cfg))
 	}
-	var now Layout
+	var noViews error
 	if err == nil {
-		now, err = layoutOf(ctx, pool, migrations)
+		noViews = refreshViews(ctx, pool, migrations, now, false)
 	}
 	if err == nil && !cfg.Unfinished {
 		err = refuseUnfinished(ctx, pool)
@@ -121,10 +121,11 @@ func start(ctx context.Context, pool database, begins begins, cfg store.Config) 
 		ids, err = readIDKey(ctx, pool)
 	}
 	if err != nil {
+		err = withGrant(ctx, pool, err)
 		pool.close()
 		return nil, fmt.Errorf("open postgres: %w", err)
 	}
-	s := &Store{cfg: cfg, pool: pool, begins: begins, ids: ids}
+	s := &Store{cfg: cfg, pool: pool, begins: begins, ids: ids, noViews: noViews}
 	s.unfinished.Store(now.Oldest < now.Current)
 	s.floors.every.Store(raiseEvery)
 	s.asides.every.Store(asideEvery)
@@ -159,6 +160,7 @@ func start(ctx context.Context, pool database, begins begins, cfg store.Config) 
 		err = s.startDay(ctx)
 	}
 	if err != nil {
+		err = withGrant(ctx, pool, err)
 		pool.close()
 		return nil, fmt.Errorf("open postgres: %w", err)
 	}
@@ -175,6 +177,10 @@ func start(ctx context.Context, pool database, begins begins, cfg store.Config) 
 	}
 	return s, nil
 }
+
+// ViewsError says why the store was opened without the views of this version; nil if it has them.
+// Nothing else needs them.
+func (s *Store) ViewsError() error { return s.noViews }
 
 func readIDKey(ctx context.Context, db querier) (*idKey, error) {
 	var secret []byte

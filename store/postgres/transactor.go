@@ -138,11 +138,7 @@ func (s *Store) within(ctx context.Context, outer pgx.Tx, f func(tx *txn) error)
 		if err := f(tx); err != nil || !tx.written {
 			return err
 		}
-		outdated, err := s.announceWithin(ctx, inner, &tx.changes)
-		if outdated {
-			err = errOutdated
-		}
-		return err
+		return s.announceWithin(ctx, inner, &tx.changes)
 	}
 	var err error
 	for range maxTries {
@@ -151,12 +147,12 @@ func (s *Store) within(ctx context.Context, outer pgx.Tx, f func(tx *txn) error)
 		}
 		again = true
 	}
-	return err
+	return s.explainWithin(err, ownersRights)
 }
 
-// announceWithin notifies of what a transaction changes, when it commits. It reports whether the
-// transaction is outdated.
-func (s *Store) announceWithin(ctx context.Context, inner pgx.Tx, c *effects) (outdated bool, err error) {
+// announceWithin notifies of what a transaction changes, when it commits. It refuses a transaction
+// that is outdated, or in another database.
+func (s *Store) announceWithin(ctx context.Context, inner pgx.Tx, c *effects) error {
 	// The notices name no node, so this node receives them like the others.
 	text, err := json.Marshal(notice{Queues: names(c.opened), Freed: names(c.freed), Due: c.due, Fresh: true})
 	if err == nil && len(text) > maxNotice {
@@ -167,22 +163,32 @@ func (s *Store) announceWithin(ctx context.Context, inner pgx.Tx, c *effects) (o
 		text, fault := json.Marshal(n)
 		texts, err = append(texts, string(text)), errors.Join(err, fault)
 	}
+	var outdated, foreign bool
 	for _, text := range texts {
 		if err == nil {
-			err = inner.QueryRow(ctx, noticeWithin, s.pool.dialect.channel(), text).Scan(&outdated)
+			err = inner.QueryRow(ctx, noticeWithin, s.pool.dialect.channel(), text, s.ids.secret).Scan(&outdated, &foreign)
 		}
 	}
-	return outdated, err
+	switch {
+	case err != nil:
+		return err
+	case foreign:
+		return errForeign
+	case outdated:
+		return errOutdated
+	}
+	return nil
 }
 
 // noticeWithin notifies of the commit, and selects whether the transaction's snapshot
 // contains a partition that has since been dropped. The transaction does not see what was
 // copied out of it: a job that it releases would be lost, and a key would seem free. After
-// its first write no other partition can be dropped.
+// its first write no other partition can be dropped. It also selects whether the tables are those
+// of another queue, which have another key of job ids.
 const noticeWithin = `
 	SELECT current_setting('transaction_isolation') <> 'read committed' AND EXISTS (
 		SELECT FROM pg_inherits WHERE inhparent = 'gq.done'::regclass AND pg_relation_filenode(inhrelid) IS NULL
-	)
+	), (SELECT secret FROM gq.id_key) <> $3
 	FROM pg_notify($1, $2)`
 
 // errOutdated means that the application must retry its transaction.

@@ -2,27 +2,29 @@ package postgres
 
 import (
 	"context"
-	"crypto/sha256"
 	_ "embed" // views.sql
-	"encoding/hex"
+	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 )
 
 //go:embed views.sql
 var viewsSource string
 
-// views makes the views, and viewsVersion is in the comment of one of them.
-var views, viewsVersion = func() (sql, version string) {
-	sum := sha256.Sum256([]byte(viewsSource))
-	version = hex.EncodeToString(sum[:8])
-	return strings.Replace(viewsSource, "@VERSION@", version, 1), version
-}()
+// viewsNumber is the number of the views in views.sql; every change of that file needs a higher one. It
+// is in the comment of one of them. A program makes views with a lower number anew and leaves those with
+// a higher one alone, so a server of an older version that restarts does not take back the newer views.
+const viewsNumber = 1
 
-// viewsComment is NULL if a database has no views, or those of an early program.
-const viewsComment = "obj_description(to_regclass('gq.jobs'), 'pg_class')"
+// views makes the views.
+var views = strings.Replace(viewsSource, "@NUMBER@", strconv.Itoa(viewsNumber), 1)
+
+// foundViews is the number of a database's views; 0 if it has none, or those of an early program.
+const foundViews = "coalesce(substring(obj_description(to_regclass('gq.jobs'), 'pg_class') FROM 'number ([0-9]{1,9})\\M')::integer, 0)"
 
 // viewsPatience is how long a store that is opened waits for somebody who reads the views.
 const viewsPatience = "3s"
@@ -31,25 +33,37 @@ const viewsPatience = "3s"
 // behind it, and so does a server that starts.
 const migrationPatience = "30s"
 
-// refreshViews makes the views anew unless they are those of this program. Nothing of the queue
+// refreshViews makes the views anew if they are older than those of this program. Nothing of the queue
 // needs them, so a store opens without: the role may not be allowed to change them, or somebody may
 // be reading them. A migration insists on them, and waits.
-func refreshViews(ctx context.Context, tx pgx.Tx, l Layout, insist bool) error {
-	if !l.Stale {
+func refreshViews(ctx context.Context, db beginner, steps []migration, now Layout, insist bool) error {
+	if !now.Stale {
 		return nil
 	}
-	var failed error
-	err := pgx.BeginFunc(ctx, tx, func(tx pgx.Tx) error { // a savepoint
-		failed = makeViews(ctx, tx, insist)
-		return failed
+	err := pgx.BeginFunc(ctx, db, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, "SELECT pg_advisory_xact_lock($1, 0)", lockMigration); err != nil {
+			return err
+		}
+		now, err := layoutOf(ctx, tx, steps)
+		if err != nil || !now.Stale { // another process has made them
+			return err
+		}
+		return makeViews(ctx, tx, insist)
 	})
-	if failed != nil && !insist && ctx.Err() == nil && !tx.Conn().IsClosed() {
+	if err == nil {
 		return nil
 	}
-	if err != nil {
-		return fmt.Errorf("make the views: %w; the role must own the schema of the tables and the views, and may create schemas in the database, or objects in two that end in _matching and _scheduler", err)
+	const dependentObjects = "2BP01"
+	var e *pgconn.PgError
+	switch errors.As(err, &e); {
+	case sqlState(err) == dependentObjects:
+		err = fmt.Errorf("%w: %s; drop what depends on them, and create it again afterwards", err, strings.ReplaceAll(e.Detail, "\n", ", "))
+	case held(err):
+		err = fmt.Errorf("%w: somebody reads them", err)
+	default:
+		err = fmt.Errorf("%w; the role must own the schema of the tables and the views, and may create schemas in the database, or objects in two that end in _matching and _scheduler", err)
 	}
-	return nil
+	return fmt.Errorf("make the views: %w", err)
 }
 
 func makeViews(ctx context.Context, tx pgx.Tx, insist bool) error {
@@ -68,20 +82,30 @@ func makeViews(ctx context.Context, tx pgx.Tx, insist bool) error {
 		return err
 	}
 	for _, grant := range granted {
-		if _, err := tx.Exec(ctx, grant); err != nil {
+		const undefinedColumn = "42703"
+		err := pgx.BeginFunc(ctx, tx, func(tx pgx.Tx) error { // a savepoint
+			_, err := tx.Exec(ctx, grant)
+			return err
+		})
+		if code := sqlState(err); err != nil && code != undefinedTable && code != undefinedColumn { // the new views may lack what was granted
 			return err
 		}
 	}
 	return nil
 }
 
-// viewGrants are the statements that grant anew what others may do with the views.
+// viewGrants are the statements that grant anew what others may do with the views and their columns.
 const viewGrants = `
-	SELECT format('GRANT %s ON %I.%I TO %s', a.privilege_type, n.nspname, c.relname,
-		CASE a.grantee WHEN 0 THEN 'PUBLIC' ELSE quote_ident(pg_get_userbyid(a.grantee)) END)
+	SELECT format('GRANT %s%s ON %I.%I TO %s%s', a.privilege_type, '(' || quote_ident(a.attname) || ')', n.nspname, c.relname,
+		CASE a.grantee WHEN 0 THEN 'PUBLIC' ELSE quote_ident(pg_get_userbyid(a.grantee)) END,
+		CASE WHEN a.is_grantable THEN ' WITH GRANT OPTION' END)
 	FROM pg_class AS c
 	JOIN pg_namespace AS n ON n.oid = c.relnamespace
-	CROSS JOIN LATERAL aclexplode(c.relacl) AS a
+	CROSS JOIN LATERAL (
+		SELECT NULL::name AS attname, x.* FROM aclexplode(c.relacl) AS x
+		UNION ALL
+		SELECT t.attname, x.* FROM pg_attribute AS t CROSS JOIN LATERAL aclexplode(t.attacl) AS x WHERE t.attrelid = c.oid AND NOT t.attisdropped
+	) AS a
 	WHERE c.relkind = 'v' AND a.grantee <> c.relowner
 		AND (c.oid = to_regclass('gq.jobs') AND obj_description(c.oid, 'pg_class') IS NOT NULL
 			OR n.oid IN (to_regnamespace('gq_matching'), to_regnamespace('gq_scheduler')))`

@@ -2,8 +2,8 @@
 -- tables of the scheduler API and of matching in the schemas gq_scheduler and gq_matching. The queue
 -- itself reads none of it. Beside a schema of another name they are NAME_scheduler and NAME_matching.
 --
--- A program that starts makes the views anew unless they are these: see views.go. So this file may
--- change without a new layout.
+-- A program that starts makes the views anew unless they are these or those of a newer program: see
+-- views.go. So this file may change without a new layout, but not without a new number.
 
 -- Schemas that hold tables belong to somebody else.
 DO $$
@@ -164,7 +164,7 @@ CREATE FUNCTION gq.read_job(
     OUT attempt bigint, OUT bound bigint, OUT waits bigint, OUT created bigint, OUT updated bigint, OUT run_at bigint,
     OUT scheduled bigint, OUT started bigint, OUT completed bigint, OUT worker text, OUT lease text, OUT expires bigint,
     OUT code text, OUT message text, OUT reason text, OUT limit_key text, OUT requester text, OUT workflow uuid, OUT ref text,
-    OUT order_key text, OUT tags jsonb, OUT correlation text
+    OUT order_key text, OUT tags jsonb, OUT correlation text, OUT held_before boolean
 )
 LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE AS $$
 DECLARE
@@ -210,6 +210,7 @@ BEGIN
     started := created + g[12]::bigint;
     completed := created + g[15]::bigint;
     lease := g[16];
+    held_before := g[20] = '0'; -- its last holder did not start it
     worker := g[19];
     expires := created + g[22]::bigint + g[23]::bigint + g[24]::bigint;
     code := nullif(g[34], '');
@@ -389,7 +390,7 @@ SELECT
     (ARRAY['CRITICAL', 'HIGH', 'NORMAL', 'LOW', 'BULK'])[(r.j).effective] AS effective_priority,
     (r.j).attempt, (r.j).bound AS max_attempts, (r.j).waits,
     gq.instant((r.j).created) AS created_at, gq.instant((r.j).updated) AS updated_at, gq.instant((r.j).run_at) AS run_at,
-    gq.instant(CASE WHEN s.run_at <= n.now THEN s.run_at ELSE (r.j).scheduled END) AS scheduled_at,
+    gq.instant(CASE WHEN s.run_at <= n.now AND (r.j).held_before IS NOT TRUE THEN s.run_at ELSE (r.j).scheduled END) AS scheduled_at,
     gq.instant((r.j).started) AS started_at, gq.instant((r.j).completed) AS completed_at,
     CASE WHEN s.attempting THEN (r.j).worker END AS worker, CASE WHEN s.attempting THEN (r.j).lease END AS lease_id,
     CASE WHEN s.attempting THEN gq.instant((r.j).expires) END AS lease_expires_at,
@@ -641,8 +642,8 @@ CROSS JOIN LATERAL (
 ) AS t
 WHERE m.asks IS NOT NULL;
 
--- The jobs in the order in which rounds take them. The index that a round uses is in the
--- memory of the server that holds it; this is its order.
+-- The jobs in the order in which rounds take them. Rounds read them by the index report_job_index,
+-- which a server makes for the policy in force: see job_index.go.
 CREATE VIEW gq_matching.job_index AS
 SELECT j.kind, j.state, j.priority_cache
 FROM gq_matching.jobs AS j
@@ -715,4 +716,4 @@ LEFT JOIN (
 ) AS h ON h.worker = p.name
 WHERE p.kind = 'matching.provider';
 
-COMMENT ON VIEW gq.jobs IS 'All jobs. The views have the definition @VERSION@.';
+COMMENT ON VIEW gq.jobs IS 'All jobs. The views have the number @NUMBER@.';

@@ -1,8 +1,11 @@
 package postgres_test
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
 	"maps"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -185,6 +188,12 @@ func TestViewOfJobs(t *testing.T) {
 	for i, j := range claim("failing", 4, false) {
 		apply(store.Ref{Lease: j.State.Lease.ID}, func(s gq.State, now time.Time) (gq.State, []gq.Event, error) {
 			return machine.Fail(s, j.State.Lease.Ref(), failures[i/3], machine.Draw{U: 0.5}, now)
+		})
+	}
+	mustInsert(t, s, newSpec("lost"), newSpec("lost"))
+	for i, j := range claim("lost", 2, true) { // given back before the start, one of them until just now
+		apply(store.Ref{Lease: j.State.Lease.ID}, func(s gq.State, now time.Time) (gq.State, []gq.Event, error) {
+			return machine.Release(s, j.State.Lease.Ref(), time.Duration(1+i)*time.Nanosecond, "", now)
 		})
 	}
 	delayed := newSpec("later")
@@ -407,6 +416,127 @@ func TestViewsWithoutRights(t *testing.T) {
 	if rows := selectJobs(t, connect(t, url), ""); len(rows) != 1 {
 		t.Errorf("gq.jobs has %d rows, want 1", len(rows))
 	}
+}
+
+// TestViewsHaveANumber fails if views.sql changes without a new number.
+func TestViewsHaveANumber(t *testing.T) {
+	sum := sha256.Sum256([]byte(postgres.ViewsSource))
+	const number, of = 1, "4bf34d2e9c54e6c7"
+	if got := hex.EncodeToString(sum[:8]); postgres.ViewsNumber != number || got != of {
+		t.Errorf("views.sql with number %d has the hash %s, and number %d had %s: raise viewsNumber, and write both here", postgres.ViewsNumber, got, number, of)
+	}
+}
+
+// TestNewerViewsAreLeft opens a database with the views of a later program.
+func TestNewerViewsAreLeft(t *testing.T) {
+	url := pgtest.Database(t)
+	for _, insist := range []bool{false, true} {
+		if err := open(t, url, store.Config{}).Close(); err != nil {
+			t.Fatal(err)
+		}
+		execute(t, url, fmt.Sprintf("DROP VIEW gq.jobs; CREATE VIEW gq.jobs AS SELECT 1 AS newer; COMMENT ON VIEW gq.jobs IS 'The views have the number %d.'", postgres.ViewsNumber+1))
+		if l, err := postgres.MigrateStatus(t.Context(), url); err != nil || l.Pending() {
+			t.Errorf("newer views are pending: %+v, %v", l, err)
+		}
+		if insist {
+			if _, err := postgres.MigrateUp(t.Context(), url); err != nil {
+				t.Fatal(err)
+			}
+		} else if err := open(t, url, store.Config{}).Close(); err != nil {
+			t.Fatal(err)
+		}
+		execute(t, url, "SELECT newer FROM gq.jobs")
+		execute(t, url, fmt.Sprintf("COMMENT ON VIEW gq.jobs IS 'The views have the number %d.'", postgres.ViewsNumber-1))
+	}
+	if err := open(t, url, store.Config{}).Close(); err != nil {
+		t.Fatal(err)
+	}
+	execute(t, url, "SELECT queue FROM gq.jobs")
+}
+
+// TestViewsWithDependents makes views on which somebody has made his own. It must say so, and the
+// layout must not wait for them.
+func TestViewsWithDependents(t *testing.T) {
+	url := pgtest.Database(t)
+	s := open(t, url, store.Config{})
+	if err := s.ViewsError(); err != nil {
+		t.Error(err)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	execute(t, url, "CREATE VIEW public.report AS SELECT queue FROM gq.jobs; COMMENT ON VIEW gq.jobs IS ''")
+	names := func(err error) {
+		t.Helper()
+		if err == nil || !strings.Contains(err.Error(), "view public.report depends on view") || !strings.Contains(err.Error(), "create it again afterwards") {
+			t.Errorf("the error does not name the dependent view: %v", err)
+		}
+	}
+	s = open(t, url, store.Config{})
+	names(s.ViewsError())
+	mustInsert(t, s, newSpec("q"))
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	before, err := postgres.MigrateUp(t.Context(), url)
+	names(err)
+	if !before.Pending() {
+		t.Errorf("the layout before: %+v", before)
+	}
+	next := before.Current + 1
+	names(postgres.MigrateFurther(t.Context(), url, next, fmt.Sprintf("INSERT INTO gq.migration (version, oldest) VALUES (%d, 1)", next)))
+	var version int
+	if err := connect(t, url).QueryRow(t.Context(), "SELECT max(version) FROM gq.migration").Scan(&version); err != nil || version != next {
+		t.Errorf("the layout is %d after the views failed, want %d (%v)", version, next, err)
+	}
+	execute(t, url, fmt.Sprintf("DROP VIEW public.report; DELETE FROM gq.migration WHERE version = %d", next))
+	if _, err := postgres.MigrateUp(t.Context(), url); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestViewsKeepGrants makes views anew on which others have rights of every kind.
+func TestViewsKeepGrants(t *testing.T) {
+	url := pgtest.Database(t)
+	if err := open(t, url, store.Config{}).Close(); err != nil {
+		t.Fatal(err)
+	}
+	execute(t, url, `
+		CREATE ROLE view_reader; CREATE ROLE view_granter;
+		GRANT SELECT ON gq.jobs, gq_matching.leases TO PUBLIC;
+		GRANT SELECT, REFERENCES ON gq.jobs TO view_granter WITH GRANT OPTION;
+		GRANT SELECT (job_id, state) ON gq_scheduler.scheduler_job_runs TO view_reader`)
+	defer func() {
+		execute(t, url, "DROP OWNED BY view_reader, view_granter; DROP ROLE view_reader, view_granter")
+	}()
+	conn := connect(t, url)
+	rights := func() []string {
+		t.Helper()
+		rows, err := conn.Query(t.Context(), `
+			SELECT c.relname || ' ' || coalesce(c.relacl::text, '') || coalesce(string_agg(t.attname || t.attacl::text, ' ' ORDER BY t.attname), '')
+			FROM pg_class AS c LEFT JOIN pg_attribute AS t ON t.attrelid = c.oid AND t.attacl IS NOT NULL
+			WHERE c.oid = ANY ('{gq.jobs,gq_matching.leases,gq_scheduler.scheduler_job_runs}'::regclass[])
+			GROUP BY c.oid, c.relname, c.relacl::text ORDER BY 1`, pgx.QueryExecModeSimpleProtocol)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all, err := pgx.CollectRows(rows, pgx.RowTo[string])
+		if err != nil {
+			t.Fatal(err)
+		}
+		return all
+	}
+	want := rights()
+	execute(t, url, `
+		DROP VIEW gq_scheduler.scheduler_events; CREATE VIEW gq_scheduler.scheduler_events AS SELECT 1 AS gone;
+		GRANT SELECT (gone) ON gq_scheduler.scheduler_events TO view_reader;
+		COMMENT ON VIEW gq.jobs IS 'another'`)
+	s := open(t, url, store.Config{})
+	defer s.Close()
+	if got := rights(); !slices.Equal(got, want) || s.ViewsError() != nil {
+		t.Errorf("the rights are\n%s\nand were\n%s\n(%v)", strings.Join(got, "\n"), strings.Join(want, "\n"), s.ViewsError())
+	}
+	execute(t, url, "SELECT queue FROM gq.jobs")
 }
 
 // TestViewsOfASchemaOfItsOwn checks the names beside schemas with every kind of name.
