@@ -79,10 +79,12 @@ func scene(s *server) map[string]string {
 	s.call("PUT", "/v1/queues/render", `{"pool":"gpu"}`)
 	s.submit(`{"type":"scene.render","queue":"render","cost_units":3}`)
 	s.claim("render")
-	s.call("POST", "/api/matching/providers", `{"id":"provider-1","capabilities":["AI"],"models":["small","large"],"region":"eu","stake":1000,"attestation_expires_at":4000000000}`)
-	for range 20 { // more than a provider may hold
+	// The jobs, more than a provider may hold, wait when it comes: a round that assigns some refuses the others. Rounds that
+	// assign nothing are not recorded.
+	for range 20 {
 		s.call("POST", "/api/matching/jobs", `{"kind":"AI","spec":{"model":"small"}}`)
 	}
+	s.call("POST", "/api/matching/providers", `{"id":"provider-1","capabilities":["AI"],"models":["small","large"],"region":"eu","stake":1000,"attestation_expires_at":4000000000}`)
 	round := refusing(s)
 	deliveries(s)
 	flowID := s.call("POST", "/v1/workflows", flow)["id"].(string)
