@@ -14,7 +14,10 @@ type Job struct {
 	Result     []byte   // needs WithResult
 	Checkpoint []byte   // needs WithCheckpoint
 	Inputs     []Input  // with a claim: the results of the dependencies of a job of a workflow
-	Redacted   bool     // the caller may not see the payload, result, checkpoint, note and messages of failures, so they are left out
+
+	WorkflowOutcome WorkflowStatus // with a claim of a final job: see Workflow.Outcome; 0 in other jobs
+
+	Redacted bool // the caller may not see the payload, result, checkpoint, note and messages of failures, so they are left out
 }
 
 // GraphJob is one job of a graph that is submitted in one call. Spec.DependsOn names jobs

@@ -6,12 +6,15 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/engine"
 	"github.com/gopherqueue/gq/machine"
 	"github.com/gopherqueue/gq/worker"
 )
@@ -92,6 +95,45 @@ func TestWorkerRunsRemotely(t *testing.T) {
 	<-cancelled
 	if s := must(f.Wait(ctx, endless))(t).State; s.Status != gq.StatusCancelled || s.Cancellation.HonouredAt.IsZero() {
 		t.Errorf("%s, %+v", s.Status, s.Cancellation)
+	}
+}
+
+// withoutWorkflows is a queue that does not let this caller read workflows.
+type withoutWorkflows struct{ engine.API }
+
+func (*withoutWorkflows) Workflow(context.Context, gq.WorkflowID) (gq.Workflow, error) {
+	return gq.Workflow{}, gq.ErrDenied
+}
+
+// The handler of a final job sees what has become of its workflow in a remote worker too, which need
+// not be allowed to read workflows.
+func TestRemoteFinalJobSeesTheOutcome(t *testing.T) {
+	served := &withoutWorkflows{}
+	f := serve(t, func(f *fixture) { f.native = served })
+	served.API = f.engine
+	w := newWorker(f, worker.Config{Slots: 2})
+	w.HandleFunc("work", func(_ context.Context, r *worker.Run) error {
+		if strings.HasPrefix(r.Ref(), "bad") {
+			return gq.Permanent(errors.New("broken"), "broken")
+		}
+		return nil
+	})
+	worker.HandleResult(w, gq.NewKind[gq.None, string]("last"), func(_ context.Context, j *worker.Job[gq.None]) (string, error) {
+		status, err := worker.WorkflowStatus(j)
+		return status.String(), err
+	})
+	defer run(t, w)()
+	for ref, want := range map[string]gq.WorkflowStatus{"good": gq.WorkflowSucceeded, "bad": gq.WorkflowFailed} {
+		flow := gq.NewWorkflow(ref)
+		flow.Add(ref, gq.Draft{Spec: gq.Spec{Type: "work"}})
+		flow.Add("other", gq.Draft{Spec: gq.Spec{Type: "work"}})
+		flow.Finally("last", gq.Draft{Spec: gq.Spec{Type: "last"}})
+		id := must(f.SubmitWorkflow(t.Context(), flow))(t)
+		workflow := must(f.engine.Workflow(t.Context(), id))(t)
+		last, _ := workflow.Job("last")
+		if job := must(f.Wait(t.Context(), last.ID))(t); string(job.Result) != strconv.Quote(want.String()) {
+			t.Errorf("the final job of %s saw %s, want %s: %+v", ref, job.Result, want, job.State.Failure)
+		}
 	}
 }
 

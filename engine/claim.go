@@ -36,6 +36,7 @@ func (e *Engine) Claim(ctx context.Context, r gq.ClaimRequest) ([]gq.Job, error)
 	}
 	if len(jobs) > 0 {
 		e.addInputs(ctx, jobs)
+		e.addOutcomes(ctx, jobs)
 		e.clock.observe(jobs[0].State.Lease.HeartbeatAt)
 		e.workers.got(c.Worker, jobs, throughStream(ctx))
 	}

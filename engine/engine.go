@@ -147,8 +147,9 @@ type Engine struct {
 
 	takingIn sync.Mutex // held while submissions are taken in
 
-	counters counters
-	flows    flowCount
+	counters  counters
+	flows     flowCount
+	flowSizes flowSizes
 }
 
 // New creates an engine on top of a store. The caller closes the store.

@@ -119,6 +119,9 @@ func (e *Engine) submitFlow(ctx context.Context, into store.Changer, f *gq.Flow)
 		return gq.WorkflowID{}, err
 	}
 	_, err = into.Change(ctx, store.Change{Docs: []store.Doc{doc}, Insert: jobs})
+	if err == nil {
+		e.flowSizes.put(id, r.notFinal())
+	}
 	if errors.Is(err, gq.ErrConflict) && !f.ID.IsZero() {
 		old, _, readErr := e.readWorkflow(ctx, id)
 		switch {
@@ -257,6 +260,16 @@ func (r *flowRecord) add(jobs []gq.Spec, f *gq.Flow) {
 			r.Queues = append(r.Queues, jobs[i].Queue)
 		}
 	}
+}
+
+// notFinal counts the jobs that are not final.
+func (r *flowRecord) notFinal() (n int) {
+	for i := range r.Jobs {
+		if r.Jobs[i].Final == 0 {
+			n++
+		}
+	}
+	return n
 }
 
 // ids returns the id of each job by its name.

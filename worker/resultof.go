@@ -33,12 +33,15 @@ func ResultOf[A, R any](job AnyJob, k gq.Kind[A, R], ref string) (R, error) {
 }
 
 // WorkflowStatus returns what has become of the workflow of a final job: the status of its jobs that
-// are not final. A job that is not final sees [gq.WorkflowRunning]. It reads the workflow from the
-// queue.
+// are not final, which came with the claim. In a job that is not final it reads the workflow from
+// the queue and returns [gq.WorkflowRunning].
 //
 //	if status, err := worker.WorkflowStatus(job); err == nil && status != gq.WorkflowSucceeded { … }
 func WorkflowStatus(job AnyJob) (gq.WorkflowStatus, error) {
 	r := job.run()
+	if r.job.WorkflowOutcome != 0 {
+		return r.job.WorkflowOutcome, nil
+	}
 	if r.Workflow().IsZero() {
 		return 0, gq.Permanent(gq.ErrNotFound.Errorf("job %s is not a part of a workflow", r.ID()), "no_workflow")
 	}
@@ -58,6 +61,10 @@ func (r *Run) Ref() string { return r.job.Spec.Ref }
 
 // Inputs returns the results that came with the claim. The handler must not modify them.
 func (r *Run) Inputs() []gq.Input { return r.job.Inputs }
+
+// WorkflowOutcome returns the status of the jobs of the workflow that are not final, as it came with
+// the claim of a final job; zero in other jobs.
+func (r *Run) WorkflowOutcome() gq.WorkflowStatus { return r.job.WorkflowOutcome }
 
 // input returns a job of the same workflow with its result.
 func (r *Run) input(ref string) (gq.Job, error) {

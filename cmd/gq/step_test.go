@@ -27,7 +27,12 @@ order)
 	"$GQ" step empty -- true
 	again=$("$GQ" step 'first one' -- false)
 	printf '"%s %s"' "$said" "$again";;
+last)
+	printf '"%s"' "$GQ_WORKFLOW_OUTCOME";;
+broken)
+	exit 3;;
 charge)
+	printf '%s' "${GQ_WORKFLOW_OUTCOME-none}" > "$DIR/outcome"
 	"$GQ" progress 40% 'row 4'
 	"$GQ" progress 2 2> "$DIR/progress" || test $? = 2
 	printf '{"receipt":7}';;
@@ -42,8 +47,8 @@ late)
 big)
 	"$GQ" step big -- head -c 2000000 /dev/zero;;
 esac`
-	work := exec.Command(cmdtest.Program(t), "work", "--addr", s.grpc, "--type", "order,charge,pack,late,big", "--exec", script)
-	work.Env = append(work.Environ(), "GQ="+cmdtest.Program(t), "DIR="+dir, "TMPDIR="+t.TempDir(), "GQ_INPUTS=of another job")
+	work := exec.Command(cmdtest.Program(t), "work", "--addr", s.grpc, "--type", "order,charge,pack,late,broken,last,big", "--exec", script)
+	work.Env = append(work.Environ(), "GQ="+cmdtest.Program(t), "DIR="+dir, "TMPDIR="+t.TempDir(), "GQ_INPUTS=of another job", "GQ_WORKFLOW_OUTCOME=FAILED")
 	var stderr strings.Builder
 	work.Stderr = &stderr
 	if err := work.Start(); err != nil {
@@ -97,6 +102,7 @@ esac`
 	charge := flow.Add("charge", any("charge").With(gq.None{}))
 	pack := flow.Add("pack", any("pack").With(gq.None{}), gq.After(charge))
 	flow.Add("late", any("late").With(gq.None{}), gq.After(pack))
+	flow.Finally("last", any("last").With(gq.None{}))
 	id, err := c.SubmitWorkflow(ctx, flow)
 	if err != nil {
 		t.Fatal(err)
@@ -110,7 +116,24 @@ esac`
 			t.Errorf("%s is %s: %v", j.Ref, job.State.Status, err)
 		} else if j.Ref == "charge" && job.State.Note != "row 4" {
 			t.Errorf("the last report of progress is %q", job.State.Note)
+		} else if j.Ref == "last" && string(job.Result) != `"SUCCEEDED"` {
+			t.Errorf("the final job saw %s", job.Result)
 		}
+	}
+	if got := content("outcome"); got != "none" {
+		t.Errorf("a job that is not final has the outcome %s", got)
+	}
+	failing := gq.NewWorkflow("order")
+	failing.Add("broken", any("broken").With(gq.None{}))
+	failing.Finally("last", any("last").With(gq.None{}))
+	if id, err = c.SubmitWorkflow(ctx, failing); err != nil {
+		t.Fatal(err)
+	}
+	if w, err = c.Workflow(ctx, id); err != nil {
+		t.Fatal(err)
+	}
+	if job, err := c.Wait(ctx, w.Jobs[1].ID); err != nil || string(job.Result) != `"FAILED"` {
+		t.Errorf("the final job of a workflow that failed saw %s, %v", job.Result, err)
 	}
 	if got := content("progress"); !strings.Contains(got, "not a number from 0 to 1") {
 		t.Errorf("a part above 1: %s", got)

@@ -48,6 +48,8 @@ The environment contains GQ_JOB_ID, GQ_JOB_TYPE, GQ_QUEUE, GQ_ATTEMPT,
 GQ_CORRELATION_ID, GQ_CONTENT_TYPE and GQ_LEASE_VERSION, and GQ_SLOT, the time
 of the slot, if a schedule submitted the job. The lease version grows
 with every attempt, so that other systems can refuse writes with a smaller one.
+In the final job of a workflow GQ_WORKFLOW_OUTCOME is SUCCEEDED, FAILED or
+CANCELLED: the status of the jobs that are not final.
 gq step runs a command once for all attempts of the job, and gq input prints the
 result of a job that this one depends on; $GQ_INPUTS is a JSON file with all of
 them. gq progress 40% "row 400" reports progress (gq step, input, progress --help).
@@ -58,7 +60,7 @@ With --batch N the program gets up to N jobs of one type at once: when there are
 N, or when the first has waited for --batch-wait. It reads one JSON object a line:
   {"id":"…","type":"t","queue":"q","attempt":1,"lease_version":7,"payload":…}
 with payload_base64 if the payload is not JSON, and correlation_id, content_type,
-slot, traceparent and tracestate where they are known. It may write a line for
+slot, workflow_outcome, traceparent and tracestate where they are known. It may write a line for
 each job, in any order:
   {"id":"…","result":…}                          or result_base64: completed
   {"id":"…","exit_status":75,"error":"busy"}     failed, as by that exit status
@@ -274,6 +276,9 @@ func (f *workFlags) execute(ctx context.Context, run *worker.Run, calls *callDir
 		environ = append(environ, "GQ_SLOT="+slot.Format(time.RFC3339))
 	}
 	for name, value := range tracing.Fields(ctx) {
+	if outcome := run.WorkflowOutcome(); outcome != 0 {
+		environ = append(environ, outcomeVariable+"="+outcome.String())
+	}
 		environ = append(environ, strings.ToUpper(name)+"="+value)
 	}
 	ended := f.runProgram(ctx, program{stdin: bytes.NewReader(payload.Data), stdout: result, stderr: stderr, environ: environ})
@@ -347,11 +352,14 @@ func exitError(status int, said string, run *worker.Run) error {
 }
 
 // plainEnviron removes variables from an environment that only some jobs have: the worker may itself
+// outcomeVariable tells the program of a final job what has become of its workflow.
+const outcomeVariable = "GQ_WORKFLOW_OUTCOME"
+
 // be a program of another one.
 func plainEnviron(environ []string) []string {
 	return slices.DeleteFunc(environ, func(variable string) bool {
 		name, _, _ := strings.Cut(variable, "=")
-		return slices.Contains([]string{"TRACEPARENT", "TRACESTATE", "GQ_SLOT", inputsVariable, socketVariable, manyVariable}, name)
+		return slices.Contains([]string{"TRACEPARENT", "TRACESTATE", "GQ_SLOT", outcomeVariable, inputsVariable, socketVariable, manyVariable}, name)
 	})
 }
 

@@ -74,7 +74,7 @@ func (l *jobLines) Read(p []byte) (int, error) {
 func jobLine(job *oneOfMany) ([]byte, error) {
 	j := wire.ExecJob{
 		ID: job.ID(), Type: job.Type(), Queue: job.Queue(), Attempt: job.Attempt(), LeaseVersion: uint64(job.LeaseVersion()),
-		CorrelationID: job.CorrelationID(), Slot: job.Slot(),
+		CorrelationID: job.CorrelationID(), Slot: job.Slot(), WorkflowOutcome: job.WorkflowOutcome(),
 	}
 	j.SetPayload(job.Payload())
 	trace := tracing.Fields(job.Context())

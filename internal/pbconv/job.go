@@ -8,6 +8,7 @@ import (
 
 	"github.com/gopherqueue/gq"
 	pb "github.com/gopherqueue/gq/api/gopherqueue/v1"
+	"github.com/gopherqueue/gq/internal/errs"
 	"github.com/gopherqueue/gq/machine"
 )
 
@@ -161,6 +162,9 @@ func (m *jobMessage) fill(j *gq.Job) *pb.Job {
 		out.Spec.IdempotencyKey, out.Spec.IdempotencyScope, out.Spec.IdempotencyFingerprint = "", "", 0
 	}
 	out.Result, out.Checkpoint, out.Inputs, out.Redacted = j.Result, j.Checkpoint, protoInputs(j.Inputs), j.Redacted
+	if j.WorkflowOutcome != 0 {
+		out.WorkflowOutcome = j.WorkflowOutcome.String()
+	}
 	out.Spec.Id = ""
 	if j.Spec.Policy.Preset == gq.PresetJobModel && j.Spec.Policy.IsPreset() {
 		out.Spec.Policy = nil
@@ -189,6 +193,11 @@ func (r *protoReader) jobOf(at string, m *pb.Job) gq.Job {
 		Spec:  r.spec(at+"spec.", m.GetSpec(), machine.DefaultPolicy()),
 		State: r.state(at+"state.", m.GetState()), Result: m.GetResult(), Checkpoint: m.GetCheckpoint(), Inputs: r.inputs(at, m.GetInputs()),
 		Redacted: m.GetRedacted(),
+	}
+	if name := m.GetWorkflowOutcome(); name != "" {
+		for _, f := range errs.FaultsOf(j.WorkflowOutcome.UnmarshalText([]byte(name))) {
+			r.fault(at, "workflow_outcome", "%s", f.Problem)
+		}
 	}
 	j.Spec.ID = j.State.ID
 	if m.GetSpec().GetPolicy() == nil {

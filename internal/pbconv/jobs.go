@@ -131,7 +131,7 @@ func isPlain(j *gq.Job) bool {
 	s, state := &j.Spec, &j.State
 	return s.Policy.Preset == gq.PresetJobModel && s.Policy.IsPreset() && (state.Policy == nil || *state.Policy == s.Policy) &&
 		s.Metadata.Equal(gq.Metadata{Priority: gq.PriorityNormal}) && j.Metadata.Equal(s.Metadata) &&
-		s.Workflow.IsZero() && s.Ref == "" && s.Gate == 0 && state.Gate == 0 && len(j.Inputs) == 0 &&
+		s.Workflow.IsZero() && s.Ref == "" && s.Gate == 0 && state.Gate == 0 && len(j.Inputs) == 0 && j.WorkflowOutcome == 0 &&
 		s.Unique.IsZero() && s.Replaces.IsZero() && state.ReplacedBy.IsZero() && s.OrderKey == "" && state.OrderedAfter.IsZero() && state.TraceParent == "" && state.SubmittedAt.IsZero() &&
 		s.Overrides.IsZero() && s.RunAt.IsZero() && s.Delay == 0 && len(s.DependsOn) == 0 && len(s.Requires) == 0 && len(s.Attributes) == 0 &&
 		state.Failure == nil && state.Cancellation == gq.Cancellation{}

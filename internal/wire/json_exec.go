@@ -21,6 +21,8 @@ type ExecJob struct {
 	Slot          time.Time       `json:"slot,omitzero"`
 	Traceparent   string          `json:"traceparent,omitzero"`
 	Tracestate    string          `json:"tracestate,omitzero"`
+
+	WorkflowOutcome gq.WorkflowStatus `json:"workflow_outcome,omitzero"`
 }
 
 // SetPayload embeds a payload.

@@ -76,6 +76,7 @@ type Job struct {
 	Ref              string            `json:"ref,omitzero" doc:"Its name in the workflow."`
 	Gate             gq.Gate           `json:"gate,omitzero" doc:"What it waits for there besides its dependencies: SIGNAL or FAILURE."`
 	Inputs           []Input           `json:"inputs,omitempty" doc:"With a claim: the results of the jobs of the workflow that it depends on."`
+	WorkflowOutcome  gq.WorkflowStatus `json:"workflow_outcome,omitzero" doc:"With a claim of a final job: the status of the jobs of its workflow that are not final, by which it can decide."`
 	Policy           *Policy           `json:"policy,omitempty" doc:"Its preset, and what differs from that; what is absent is as in the preset."`
 
 	Sequence         uint64          `json:"sequence,omitzero" doc:"Order of submission."`
@@ -150,6 +151,7 @@ func JobOf(j *gq.Job) Job {
 	out.OrderKey, out.Weight = s.OrderKey, s.Weight
 	out.Unique, out.Replaces = uniqueOf(&s.Unique), s.Replaces
 	out.Workflow, out.Ref, out.Gate, out.Inputs = s.Workflow, s.Ref, s.Gate, inputsOf(j.Inputs)
+	out.WorkflowOutcome = j.WorkflowOutcome
 
 	m := &j.Metadata
 	if m.Priority.Valid() {

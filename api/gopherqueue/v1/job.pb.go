@@ -899,6 +899,9 @@ type Job struct {
 	Result     []byte                 `protobuf:"bytes,4,opt,name=result,proto3,oneof" json:"result,omitempty"`         // where asked for
 	Checkpoint []byte                 `protobuf:"bytes,5,opt,name=checkpoint,proto3,oneof" json:"checkpoint,omitempty"` // where asked for
 	Inputs     []*Input               `protobuf:"bytes,70,rep,name=inputs,proto3" json:"inputs,omitempty"`              // with a claim: the results of the dependencies of a job of a workflow
+	// With a claim of a final job: SUCCEEDED, FAILED or CANCELLED, the status of the jobs of its
+	// workflow that are not final.
+	WorkflowOutcome string `protobuf:"bytes,71,opt,name=workflow_outcome,json=workflowOutcome,proto3" json:"workflow_outcome,omitempty"`
 	// The token may not see the payload, result, checkpoint, note and messages of failures, so they are left out.
 	Redacted bool `protobuf:"varint,196,opt,name=redacted,proto3" json:"redacted,omitempty"`
 	// In an answer to a call with a view one of these, and nothing else.
@@ -978,6 +981,13 @@ func (x *Job) GetInputs() []*Input {
 		return x.Inputs
 	}
 	return nil
+}
+
+func (x *Job) GetWorkflowOutcome() string {
+	if x != nil {
+		return x.WorkflowOutcome
+	}
+	return ""
 }
 
 func (x *Job) GetRedacted() bool {
@@ -2674,7 +2684,7 @@ var File_gopherqueue_v1_job_proto protoreflect.FileDescriptor
 
 const file_gopherqueue_v1_job_proto_rawDesc = "" +
 	"\n" +
-	"\x18gopherqueue/v1/job.proto\x12\x0egopherqueue.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1agopherqueue/v1/views.proto\"\xb1\x03\n" +
+	"\x18gopherqueue/v1/job.proto\x12\x0egopherqueue.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1agopherqueue/v1/views.proto\"\xdc\x03\n" +
 	"\x03Job\x12+\n" +
 	"\x05state\x18\x01 \x01(\v2\x15.gopherqueue.v1.StateR\x05state\x12(\n" +
 	"\x04spec\x18\x02 \x01(\v2\x14.gopherqueue.v1.SpecR\x04spec\x124\n" +
@@ -2683,7 +2693,8 @@ const file_gopherqueue_v1_job_proto_rawDesc = "" +
 	"\n" +
 	"checkpoint\x18\x05 \x01(\fH\x01R\n" +
 	"checkpoint\x88\x01\x01\x12-\n" +
-	"\x06inputs\x18F \x03(\v2\x15.gopherqueue.v1.InputR\x06inputs\x12\x1b\n" +
+	"\x06inputs\x18F \x03(\v2\x15.gopherqueue.v1.InputR\x06inputs\x12)\n" +
+	"\x10workflow_outcome\x18G \x01(\tR\x0fworkflowOutcome\x12\x1b\n" +
 	"\bredacted\x18\xc4\x01 \x01(\bR\bredacted\x12;\n" +
 	"\tsemantics\x18\xe6\x01 \x01(\v2\x1c.gopherqueue.v1.SemanticsJobR\tsemantics\x128\n" +
 	"\bjobmodel\x18\xe7\x01 \x01(\v2\x1b.gopherqueue.v1.JobModelJobR\bjobmodelB\t\n" +

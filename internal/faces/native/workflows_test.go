@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/gopherqueue/gq"
+	pb "github.com/gopherqueue/gq/api/gopherqueue/v1"
+	"github.com/gopherqueue/gq/engine"
 	"github.com/gopherqueue/gq/internal/testing/spec"
 )
 
@@ -133,4 +135,71 @@ func TestSignalAnswersTheJob(t *testing.T) {
 			t.Errorf("the answer is %s", answer.text)
 		}
 	}
+}
+
+// The claim of a final job has the status of the jobs that are not final, over HTTP, by a call of
+// gRPC and on a Work stream. The claim of another job has none.
+func TestClaimOfFinalJobHasTheOutcome(t *testing.T) {
+	s, h := newSite(t, HTTPOptions{}), serveGRPC(t, GRPCOptions{}, nil)
+	b := h.open()
+	credit := uint64(1)
+	claims := map[string]struct {
+		engine *engine.Engine
+		claim  func() (ref, outcome string, lease gq.LeaseID)
+	}{
+		"HTTP": {s.engine, func() (ref, outcome string, lease gq.LeaseID) {
+			job, id := s.claim("")
+			outcome, _ = job["workflow_outcome"].(string)
+			return job["ref"].(string), outcome, gq.LeaseID(id)
+		}},
+		"gRPC": {h.engine, func() (ref, outcome string, lease gq.LeaseID) {
+			r, err := h.workers.Claim(t.Context(), &pb.ClaimRequest{Worker: "w", N: 1})
+			if err != nil || len(r.GetJobs()) != 1 {
+				t.Fatalf("%v, %v", r, err)
+			}
+			return seen(r.GetJobs()[0])
+		}},
+		"the Work stream": {h.engine, func() (ref, outcome string, lease gq.LeaseID) {
+			credit++
+			b.credit(credit, 1, 0)
+			r := b.receive()
+			if len(r.GetJobs().GetJobs()) != 1 {
+				t.Fatalf("%v", r)
+			}
+			return seen(r.GetJobs().GetJobs()[0])
+		}},
+	}
+	for name, c := range claims {
+		for _, want := range []gq.WorkflowStatus{gq.WorkflowSucceeded, gq.WorkflowFailed} {
+			flow := gq.NewWorkflow("order")
+			flow.Add("charge", gq.Draft{Spec: gq.Spec{Type: "t"}})
+			flow.Add("pack", gq.Draft{Spec: gq.Spec{Type: "t"}}, gq.After(gq.Ref("charge")))
+			flow.Finally("mail", gq.Draft{Spec: gq.Spec{Type: "t"}})
+			if _, err := c.engine.SubmitWorkflow(t.Context(), flow); err != nil {
+				t.Fatal(err)
+			}
+			for _, job := range []string{"charge", "pack", "mail"} {
+				ref, outcome, id := c.claim()
+				shown := ""
+				if job == "mail" {
+					shown = want.String()
+				}
+				if ref != job || outcome != shown {
+					t.Errorf("%s: claimed %s with the outcome %q, want %s with %q", name, ref, outcome, job, shown)
+				}
+				end := gq.Outcome{Lease: gq.LeaseRef{ID: id}, Verdict: gq.VerdictComplete}
+				if job == "pack" && want == gq.WorkflowFailed {
+					end.Verdict, end.Failure = gq.VerdictFail, gq.Failure{Category: gq.CategoryPermanent}
+				}
+				if got, err := c.engine.Settle(t.Context(), []gq.Outcome{end}); err != nil || got[0].Err != nil {
+					t.Fatalf("%v, %v", got, err)
+				}
+			}
+		}
+	}
+}
+
+// seen returns what a client reads of a claimed job.
+func seen(j *pb.Job) (ref, outcome string, lease gq.LeaseID) {
+	return j.GetSpec().GetRef(), j.GetWorkflowOutcome(), gq.LeaseID(j.GetState().GetLease().GetId())
 }
