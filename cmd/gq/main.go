@@ -67,7 +67,7 @@ GQ_ADDR, which is its gRPC address; those of matching and facts also at --http o
 	root.SetErr(p.stderr)
 	root.SetVersionTemplate("{{.Version}}\n")
 	root.AddCommand(newServe(p), newConfig(p))
-	root.AddCommand(newSubmit(p), newWork(p), newStep(p), newInput(p), newProgressCommand(p), newJob(p), newQueue(p), newPool(p), newSchedule(p), newWorkflow(p), newWorkers(p), newDLQ(p), newInboxCommand(p), newWebhook(p), newToken(p), newAudit(p), newStats(p), newTop(p), newEvents(p), newDoctor(p))
+	root.AddCommand(newSubmit(p), newWork(p), newStep(p), newInput(p), newProgressCommand(p), newSpawn(p), newJob(p), newQueue(p), newPool(p), newSchedule(p), newWorkflow(p), newWorkers(p), newDLQ(p), newInboxCommand(p), newWebhook(p), newToken(p), newAudit(p), newStats(p), newTop(p), newEvents(p), newDoctor(p))
 	root.AddCommand(newBench(p), newDemo(p), newMatch(p), newProvider(p), newProvide(p), newFacts(p), newMigrate(p), newBackup(p), newRestore(p), newCopy(p), newVersion(p))
 	root.SetHelpCommand(cli.NewHelp())
 	root.InitDefaultHelpCmd()

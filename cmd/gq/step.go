@@ -177,7 +177,7 @@ func (p process) runStep(ctx context.Context, args []string) ([]byte, error) {
 func (p process) callWorker(ctx context.Context, call workCall, work func() ([]byte, error)) ([]byte, error) {
 	path := p.getenv(socketVariable)
 	if path == "" {
-		return nil, cli.Invalid(socketVariable, "is not set; gq step, gq input and gq progress work in programs that gq work --exec runs")
+		return nil, cli.Invalid(socketVariable, "is not set; gq step, gq input, gq progress and gq spawn work in programs that gq work --exec runs")
 	}
 	var dialer net.Dialer
 	conn, err := dialer.DialContext(ctx, "unix", path)

@@ -463,6 +463,7 @@ var commandRows = map[string]commandRow{
 	"serve": {long: true, bad: "--http nonsense:port:more"},
 	"work":  {long: true, bad: ""},
 	"step":  {long: true, bad: "charge"}, "input": {long: true, bad: "charge"}, "progress": {long: true, bad: "much"}, // TestSteps runs them
+	"spawn": {long: true, bad: "t --priority 9"}, // TestSpawnFromAProgram runs it
 	"demo":  {long: true, bad: "extra"},
 	"bench": {long: true, bad: "--store redis:"},
 

@@ -52,7 +52,8 @@ In the final job of a workflow GQ_WORKFLOW_OUTCOME is SUCCEEDED, FAILED or
 CANCELLED: the status of the jobs that are not final.
 gq step runs a command once for all attempts of the job, and gq input prints the
 result of a job that this one depends on; $GQ_INPUTS is a JSON file with all of
-them. gq progress 40% "row 400" reports progress (gq step, input, progress --help).
+them. gq progress 40% "row 400" reports progress, and gq spawn TYPE submits a job
+with the completion of this one (gq step, input, progress, spawn --help).
 TRACEPARENT and TRACESTATE are the W3C trace context of the submission, if it
 has one, and of nothing else: those of this process are removed.
 
@@ -67,8 +68,8 @@ each job, in any order:
 The exit status of the program decides about the jobs without a line: 0 completes
 them without a result. Other output is a permanent failure of these jobs. GQ_BATCH
 is the number of jobs, and GQ_JOB_TYPE their type; there are no other variables of
-single jobs, and gq step, input and progress do not work. At most --slots programs run at
-once; one more batch is claimed meanwhile.
+single jobs, and gq step, input, progress and spawn do not work. At most --slots programs
+run at once; one more batch is claimed meanwhile.
 
 When the job is cancelled, times out or loses its lease, the program and its
 children get SIGTERM, and SIGKILL after --grace; a batch when this is so for all of
@@ -275,10 +276,10 @@ func (f *workFlags) execute(ctx context.Context, run *worker.Run, calls *callDir
 	if slot := run.Slot(); !slot.IsZero() {
 		environ = append(environ, "GQ_SLOT="+slot.Format(time.RFC3339))
 	}
-	for name, value := range tracing.Fields(ctx) {
 	if outcome := run.WorkflowOutcome(); outcome != 0 {
 		environ = append(environ, outcomeVariable+"="+outcome.String())
 	}
+	for name, value := range tracing.Fields(ctx) {
 		environ = append(environ, strings.ToUpper(name)+"="+value)
 	}
 	ended := f.runProgram(ctx, program{stdin: bytes.NewReader(payload.Data), stdout: result, stderr: stderr, environ: environ})
@@ -351,10 +352,10 @@ func exitError(status int, said string, run *worker.Run) error {
 	return &gq.PermanentError{Message: text, Code: "exit_" + strconv.Itoa(status)}
 }
 
-// plainEnviron removes variables from an environment that only some jobs have: the worker may itself
 // outcomeVariable tells the program of a final job what has become of its workflow.
 const outcomeVariable = "GQ_WORKFLOW_OUTCOME"
 
+// plainEnviron removes variables from an environment that only some jobs have: the worker may itself
 // be a program of another one.
 func plainEnviron(environ []string) []string {
 	return slices.DeleteFunc(environ, func(variable string) bool {

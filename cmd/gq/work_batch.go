@@ -91,8 +91,8 @@ func jobLine(job *oneOfMany) ([]byte, error) {
 	return line.Bytes(), err
 }
 
-// maxResultLine is the longest line that a program may write: a result in base64, and some more.
-const maxResultLine = gq.MaxPayloadBytes*4/3 + 64<<10
+// maxResultLine is the longest line that a program may write, with a result in base64.
+const maxResultLine = maxCallBytes
 
 // resultLines reads what a program writes about its jobs.
 type resultLines struct {

@@ -16,11 +16,12 @@ import (
 	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/internal/errs"
 	"github.com/gopherqueue/gq/internal/wire"
+	"github.com/gopherqueue/gq/machine"
 	"github.com/gopherqueue/gq/worker"
 )
 
-// A program of gq work calls its worker back through a Unix socket, which gq step, gq input
-// and gq progress use: it has no lease of its own. Messages are JSON values.
+// A program of gq work calls its worker back through a Unix socket, which gq step, gq input,
+// gq progress and gq spawn use: it has no lease of its own. Messages are JSON values.
 //
 //	program                worker
 //	{"step":"charge"}      {"data":…} if the step is recorded, or {"run":true}
@@ -28,6 +29,7 @@ import (
 //	{"input":"charge"}     {"data":…}
 //	{"progress":0.5,"note":"half"}
 //	                       {}
+//	{"spawn":{"type":"t"}} {} once the worker has it; it submits the job with the completion
 
 // socketVariable names the socket, and inputsVariable the file with the results of the job's
 // dependencies.
@@ -42,6 +44,8 @@ type workCall struct {
 
 	Progress *float64 `json:"progress,omitempty"`
 	Note     string   `json:"note,omitempty"`
+
+	Spawn *wire.Child `json:"spawn,omitempty"`
 }
 
 type workReply struct {
@@ -54,6 +58,9 @@ type workReply struct {
 
 // maxStepOutput is the largest output of a step. What fits also depends on the other steps.
 const maxStepOutput = 1 << 20
+
+// maxCallBytes limits what a program sends in one call: the payload of a job in base64, and some more.
+const maxCallBytes = gq.MaxPayloadBytes*4/3 + 64<<10
 
 // callDir is the directory with the sockets of the running programs.
 type callDir struct {
@@ -128,7 +135,7 @@ var anyResult = gq.NewKind[gq.None, []byte]("any")
 
 // answer handles one call of a program.
 func answer(ctx context.Context, conn io.ReadWriter, run *worker.Run) {
-	in, out := json.NewDecoder(io.LimitReader(conn, 2*maxStepOutput)), json.NewEncoder(conn)
+	in, out := json.NewDecoder(io.LimitReader(conn, maxCallBytes)), json.NewEncoder(conn)
 	var call workCall
 	if err := in.Decode(&call); err != nil {
 		return
@@ -138,6 +145,8 @@ func answer(ctx context.Context, conn io.ReadWriter, run *worker.Run) {
 	switch {
 	case call.Progress != nil:
 		err = run.Progress(ctx, *call.Progress, call.Note)
+	case call.Spawn != nil:
+		err = spawn(run, call.Spawn)
 	case call.Step == "":
 		data, err = worker.ResultOf(run, anyResult, call.Input)
 	default:
@@ -155,6 +164,16 @@ func answer(ctx context.Context, conn io.ReadWriter, run *worker.Run) {
 		reply = workReply{Error: err.Error(), Temporary: !final(err), Missing: errors.Is(err, gq.ErrNotFound)}
 	}
 	_ = out.Encode(reply) // an error means that the program has gone
+}
+
+// spawn submits a job when the job of the program completes.
+func spawn(run *worker.Run, child *wire.Child) error {
+	// Only values that the queue refuses anyway need its policy.
+	specs, err := wire.Children([]wire.Child{*child}, func(string) (gq.Policy, error) { return machine.DefaultPolicy(), nil })
+	if err == nil {
+		run.SpawnOnSuccess(specs...)
+	}
+	return err
 }
 
 // final reports whether an error comes again.

@@ -240,6 +240,27 @@ func (p *Policy) override(s *gq.Spec) bool {
 	return true
 }
 
+// overridesOf encodes the parts of the policy that a spec sets, except its backoff. Domain restores them.
+func overridesOf(s *gq.Spec) *Policy {
+	o, out := &s.Overrides, &Policy{}
+	given := func(d time.Duration) *Duration { // 0 removes a limit
+		switch d {
+		case 0:
+			return nil
+		case gq.Unlimited:
+			return new(Duration(0))
+		}
+		return new(Duration(d))
+	}
+	differs(&out.Preset, o.Preset, 0)
+	differs(&out.MaxAttempts, o.MaxAttempts, 0)
+	differs(&out.LeaseTTL, Duration(o.LeaseTTL), 0)
+	out.ExecutionTimeout, out.Lifetime = given(o.ExecutionTimeout), given(o.Lifetime)
+	out.StartWithin, out.IdempotencyWindow = given(o.StartWithin), given(o.IdempotencyWindow)
+	out.Retention = (*Retention)(given(o.Retention))
+	return out
+}
+
 // Over fills absent members from the preset, if one is named, or else from base. An empty
 // policy gives base.
 func (p *Policy) Over(base gq.Policy) gq.Policy {

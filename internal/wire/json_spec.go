@@ -283,6 +283,28 @@ type Patch struct {
 func (p *Patch) Domain() gq.MetadataPatch {
 	out := gq.MetadataPatch{
 		SetTags: p.Tags, DropTags: p.DropTags, CorrelationID: p.CorrelationID, CallbackURL: p.CallbackURL,
+// ChildOf converts a job that a running job submits to the form in which it is submitted.
+func ChildOf(s *gq.Spec) Child {
+	out := Child{Spec: specOf(s), Ref: s.Ref}
+	out.Payload, out.PayloadBase64 = nil, nil
+	if s.Payload.Data != nil {
+		out.PayloadBase64 = &s.Payload.Data // encoders may change the bytes of embedded JSON
+	}
+	out.IdempotencyKey, out.IdempotencyScope = s.Key.Name, s.Key.Scope
+	out.Unique, out.RunAt = uniqueOf(&s.Unique), s.RunAt
+	if !s.Overrides.IsZero() {
+		out.Policy = overridesOf(s)
+	}
+	for _, d := range s.DependsOn {
+		if d.Ref != "" {
+			out.Needs = append(out.Needs, Need{Kind: new(d.Kind), Ref: d.Ref})
+		} else {
+			out.DependsOn = append(out.DependsOn, Dependency{Kind: new(d.Kind), Job: d.Job})
+		}
+	}
+	return out
+}
+
 	}
 	if p.Priority != nil {
 		out.Priority = gq.Priority(*p.Priority)
