@@ -39,7 +39,7 @@ func readFlow(ctx context.Context, p process, q queue, file string, into any, fl
 	if err := wire.DecodeJSON(text, into); err != nil {
 		return nil, err
 	}
-	return flow().Domain(func(name string) (gq.Policy, error) { return queuePolicy(ctx, q, name) })
+	return flow().Domain(func(name string) (gq.Policy, error) { return queuePolicy(ctx, q, name) }, true)
 }
 
 func newWorkflowSubmit(p process) *cobra.Command {

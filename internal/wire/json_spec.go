@@ -135,8 +135,21 @@ func (s *Spec) payload() (p gq.Payload, err error) {
 // at all.
 type Draft struct {
 	Spec
-	Ref   string `json:"ref,omitzero" doc:"What other jobs of the batch call this one."`
-	Needs []Need `json:"needs,omitempty" doc:"Jobs of the same batch that must end first."`
+	Ref      string        `json:"ref,omitzero" doc:"What other jobs of the batch call this one."`
+	Needs    []Need        `json:"needs,omitempty" doc:"Jobs of the same batch that must end first."`
+	Timeouts *TimeoutsBody `json:"timeouts,omitempty" doc:"Only with view=jobmodel: limits in the names of the job model, instead of those of the policy."`
+}
+
+// domain converts the job. Timeouts are allowed in the view of the job model.
+func (d *Draft) domain(queuePolicy func(queue string) (gq.Policy, error), inView bool) (gq.Spec, error) {
+	spec, err := d.Spec.Domain(queuePolicy)
+	if err != nil && errs.KindOf(err) != gq.KindInvalid {
+		return spec, err
+	}
+	if faults := append(errs.FaultsOf(err), d.Timeouts.Limit(&spec, d.Policy, inView)...); len(faults) > 0 {
+		return spec, &gq.InvalidError{Faults: faults}
+	}
+	return spec, nil
 }
 
 // Need is a dependency on another job of the same batch.
@@ -192,9 +205,9 @@ func (b *Batch) Graph() bool {
 	return b.Atomic
 }
 
-// Domain converts the jobs of the batch and returns the faults of rejected ones by index.
-// If the batch is a graph, any fault is an error.
-func (b *Batch) Domain(queuePolicy func(queue string) (gq.Policy, error)) (jobs []gq.GraphJob, refused map[int]error, err error) {
+// Domain converts the jobs of the batch, in the view of the job model or not, and returns the
+// faults of rejected ones by index. If the batch is a graph, any fault is an error.
+func (b *Batch) Domain(queuePolicy func(queue string) (gq.Policy, error), inView bool) (jobs []gq.GraphJob, refused map[int]error, err error) {
 	if n := len(b.Jobs); n == 0 || n > gq.MaxGroupJobs {
 		return nil, nil, fault("jobs", "a batch has 1 to %d jobs, this one %d", gq.MaxGroupJobs, n)
 	}
@@ -203,7 +216,7 @@ func (b *Batch) Domain(queuePolicy func(queue string) (gq.Policy, error)) (jobs 
 		d := &b.Jobs[i]
 		faults := b.unreadable[i]
 		if len(faults) == 0 {
-			spec, err := d.Spec.Domain(queuePolicy)
+			spec, err := d.domain(queuePolicy, inView)
 			if faults = errs.FaultsOf(err); err != nil && len(faults) == 0 {
 				return nil, nil, err
 			}
@@ -270,19 +283,6 @@ func Children(specs []Child, queuePolicy func(queue string) (gq.Policy, error)) 
 	return out, nil
 }
 
-// Patch changes the metadata of a live job. Absent members stay as they are.
-type Patch struct {
-	Priority      *Priority         `json:"priority,omitempty" doc:"Only while no worker holds the job."`
-	Tags          map[string]string `json:"tags,omitempty" doc:"Added or replaced."`
-	DropTags      []string          `json:"drop_tags,omitempty" doc:"Taken away."`
-	CorrelationID *string           `json:"correlation_id,omitempty"`
-	CallbackURL   *string           `json:"callback_url,omitempty"`
-}
-
-// Domain converts the patch.
-func (p *Patch) Domain() gq.MetadataPatch {
-	out := gq.MetadataPatch{
-		SetTags: p.Tags, DropTags: p.DropTags, CorrelationID: p.CorrelationID, CallbackURL: p.CallbackURL,
 // ChildOf converts a job that a running job submits to the form in which it is submitted.
 func ChildOf(s *gq.Spec) Child {
 	out := Child{Spec: specOf(s), Ref: s.Ref}
@@ -305,6 +305,19 @@ func ChildOf(s *gq.Spec) Child {
 	return out
 }
 
+// Patch changes the metadata of a live job. Absent members stay as they are.
+type Patch struct {
+	Priority      *Priority         `json:"priority,omitempty" doc:"Only while no worker holds the job."`
+	Tags          map[string]string `json:"tags,omitempty" doc:"Added or replaced."`
+	DropTags      []string          `json:"drop_tags,omitempty" doc:"Taken away."`
+	CorrelationID *string           `json:"correlation_id,omitempty"`
+	CallbackURL   *string           `json:"callback_url,omitempty"`
+}
+
+// Domain converts the patch.
+func (p *Patch) Domain() gq.MetadataPatch {
+	out := gq.MetadataPatch{
+		SetTags: p.Tags, DropTags: p.DropTags, CorrelationID: p.CorrelationID, CallbackURL: p.CallbackURL,
 	}
 	if p.Priority != nil {
 		out.Priority = gq.Priority(*p.Priority)

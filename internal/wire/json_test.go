@@ -251,7 +251,7 @@ func FuzzDecodeJSON(f *testing.F) {
 			return
 		}
 		if b, ok := into.(*Batch); ok && len(b.unreadable) > 0 {
-			if _, refused, err := b.Domain(noQueue); err == nil && len(refused) == 0 {
+			if _, refused, err := b.Domain(noQueue, true); err == nil && len(refused) == 0 {
 				t.Fatalf("%q has a job that cannot be read, and nobody is told", data)
 			}
 			return
@@ -272,7 +272,7 @@ func FuzzDecodeJSON(f *testing.F) {
 			_, _ = s.Domain(noQueue)
 		}
 		if s, ok := into.(*Batch); ok {
-			_, _, _ = s.Domain(noQueue)
+			_, _, _ = s.Domain(noQueue, true)
 		}
 	})
 }

@@ -30,14 +30,14 @@ type FlowJob struct {
 	SignalWithin *Duration `json:"signal_within,omitempty" doc:"No worker runs it: it waits for a signal with its ref, for that long after its dependencies have ended; 0s is for ever."`
 }
 
-// Domain converts a flow. Errors are those of its jobs.
-func (f *Flow) Domain(queuePolicy func(queue string) (gq.Policy, error)) (*gq.Flow, error) {
+// Domain converts a flow, in the view of the job model or not. Errors are those of its jobs.
+func (f *Flow) Domain(queuePolicy func(queue string) (gq.Policy, error), inView bool) (*gq.Flow, error) {
 	out := &gq.Flow{ID: f.ID, Name: f.Name, Jobs: make([]gq.GraphJob, len(f.Jobs))}
 	var faults []gq.Fault
 	for i := range f.Jobs {
 		j := &f.Jobs[i]
 		j.Draft.Type = j.Type
-		spec, err := j.Draft.Domain(queuePolicy)
+		spec, err := j.domain(queuePolicy, inView)
 		if err != nil && errs.KindOf(err) != gq.KindInvalid {
 			return nil, err
 		}
@@ -47,6 +47,9 @@ func (f *Flow) Domain(queuePolicy func(queue string) (gq.Policy, error)) (*gq.Fl
 		if j.SignalWithin != nil {
 			if spec.Type == "" {
 				spec.Type = gq.SignalType
+			}
+			if j.Timeouts != nil {
+				faults = append(faults, gq.Fault{Field: at("jobs", i, "timeouts"), Problem: "a job that waits for a signal has signal_within instead; leave them out"})
 			}
 			spec.Gate = gq.GateSignal
 			spec.Overrides.ExecutionTimeout, spec.Overrides.Lifetime = time.Duration(*j.SignalWithin), gq.Unlimited

@@ -5,6 +5,7 @@ package jobmodel
 
 import (
 	"encoding/json"
+	"fmt"
 	"time"
 
 	"github.com/gopherqueue/gq"
@@ -110,14 +111,37 @@ type Timeouts struct {
 // Limit sets the limits of a job to be submitted. One that is zero stays that of the job's policy,
 // and [gq.Unlimited] removes the limit of an execution or a lifetime.
 func (t Timeouts) Limit(s *gq.Spec) {
-	for _, limit := range []struct {
-		given Duration
-		own   *time.Duration
-	}{{t.Execution, &s.Overrides.ExecutionTimeout}, {t.Visibility, &s.Overrides.LeaseTTL}, {t.Lifetime, &s.Overrides.Lifetime}} {
+	for _, limit := range t.limits(s) {
 		if limit.given != 0 {
 			*limit.own = time.Duration(limit.given)
 		}
 	}
+}
+
+// limit is a timeout and the part of a job's policy that it sets.
+type limit struct {
+	name, policy string
+	given        Duration
+	own          *time.Duration
+}
+
+func (t Timeouts) limits(s *gq.Spec) []limit {
+	o := &s.Overrides
+	return []limit{
+		{"execution", "execution_timeout", t.Execution, &o.ExecutionTimeout},
+		{"visibility", "lease_ttl", t.Visibility, &o.LeaseTTL},
+		{"lifetime", "lifetime", t.Lifetime, &o.Lifetime},
+	}
+}
+
+// conflicts lists the limits that options of a job set to other values.
+func (t Timeouts) conflicts(s *gq.Spec) (faults []gq.Fault) {
+	for _, l := range t.limits(s) {
+		if given := time.Duration(l.given); given != 0 && *l.own != 0 && *l.own != given {
+			faults = append(faults, gq.Fault{Field: "timeouts." + l.name, Problem: fmt.Sprintf("%v is not the %v of policy.%s; give one of the two", given, *l.own, l.policy)})
+		}
+	}
+	return faults
 }
 
 // Failure says why an attempt failed.

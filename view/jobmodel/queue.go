@@ -14,8 +14,12 @@ type Queue struct{ driver gq.Driver }
 func On(d gq.Driver) Queue { return Queue{d} }
 
 // Submit submits a job with limits in the names of the job model. If the idempotency key belongs to
-// a job with other content, it returns the id of that job and [gq.ErrKeyReused].
+// a job with other content, it returns the id of that job and [gq.ErrKeyReused]. It refuses a limit
+// that an option of the job gives too, with another value.
 func (q Queue) Submit(ctx context.Context, s gq.Spec, t Timeouts) (gq.JobID, error) {
+	if faults := t.conflicts(&s); len(faults) > 0 {
+		return gq.JobID{}, &gq.InvalidError{Faults: faults}
+	}
 	t.Limit(&s)
 	out, err := q.driver.Submit(ctx, s)
 	if err == nil {

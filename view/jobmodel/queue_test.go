@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -37,6 +38,14 @@ func TestSubmit(t *testing.T) {
 	}
 	if _, err := q.Submit(ctx, gq.Spec{Type: "t"}, jobmodel.Timeouts{Visibility: -5}); !errors.Is(err, gq.ErrInvalid) {
 		t.Errorf("a negative limit: %v", err)
+	}
+	for given, refused := range map[jobmodel.Timeouts]bool{{Execution: 7e9}: true, {Execution: 9e9}: false, {Visibility: 7e9}: false} {
+		spec := gq.Spec{Type: "t"}
+		gq.Timeout(9 * time.Second)(&spec)
+		_, err := q.Submit(ctx, spec, given)
+		if (err != nil) != refused || refused && (!errors.Is(err, gq.ErrInvalid) || !strings.Contains(err.Error(), "timeouts.execution: 7s is not the 9s of policy.execution_timeout")) {
+			t.Errorf("%+v with a timeout of 9s: %v", given, err)
+		}
 	}
 }
 

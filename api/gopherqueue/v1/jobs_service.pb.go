@@ -226,10 +226,12 @@ func (EventType) EnumDescriptor() ([]byte, []int) {
 }
 
 type SubmitRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Spec          *Spec                  `protobuf:"bytes,1,opt,name=spec,proto3" json:"spec,omitempty"`
-	View          string                 `protobuf:"bytes,2,opt,name=view,proto3" json:"view,omitempty"`         // jobmodel: timeouts may be given
-	Timeouts      *JobModelTimeouts      `protobuf:"bytes,3,opt,name=timeouts,proto3" json:"timeouts,omitempty"` // instead of those of the policy; zero removes the limit of an execution or a lifetime
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Spec  *Spec                  `protobuf:"bytes,1,opt,name=spec,proto3" json:"spec,omitempty"`
+	View  string                 `protobuf:"bytes,2,opt,name=view,proto3" json:"view,omitempty"` // jobmodel: timeouts may be given
+	// Instead of those of the policy, which may name the same limit only with the same value; zero
+	// removes the limit of an execution or a lifetime.
+	Timeouts      *JobModelTimeouts `protobuf:"bytes,3,opt,name=timeouts,proto3" json:"timeouts,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -365,6 +367,8 @@ func (x *Submitted) GetReplaces() string {
 type SubmitBatchRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Specs         []*Spec                `protobuf:"bytes,1,rep,name=specs,proto3" json:"specs,omitempty"`
+	View          string                 `protobuf:"bytes,2,opt,name=view,proto3" json:"view,omitempty"`         // jobmodel: timeouts may be given
+	Timeouts      []*JobModelTimeouts    `protobuf:"bytes,3,rep,name=timeouts,proto3" json:"timeouts,omitempty"` // those of each spec, in their order, or none at all
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -402,6 +406,20 @@ func (*SubmitBatchRequest) Descriptor() ([]byte, []int) {
 func (x *SubmitBatchRequest) GetSpecs() []*Spec {
 	if x != nil {
 		return x.Specs
+	}
+	return nil
+}
+
+func (x *SubmitBatchRequest) GetView() string {
+	if x != nil {
+		return x.View
+	}
+	return ""
+}
+
+func (x *SubmitBatchRequest) GetTimeouts() []*JobModelTimeouts {
+	if x != nil {
+		return x.Timeouts
 	}
 	return nil
 }
@@ -453,6 +471,7 @@ func (x *SubmitBatchResponse) GetSubmitted() []*Submitted {
 type SubmitGraphRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Drafts        []*Draft               `protobuf:"bytes,1,rep,name=drafts,proto3" json:"drafts,omitempty"`
+	View          string                 `protobuf:"bytes,2,opt,name=view,proto3" json:"view,omitempty"` // jobmodel: the drafts may have timeouts
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -492,6 +511,13 @@ func (x *SubmitGraphRequest) GetDrafts() []*Draft {
 		return x.Drafts
 	}
 	return nil
+}
+
+func (x *SubmitGraphRequest) GetView() string {
+	if x != nil {
+		return x.View
+	}
+	return ""
 }
 
 type SubmitGraphResponse struct {
@@ -545,6 +571,7 @@ type Draft struct {
 	Ref           string                 `protobuf:"bytes,2,opt,name=ref,proto3" json:"ref,omitempty"`                                 // what the other drafts call it
 	Needs         []*Need                `protobuf:"bytes,3,rep,name=needs,proto3" json:"needs,omitempty"`                             // other drafts that it depends on
 	Final         Final                  `protobuf:"varint,70,opt,name=final,proto3,enum=gopherqueue.v1.Final" json:"final,omitempty"` // only in a workflow: it waits for all others
+	Timeouts      *JobModelTimeouts      `protobuf:"bytes,71,opt,name=timeouts,proto3" json:"timeouts,omitempty"`                      // only with the view jobmodel, as in a SubmitRequest
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -605,6 +632,13 @@ func (x *Draft) GetFinal() Final {
 		return x.Final
 	}
 	return Final_FINAL_UNSPECIFIED
+}
+
+func (x *Draft) GetTimeouts() *JobModelTimeouts {
+	if x != nil {
+		return x.Timeouts
+	}
+	return nil
 }
 
 type Need struct {
@@ -3292,20 +3326,24 @@ const file_gopherqueue_v1_jobs_service_proto_rawDesc = "" +
 	"\bexisting\x18\x02 \x01(\bR\bexisting\x12\x12\n" +
 	"\x04same\x18\x03 \x01(\bR\x04same\x121\n" +
 	"\aproblem\x18\x04 \x01(\v2\x17.gopherqueue.v1.ProblemR\aproblem\x12\x1a\n" +
-	"\breplaces\x18\x05 \x01(\tR\breplaces\"@\n" +
+	"\breplaces\x18\x05 \x01(\tR\breplaces\"\x92\x01\n" +
 	"\x12SubmitBatchRequest\x12*\n" +
-	"\x05specs\x18\x01 \x03(\v2\x14.gopherqueue.v1.SpecR\x05specs\"N\n" +
+	"\x05specs\x18\x01 \x03(\v2\x14.gopherqueue.v1.SpecR\x05specs\x12\x12\n" +
+	"\x04view\x18\x02 \x01(\tR\x04view\x12<\n" +
+	"\btimeouts\x18\x03 \x03(\v2 .gopherqueue.v1.JobModelTimeoutsR\btimeouts\"N\n" +
 	"\x13SubmitBatchResponse\x127\n" +
-	"\tsubmitted\x18\x01 \x03(\v2\x19.gopherqueue.v1.SubmittedR\tsubmitted\"C\n" +
+	"\tsubmitted\x18\x01 \x03(\v2\x19.gopherqueue.v1.SubmittedR\tsubmitted\"W\n" +
 	"\x12SubmitGraphRequest\x12-\n" +
-	"\x06drafts\x18\x01 \x03(\v2\x15.gopherqueue.v1.DraftR\x06drafts\"N\n" +
+	"\x06drafts\x18\x01 \x03(\v2\x15.gopherqueue.v1.DraftR\x06drafts\x12\x12\n" +
+	"\x04view\x18\x02 \x01(\tR\x04view\"N\n" +
 	"\x13SubmitGraphResponse\x127\n" +
-	"\tsubmitted\x18\x01 \x03(\v2\x19.gopherqueue.v1.SubmittedR\tsubmitted\"\x9c\x01\n" +
+	"\tsubmitted\x18\x01 \x03(\v2\x19.gopherqueue.v1.SubmittedR\tsubmitted\"\xda\x01\n" +
 	"\x05Draft\x12(\n" +
 	"\x04spec\x18\x01 \x01(\v2\x14.gopherqueue.v1.SpecR\x04spec\x12\x10\n" +
 	"\x03ref\x18\x02 \x01(\tR\x03ref\x12*\n" +
 	"\x05needs\x18\x03 \x03(\v2\x14.gopherqueue.v1.NeedR\x05needs\x12+\n" +
-	"\x05final\x18F \x01(\x0e2\x15.gopherqueue.v1.FinalR\x05final\"L\n" +
+	"\x05final\x18F \x01(\x0e2\x15.gopherqueue.v1.FinalR\x05final\x12<\n" +
+	"\btimeouts\x18G \x01(\v2 .gopherqueue.v1.JobModelTimeoutsR\btimeouts\"L\n" +
 	"\x04Need\x122\n" +
 	"\x04kind\x18\x01 \x01(\x0e2\x1e.gopherqueue.v1.DependencyKindR\x04kind\x12\x10\n" +
 	"\x03ref\x18\x02 \x01(\tR\x03ref\"\x9e\x01\n" +
@@ -3696,107 +3734,109 @@ var file_gopherqueue_v1_jobs_service_proto_depIdxs = []int32{
 	52, // 2: gopherqueue.v1.Submitted.state:type_name -> gopherqueue.v1.State
 	53, // 3: gopherqueue.v1.Submitted.problem:type_name -> gopherqueue.v1.Problem
 	50, // 4: gopherqueue.v1.SubmitBatchRequest.specs:type_name -> gopherqueue.v1.Spec
-	3,  // 5: gopherqueue.v1.SubmitBatchResponse.submitted:type_name -> gopherqueue.v1.Submitted
-	8,  // 6: gopherqueue.v1.SubmitGraphRequest.drafts:type_name -> gopherqueue.v1.Draft
-	3,  // 7: gopherqueue.v1.SubmitGraphResponse.submitted:type_name -> gopherqueue.v1.Submitted
-	50, // 8: gopherqueue.v1.Draft.spec:type_name -> gopherqueue.v1.Spec
-	9,  // 9: gopherqueue.v1.Draft.needs:type_name -> gopherqueue.v1.Need
-	54, // 10: gopherqueue.v1.Draft.final:type_name -> gopherqueue.v1.Final
-	55, // 11: gopherqueue.v1.Need.kind:type_name -> gopherqueue.v1.DependencyKind
-	56, // 12: gopherqueue.v1.Query.statuses:type_name -> gopherqueue.v1.Status
-	57, // 13: gopherqueue.v1.Query.created_after:type_name -> google.protobuf.Timestamp
-	57, // 14: gopherqueue.v1.Query.created_before:type_name -> google.protobuf.Timestamp
-	47, // 15: gopherqueue.v1.Query.tags:type_name -> gopherqueue.v1.Query.TagsEntry
-	11, // 16: gopherqueue.v1.ListRequest.query:type_name -> gopherqueue.v1.Query
-	58, // 17: gopherqueue.v1.ListResponse.jobs:type_name -> gopherqueue.v1.Job
-	59, // 18: gopherqueue.v1.UpdateRequest.priority:type_name -> gopherqueue.v1.Priority
-	48, // 19: gopherqueue.v1.UpdateRequest.set_tags:type_name -> gopherqueue.v1.UpdateRequest.SetTagsEntry
-	11, // 20: gopherqueue.v1.CancelWhereRequest.query:type_name -> gopherqueue.v1.Query
-	57, // 21: gopherqueue.v1.EditRequest.run_at:type_name -> google.protobuf.Timestamp
-	57, // 22: gopherqueue.v1.RescheduleRequest.run_at:type_name -> google.protobuf.Timestamp
-	11, // 23: gopherqueue.v1.ReplayWhereRequest.query:type_name -> gopherqueue.v1.Query
-	11, // 24: gopherqueue.v1.CountWhereRequest.query:type_name -> gopherqueue.v1.Query
-	60, // 25: gopherqueue.v1.WaitRequest.timeout:type_name -> google.protobuf.Duration
-	56, // 26: gopherqueue.v1.Explanation.status:type_name -> gopherqueue.v1.Status
-	28, // 27: gopherqueue.v1.Explanation.reason:type_name -> gopherqueue.v1.Reason
-	28, // 28: gopherqueue.v1.Explanation.also:type_name -> gopherqueue.v1.Reason
-	32, // 29: gopherqueue.v1.Explanation.timeline:type_name -> gopherqueue.v1.Event
-	0,  // 30: gopherqueue.v1.Reason.cause:type_name -> gopherqueue.v1.Cause
-	57, // 31: gopherqueue.v1.Reason.until:type_name -> google.protobuf.Timestamp
-	29, // 32: gopherqueue.v1.Reason.jobs:type_name -> gopherqueue.v1.Related
-	56, // 33: gopherqueue.v1.Related.status:type_name -> gopherqueue.v1.Status
-	55, // 34: gopherqueue.v1.Related.kind:type_name -> gopherqueue.v1.DependencyKind
-	57, // 35: gopherqueue.v1.Related.since:type_name -> google.protobuf.Timestamp
-	32, // 36: gopherqueue.v1.HistoryResponse.events:type_name -> gopherqueue.v1.Event
-	57, // 37: gopherqueue.v1.Event.time:type_name -> google.protobuf.Timestamp
-	1,  // 38: gopherqueue.v1.Event.type:type_name -> gopherqueue.v1.EventType
-	56, // 39: gopherqueue.v1.Event.status:type_name -> gopherqueue.v1.Status
-	61, // 40: gopherqueue.v1.Event.lease_state:type_name -> gopherqueue.v1.LeaseState
-	57, // 41: gopherqueue.v1.Event.until:type_name -> google.protobuf.Timestamp
-	62, // 42: gopherqueue.v1.Event.detail:type_name -> gopherqueue.v1.Detail
-	63, // 43: gopherqueue.v1.Event.failure:type_name -> gopherqueue.v1.Failure
-	60, // 44: gopherqueue.v1.Event.elapsed:type_name -> google.protobuf.Duration
-	64, // 45: gopherqueue.v1.Event.semantics:type_name -> gopherqueue.v1.SemanticsEvent
-	65, // 46: gopherqueue.v1.Event.jobmodel:type_name -> gopherqueue.v1.JobModelEvent
-	35, // 47: gopherqueue.v1.CountResponse.queues:type_name -> gopherqueue.v1.QueueCount
-	49, // 48: gopherqueue.v1.QueueCount.by_status:type_name -> gopherqueue.v1.QueueCount.ByStatusEntry
-	35, // 49: gopherqueue.v1.StatsResponse.queues:type_name -> gopherqueue.v1.QueueCount
-	42, // 50: gopherqueue.v1.StatsResponse.nodes:type_name -> gopherqueue.v1.Node
-	39, // 51: gopherqueue.v1.StatsResponse.database:type_name -> gopherqueue.v1.Database
-	38, // 52: gopherqueue.v1.StatsResponse.server:type_name -> gopherqueue.v1.ServerState
-	57, // 53: gopherqueue.v1.ServerState.last_backup_at:type_name -> google.protobuf.Timestamp
-	57, // 54: gopherqueue.v1.ServerState.certificate_expires_at:type_name -> google.protobuf.Timestamp
-	40, // 55: gopherqueue.v1.Database.tables:type_name -> gopherqueue.v1.DatabaseTable
-	41, // 56: gopherqueue.v1.Database.snapshots:type_name -> gopherqueue.v1.DatabaseSnapshot
-	57, // 57: gopherqueue.v1.DatabaseSnapshot.since:type_name -> google.protobuf.Timestamp
-	57, // 58: gopherqueue.v1.Node.started_at:type_name -> google.protobuf.Timestamp
-	57, // 59: gopherqueue.v1.Node.last_seen_at:type_name -> google.protobuf.Timestamp
-	11, // 60: gopherqueue.v1.PurgeWhereRequest.query:type_name -> gopherqueue.v1.Query
-	2,  // 61: gopherqueue.v1.JobsService.Submit:input_type -> gopherqueue.v1.SubmitRequest
-	4,  // 62: gopherqueue.v1.JobsService.SubmitBatch:input_type -> gopherqueue.v1.SubmitBatchRequest
-	6,  // 63: gopherqueue.v1.JobsService.SubmitGraph:input_type -> gopherqueue.v1.SubmitGraphRequest
-	10, // 64: gopherqueue.v1.JobsService.Get:input_type -> gopherqueue.v1.GetRequest
-	12, // 65: gopherqueue.v1.JobsService.List:input_type -> gopherqueue.v1.ListRequest
-	14, // 66: gopherqueue.v1.JobsService.Update:input_type -> gopherqueue.v1.UpdateRequest
-	15, // 67: gopherqueue.v1.JobsService.Cancel:input_type -> gopherqueue.v1.CancelRequest
-	16, // 68: gopherqueue.v1.JobsService.CancelWhere:input_type -> gopherqueue.v1.CancelWhereRequest
-	18, // 69: gopherqueue.v1.JobsService.Edit:input_type -> gopherqueue.v1.EditRequest
-	19, // 70: gopherqueue.v1.JobsService.Replay:input_type -> gopherqueue.v1.ReplayRequest
-	20, // 71: gopherqueue.v1.JobsService.Reschedule:input_type -> gopherqueue.v1.RescheduleRequest
-	21, // 72: gopherqueue.v1.JobsService.ReplayWhere:input_type -> gopherqueue.v1.ReplayWhereRequest
-	23, // 73: gopherqueue.v1.JobsService.CountWhere:input_type -> gopherqueue.v1.CountWhereRequest
-	25, // 74: gopherqueue.v1.JobsService.Wait:input_type -> gopherqueue.v1.WaitRequest
-	26, // 75: gopherqueue.v1.JobsService.Explain:input_type -> gopherqueue.v1.ExplainRequest
-	30, // 76: gopherqueue.v1.JobsService.History:input_type -> gopherqueue.v1.HistoryRequest
-	33, // 77: gopherqueue.v1.JobsService.Count:input_type -> gopherqueue.v1.CountRequest
-	36, // 78: gopherqueue.v1.JobsService.Stats:input_type -> gopherqueue.v1.StatsRequest
-	43, // 79: gopherqueue.v1.JobsService.Purge:input_type -> gopherqueue.v1.PurgeRequest
-	45, // 80: gopherqueue.v1.JobsService.PurgeWhere:input_type -> gopherqueue.v1.PurgeWhereRequest
-	3,  // 81: gopherqueue.v1.JobsService.Submit:output_type -> gopherqueue.v1.Submitted
-	5,  // 82: gopherqueue.v1.JobsService.SubmitBatch:output_type -> gopherqueue.v1.SubmitBatchResponse
-	7,  // 83: gopherqueue.v1.JobsService.SubmitGraph:output_type -> gopherqueue.v1.SubmitGraphResponse
-	58, // 84: gopherqueue.v1.JobsService.Get:output_type -> gopherqueue.v1.Job
-	13, // 85: gopherqueue.v1.JobsService.List:output_type -> gopherqueue.v1.ListResponse
-	58, // 86: gopherqueue.v1.JobsService.Update:output_type -> gopherqueue.v1.Job
-	52, // 87: gopherqueue.v1.JobsService.Cancel:output_type -> gopherqueue.v1.State
-	17, // 88: gopherqueue.v1.JobsService.CancelWhere:output_type -> gopherqueue.v1.CancelReport
-	3,  // 89: gopherqueue.v1.JobsService.Edit:output_type -> gopherqueue.v1.Submitted
-	3,  // 90: gopherqueue.v1.JobsService.Replay:output_type -> gopherqueue.v1.Submitted
-	52, // 91: gopherqueue.v1.JobsService.Reschedule:output_type -> gopherqueue.v1.State
-	22, // 92: gopherqueue.v1.JobsService.ReplayWhere:output_type -> gopherqueue.v1.ReplayReport
-	24, // 93: gopherqueue.v1.JobsService.CountWhere:output_type -> gopherqueue.v1.CountReport
-	58, // 94: gopherqueue.v1.JobsService.Wait:output_type -> gopherqueue.v1.Job
-	27, // 95: gopherqueue.v1.JobsService.Explain:output_type -> gopherqueue.v1.Explanation
-	31, // 96: gopherqueue.v1.JobsService.History:output_type -> gopherqueue.v1.HistoryResponse
-	34, // 97: gopherqueue.v1.JobsService.Count:output_type -> gopherqueue.v1.CountResponse
-	37, // 98: gopherqueue.v1.JobsService.Stats:output_type -> gopherqueue.v1.StatsResponse
-	44, // 99: gopherqueue.v1.JobsService.Purge:output_type -> gopherqueue.v1.PurgeResponse
-	46, // 100: gopherqueue.v1.JobsService.PurgeWhere:output_type -> gopherqueue.v1.PurgeReport
-	81, // [81:101] is the sub-list for method output_type
-	61, // [61:81] is the sub-list for method input_type
-	61, // [61:61] is the sub-list for extension type_name
-	61, // [61:61] is the sub-list for extension extendee
-	0,  // [0:61] is the sub-list for field type_name
+	51, // 5: gopherqueue.v1.SubmitBatchRequest.timeouts:type_name -> gopherqueue.v1.JobModelTimeouts
+	3,  // 6: gopherqueue.v1.SubmitBatchResponse.submitted:type_name -> gopherqueue.v1.Submitted
+	8,  // 7: gopherqueue.v1.SubmitGraphRequest.drafts:type_name -> gopherqueue.v1.Draft
+	3,  // 8: gopherqueue.v1.SubmitGraphResponse.submitted:type_name -> gopherqueue.v1.Submitted
+	50, // 9: gopherqueue.v1.Draft.spec:type_name -> gopherqueue.v1.Spec
+	9,  // 10: gopherqueue.v1.Draft.needs:type_name -> gopherqueue.v1.Need
+	54, // 11: gopherqueue.v1.Draft.final:type_name -> gopherqueue.v1.Final
+	51, // 12: gopherqueue.v1.Draft.timeouts:type_name -> gopherqueue.v1.JobModelTimeouts
+	55, // 13: gopherqueue.v1.Need.kind:type_name -> gopherqueue.v1.DependencyKind
+	56, // 14: gopherqueue.v1.Query.statuses:type_name -> gopherqueue.v1.Status
+	57, // 15: gopherqueue.v1.Query.created_after:type_name -> google.protobuf.Timestamp
+	57, // 16: gopherqueue.v1.Query.created_before:type_name -> google.protobuf.Timestamp
+	47, // 17: gopherqueue.v1.Query.tags:type_name -> gopherqueue.v1.Query.TagsEntry
+	11, // 18: gopherqueue.v1.ListRequest.query:type_name -> gopherqueue.v1.Query
+	58, // 19: gopherqueue.v1.ListResponse.jobs:type_name -> gopherqueue.v1.Job
+	59, // 20: gopherqueue.v1.UpdateRequest.priority:type_name -> gopherqueue.v1.Priority
+	48, // 21: gopherqueue.v1.UpdateRequest.set_tags:type_name -> gopherqueue.v1.UpdateRequest.SetTagsEntry
+	11, // 22: gopherqueue.v1.CancelWhereRequest.query:type_name -> gopherqueue.v1.Query
+	57, // 23: gopherqueue.v1.EditRequest.run_at:type_name -> google.protobuf.Timestamp
+	57, // 24: gopherqueue.v1.RescheduleRequest.run_at:type_name -> google.protobuf.Timestamp
+	11, // 25: gopherqueue.v1.ReplayWhereRequest.query:type_name -> gopherqueue.v1.Query
+	11, // 26: gopherqueue.v1.CountWhereRequest.query:type_name -> gopherqueue.v1.Query
+	60, // 27: gopherqueue.v1.WaitRequest.timeout:type_name -> google.protobuf.Duration
+	56, // 28: gopherqueue.v1.Explanation.status:type_name -> gopherqueue.v1.Status
+	28, // 29: gopherqueue.v1.Explanation.reason:type_name -> gopherqueue.v1.Reason
+	28, // 30: gopherqueue.v1.Explanation.also:type_name -> gopherqueue.v1.Reason
+	32, // 31: gopherqueue.v1.Explanation.timeline:type_name -> gopherqueue.v1.Event
+	0,  // 32: gopherqueue.v1.Reason.cause:type_name -> gopherqueue.v1.Cause
+	57, // 33: gopherqueue.v1.Reason.until:type_name -> google.protobuf.Timestamp
+	29, // 34: gopherqueue.v1.Reason.jobs:type_name -> gopherqueue.v1.Related
+	56, // 35: gopherqueue.v1.Related.status:type_name -> gopherqueue.v1.Status
+	55, // 36: gopherqueue.v1.Related.kind:type_name -> gopherqueue.v1.DependencyKind
+	57, // 37: gopherqueue.v1.Related.since:type_name -> google.protobuf.Timestamp
+	32, // 38: gopherqueue.v1.HistoryResponse.events:type_name -> gopherqueue.v1.Event
+	57, // 39: gopherqueue.v1.Event.time:type_name -> google.protobuf.Timestamp
+	1,  // 40: gopherqueue.v1.Event.type:type_name -> gopherqueue.v1.EventType
+	56, // 41: gopherqueue.v1.Event.status:type_name -> gopherqueue.v1.Status
+	61, // 42: gopherqueue.v1.Event.lease_state:type_name -> gopherqueue.v1.LeaseState
+	57, // 43: gopherqueue.v1.Event.until:type_name -> google.protobuf.Timestamp
+	62, // 44: gopherqueue.v1.Event.detail:type_name -> gopherqueue.v1.Detail
+	63, // 45: gopherqueue.v1.Event.failure:type_name -> gopherqueue.v1.Failure
+	60, // 46: gopherqueue.v1.Event.elapsed:type_name -> google.protobuf.Duration
+	64, // 47: gopherqueue.v1.Event.semantics:type_name -> gopherqueue.v1.SemanticsEvent
+	65, // 48: gopherqueue.v1.Event.jobmodel:type_name -> gopherqueue.v1.JobModelEvent
+	35, // 49: gopherqueue.v1.CountResponse.queues:type_name -> gopherqueue.v1.QueueCount
+	49, // 50: gopherqueue.v1.QueueCount.by_status:type_name -> gopherqueue.v1.QueueCount.ByStatusEntry
+	35, // 51: gopherqueue.v1.StatsResponse.queues:type_name -> gopherqueue.v1.QueueCount
+	42, // 52: gopherqueue.v1.StatsResponse.nodes:type_name -> gopherqueue.v1.Node
+	39, // 53: gopherqueue.v1.StatsResponse.database:type_name -> gopherqueue.v1.Database
+	38, // 54: gopherqueue.v1.StatsResponse.server:type_name -> gopherqueue.v1.ServerState
+	57, // 55: gopherqueue.v1.ServerState.last_backup_at:type_name -> google.protobuf.Timestamp
+	57, // 56: gopherqueue.v1.ServerState.certificate_expires_at:type_name -> google.protobuf.Timestamp
+	40, // 57: gopherqueue.v1.Database.tables:type_name -> gopherqueue.v1.DatabaseTable
+	41, // 58: gopherqueue.v1.Database.snapshots:type_name -> gopherqueue.v1.DatabaseSnapshot
+	57, // 59: gopherqueue.v1.DatabaseSnapshot.since:type_name -> google.protobuf.Timestamp
+	57, // 60: gopherqueue.v1.Node.started_at:type_name -> google.protobuf.Timestamp
+	57, // 61: gopherqueue.v1.Node.last_seen_at:type_name -> google.protobuf.Timestamp
+	11, // 62: gopherqueue.v1.PurgeWhereRequest.query:type_name -> gopherqueue.v1.Query
+	2,  // 63: gopherqueue.v1.JobsService.Submit:input_type -> gopherqueue.v1.SubmitRequest
+	4,  // 64: gopherqueue.v1.JobsService.SubmitBatch:input_type -> gopherqueue.v1.SubmitBatchRequest
+	6,  // 65: gopherqueue.v1.JobsService.SubmitGraph:input_type -> gopherqueue.v1.SubmitGraphRequest
+	10, // 66: gopherqueue.v1.JobsService.Get:input_type -> gopherqueue.v1.GetRequest
+	12, // 67: gopherqueue.v1.JobsService.List:input_type -> gopherqueue.v1.ListRequest
+	14, // 68: gopherqueue.v1.JobsService.Update:input_type -> gopherqueue.v1.UpdateRequest
+	15, // 69: gopherqueue.v1.JobsService.Cancel:input_type -> gopherqueue.v1.CancelRequest
+	16, // 70: gopherqueue.v1.JobsService.CancelWhere:input_type -> gopherqueue.v1.CancelWhereRequest
+	18, // 71: gopherqueue.v1.JobsService.Edit:input_type -> gopherqueue.v1.EditRequest
+	19, // 72: gopherqueue.v1.JobsService.Replay:input_type -> gopherqueue.v1.ReplayRequest
+	20, // 73: gopherqueue.v1.JobsService.Reschedule:input_type -> gopherqueue.v1.RescheduleRequest
+	21, // 74: gopherqueue.v1.JobsService.ReplayWhere:input_type -> gopherqueue.v1.ReplayWhereRequest
+	23, // 75: gopherqueue.v1.JobsService.CountWhere:input_type -> gopherqueue.v1.CountWhereRequest
+	25, // 76: gopherqueue.v1.JobsService.Wait:input_type -> gopherqueue.v1.WaitRequest
+	26, // 77: gopherqueue.v1.JobsService.Explain:input_type -> gopherqueue.v1.ExplainRequest
+	30, // 78: gopherqueue.v1.JobsService.History:input_type -> gopherqueue.v1.HistoryRequest
+	33, // 79: gopherqueue.v1.JobsService.Count:input_type -> gopherqueue.v1.CountRequest
+	36, // 80: gopherqueue.v1.JobsService.Stats:input_type -> gopherqueue.v1.StatsRequest
+	43, // 81: gopherqueue.v1.JobsService.Purge:input_type -> gopherqueue.v1.PurgeRequest
+	45, // 82: gopherqueue.v1.JobsService.PurgeWhere:input_type -> gopherqueue.v1.PurgeWhereRequest
+	3,  // 83: gopherqueue.v1.JobsService.Submit:output_type -> gopherqueue.v1.Submitted
+	5,  // 84: gopherqueue.v1.JobsService.SubmitBatch:output_type -> gopherqueue.v1.SubmitBatchResponse
+	7,  // 85: gopherqueue.v1.JobsService.SubmitGraph:output_type -> gopherqueue.v1.SubmitGraphResponse
+	58, // 86: gopherqueue.v1.JobsService.Get:output_type -> gopherqueue.v1.Job
+	13, // 87: gopherqueue.v1.JobsService.List:output_type -> gopherqueue.v1.ListResponse
+	58, // 88: gopherqueue.v1.JobsService.Update:output_type -> gopherqueue.v1.Job
+	52, // 89: gopherqueue.v1.JobsService.Cancel:output_type -> gopherqueue.v1.State
+	17, // 90: gopherqueue.v1.JobsService.CancelWhere:output_type -> gopherqueue.v1.CancelReport
+	3,  // 91: gopherqueue.v1.JobsService.Edit:output_type -> gopherqueue.v1.Submitted
+	3,  // 92: gopherqueue.v1.JobsService.Replay:output_type -> gopherqueue.v1.Submitted
+	52, // 93: gopherqueue.v1.JobsService.Reschedule:output_type -> gopherqueue.v1.State
+	22, // 94: gopherqueue.v1.JobsService.ReplayWhere:output_type -> gopherqueue.v1.ReplayReport
+	24, // 95: gopherqueue.v1.JobsService.CountWhere:output_type -> gopherqueue.v1.CountReport
+	58, // 96: gopherqueue.v1.JobsService.Wait:output_type -> gopherqueue.v1.Job
+	27, // 97: gopherqueue.v1.JobsService.Explain:output_type -> gopherqueue.v1.Explanation
+	31, // 98: gopherqueue.v1.JobsService.History:output_type -> gopherqueue.v1.HistoryResponse
+	34, // 99: gopherqueue.v1.JobsService.Count:output_type -> gopherqueue.v1.CountResponse
+	37, // 100: gopherqueue.v1.JobsService.Stats:output_type -> gopherqueue.v1.StatsResponse
+	44, // 101: gopherqueue.v1.JobsService.Purge:output_type -> gopherqueue.v1.PurgeResponse
+	46, // 102: gopherqueue.v1.JobsService.PurgeWhere:output_type -> gopherqueue.v1.PurgeReport
+	83, // [83:103] is the sub-list for method output_type
+	63, // [63:83] is the sub-list for method input_type
+	63, // [63:63] is the sub-list for extension type_name
+	63, // [63:63] is the sub-list for extension extendee
+	0,  // [0:63] is the sub-list for field type_name
 }
 
 func init() { file_gopherqueue_v1_jobs_service_proto_init() }

@@ -236,6 +236,7 @@ type SubmitWorkflowRequest struct {
 	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"` // a version 7 UUID that makes the call idempotent; empty lets the server choose
 	Name          string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
 	Jobs          []*Draft               `protobuf:"bytes,3,rep,name=jobs,proto3" json:"jobs,omitempty"` // each with a ref; spec.gate SIGNAL waits for a signal, up to policy.execution_timeout
+	View          string                 `protobuf:"bytes,4,opt,name=view,proto3" json:"view,omitempty"` // jobmodel: the jobs may have timeouts
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -289,6 +290,13 @@ func (x *SubmitWorkflowRequest) GetJobs() []*Draft {
 		return x.Jobs
 	}
 	return nil
+}
+
+func (x *SubmitWorkflowRequest) GetView() string {
+	if x != nil {
+		return x.View
+	}
+	return ""
 }
 
 type SubmitWorkflowResponse struct {
@@ -591,6 +599,7 @@ type AddToWorkflowRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
 	Jobs          []*Draft               `protobuf:"bytes,2,rep,name=jobs,proto3" json:"jobs,omitempty"` // needs may name jobs of the workflow
+	View          string                 `protobuf:"bytes,3,opt,name=view,proto3" json:"view,omitempty"` // jobmodel: the jobs may have timeouts
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -637,6 +646,13 @@ func (x *AddToWorkflowRequest) GetJobs() []*Draft {
 		return x.Jobs
 	}
 	return nil
+}
+
+func (x *AddToWorkflowRequest) GetView() string {
+	if x != nil {
+		return x.View
+	}
+	return ""
 }
 
 type SignalWorkflowRequest struct {
@@ -716,11 +732,12 @@ const file_gopherqueue_v1_workflows_service_proto_rawDesc = "" +
 	"\x03ref\x18\x01 \x01(\tR\x03ref\x12+\n" +
 	"\x05final\x18\x02 \x01(\x0e2\x15.gopherqueue.v1.FinalR\x05final\x12\x0e\n" +
 	"\x02id\x18\x03 \x01(\tR\x02id\x12%\n" +
-	"\x03job\x18\x04 \x01(\v2\x13.gopherqueue.v1.JobR\x03job\"f\n" +
+	"\x03job\x18\x04 \x01(\v2\x13.gopherqueue.v1.JobR\x03job\"z\n" +
 	"\x15SubmitWorkflowRequest\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12)\n" +
-	"\x04jobs\x18\x03 \x03(\v2\x15.gopherqueue.v1.DraftR\x04jobs\"(\n" +
+	"\x04jobs\x18\x03 \x03(\v2\x15.gopherqueue.v1.DraftR\x04jobs\x12\x12\n" +
+	"\x04view\x18\x04 \x01(\tR\x04view\"(\n" +
 	"\x16SubmitWorkflowResponse\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\"$\n" +
 	"\x12GetWorkflowRequest\x12\x0e\n" +
@@ -737,10 +754,11 @@ const file_gopherqueue_v1_workflows_service_proto_rawDesc = "" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\"&\n" +
 	"\x14RetryWorkflowRequest\x12\x0e\n" +
-	"\x02id\x18\x01 \x01(\tR\x02id\"Q\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\"e\n" +
 	"\x14AddToWorkflowRequest\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12)\n" +
-	"\x04jobs\x18\x02 \x03(\v2\x15.gopherqueue.v1.DraftR\x04jobs\"Q\n" +
+	"\x04jobs\x18\x02 \x03(\v2\x15.gopherqueue.v1.DraftR\x04jobs\x12\x12\n" +
+	"\x04view\x18\x03 \x01(\tR\x04view\"Q\n" +
 	"\x15SignalWorkflowRequest\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x14\n" +

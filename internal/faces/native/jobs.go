@@ -34,12 +34,10 @@ type (
 	// submitBody is a submission, in a view with members of its document.
 	submitBody struct {
 		wire.Spec
-		Timeouts *timeoutsBody `json:"timeouts,omitempty" doc:"Only with view=jobmodel: limits that replace those of the policy."`
+		Timeouts *wire.TimeoutsBody `json:"timeouts,omitempty" doc:"Only with view=jobmodel: limits in the names of the job model, instead of those of the policy."`
 	}
-	timeoutsBody struct {
-		Execution  *wire.Duration `json:"execution,omitempty" doc:"Limit of one execution, execution_timeout of the policy; 0s is none."`
-		Visibility *wire.Duration `json:"visibility,omitempty" doc:"From dispatch until the job is reclaimed, lease_ttl of the policy."`
-		Lifetime   *wire.Duration `json:"lifetime,omitempty" doc:"From submission to a terminal state, lifetime of the policy; 0s is no limit."`
+	batchInput struct {
+		View *viewText `query:"view" doc:"With jobmodel the jobs may have timeouts, and the answers are in the states and members of the document."`
 	}
 	listInput struct {
 		Queue         string      `query:"queue" doc:"Only of this queue."`
@@ -91,6 +89,7 @@ func (h *HTTP) jobRoutes(schemas *httpx.Schemas) []httpx.Route {
 			Summary: "Submit many jobs",
 			Description: "Each job has its own answer, in order: the job, or {\"problem\": …}; one that is wrong does not keep the others out. Where jobs name each other by ref and needs, " +
 				"or with atomic, all are accepted or none.",
+			Forms: batchForms(schemas),
 		}, h.submitBatch),
 		httpx.Handle(httpx.Route{
 			Method: http.MethodGet, Path: "/v1/jobs", ID: "list-jobs", Tag: "jobs", Summary: "List jobs",
@@ -136,7 +135,6 @@ func (h *HTTP) queuePolicy(ctx context.Context) func(string) (gq.Policy, error) 
 func (h *HTTP) submit(ctx context.Context, in *submitInput, body *submitBody) (*httpx.Answer[wire.Submitted], error) {
 	var p parameters
 	v := p.view(in.View)
-	limits := p.timeouts(v, body.Timeouts)
 	if err := p.err(); err != nil {
 		return nil, err
 	}
@@ -150,10 +148,12 @@ func (h *HTTP) submit(ctx context.Context, in *submitInput, body *submitBody) (*
 	if err != nil {
 		return nil, err
 	}
-	limits.Limit(&spec)
+	if faults := body.Timeouts.Limit(&spec, body.Policy, v == view.JobModel); len(faults) > 0 {
+		return nil, &gq.InvalidError{Faults: faults}
+	}
 	s, err := h.engine.Submit(ctx, spec)
 	if err != nil {
-		return nil, limitFaults(limits, err)
+		return nil, timeoutsAlone(body.Timeouts).named(err)
 	}
 	job, err := h.submitted(ctx, spec, s)
 	if err != nil {
@@ -202,14 +202,20 @@ func submittedOf(job *gq.Job, s *gq.SubmitResult) wire.Submitted {
 	return out
 }
 
-func (h *HTTP) submitBatch(ctx context.Context, _ *httpx.None, body *wire.Batch) (*httpx.Answer[wire.BatchAnswers], error) {
-	drafts, refused, err := body.Domain(h.queuePolicy(ctx))
+func (h *HTTP) submitBatch(ctx context.Context, in *batchInput, body *wire.Batch) (*httpx.Answer[wire.BatchAnswers], error) {
+	var p parameters
+	v := p.view(in.View)
+	if err := p.err(); err != nil {
+		return nil, err
+	}
+	drafts, refused, err := body.Domain(h.queuePolicy(ctx), v == view.JobModel)
 	if err != nil {
 		return nil, err
 	}
 	var all []gq.SubmitResult
 	if body.Graph() {
 		all, err = h.engine.SubmitGraph(ctx, drafts)
+		err = limitsOf(body.Jobs, func(d *wire.Draft) *wire.TimeoutsBody { return d.Timeouts }).named(err)
 	} else {
 		all, err = h.submitEach(ctx, drafts, refused)
 	}
@@ -223,22 +229,32 @@ func (h *HTTP) submitBatch(ctx context.Context, _ *httpx.None, body *wire.Batch)
 		}
 	}
 	out := httpx.OK(wire.BatchAnswers{Jobs: make([]wire.BatchAnswer, len(all))})
+	var viewed struct {
+		Jobs []any `json:"jobs"`
+	}
 	for i, s := range all {
 		answer := &out.Body.Jobs[i]
-		err := s.Err
+		err := timeoutsAlone(body.Jobs[i].Timeouts).named(s.Err)
+		var job gq.Job
 		if err == nil {
 			spec := drafts[i].Spec
 			for _, n := range drafts[i].Needs {
 				spec.DependsOn = append(slices.Clip(spec.DependsOn), gq.Dependency{Kind: n.Kind, Job: named[n.Ref]})
 			}
-			var job gq.Job
-			if job, err = h.submitted(ctx, spec, s); err == nil {
-				answer.Submitted = submittedOf(&job, &all[i])
-			}
+			job, err = h.submitted(ctx, spec, s)
 		}
-		if err != nil {
+		switch {
+		case err != nil:
 			answer.Problem = problem(ctx, err)
+			viewed.Jobs = append(viewed.Jobs, wire.Refused{Problem: answer.Problem})
+		case v != nil:
+			viewed.Jobs = append(viewed.Jobs, v.Job(&job))
+		default:
+			answer.Submitted = submittedOf(&job, &all[i])
 		}
+	}
+	if v != nil {
+		out.Form, out.Other = viewForm(v), viewed
 	}
 	return out, nil
 }
@@ -359,17 +375,17 @@ func (s *jobsServer) Submit(ctx context.Context, r *pb.SubmitRequest) (*pb.Submi
 	if err != nil {
 		return nil, fmt.Errorf("submit %.80q: %w", r.GetSpec().GetType(), err)
 	}
-	limits, err := protoLimits(r)
-	if err != nil {
-		return nil, fmt.Errorf("submit %.80q: %w", r.GetSpec().GetType(), err)
+	v, err := view.Named(r.GetView())
+	given, faults := protoLimits(&spec, v, r.GetTimeouts(), r.GetSpec().GetPolicy())
+	if faults = append(errs.FaultsOf(err), faults...); len(faults) > 0 {
+		return nil, fmt.Errorf("submit %.80q: %w", r.GetSpec().GetType(), &gq.InvalidError{Faults: faults})
 	}
-	limits.Limit(&spec)
 	if _, ends := ctx.Deadline(); !ends {
 		ctx = context.WithoutCancel(ctx) // the engine sets the limit, at a lower cost for a context that cannot end
 	}
 	out, err := s.engine.Submit(ctx, spec)
 	if err != nil {
-		return nil, limitFaults(limits, err)
+		return nil, timeoutsAlone(given).named(err)
 	}
 	return pbconv.ProtoSubmitted(&out, ""), nil
 }
@@ -426,10 +442,10 @@ func (s *jobsServer) submitBatch(ctx context.Context, r *batchRequest) (*pb.Subm
 		return nil, fmt.Errorf("submit: %w", err)
 	}
 	specs, faults := r.direct, map[int]error(nil)
+	var given []*wire.TimeoutsBody // of the valid specs, if the request has any
 	if len(r.GetSpecs()) > 0 {
-		bases := pbconv.Bases(s.base(ctx))
 		var err error
-		if specs, _, faults, err = decodeEach(r.GetSpecs(), bases.Spec); err != nil {
+		if specs, given, faults, err = s.batchSpecs(ctx, r.SubmitBatchRequest); err != nil {
 			return nil, fmt.Errorf("submit: %w", err)
 		}
 	}
@@ -445,6 +461,9 @@ func (s *jobsServer) submitBatch(ctx context.Context, r *batchRequest) (*pb.Subm
 			answer = &gq.SubmitResult{Err: fmt.Errorf("submit %.80q: %w", r.GetSpecs()[i].GetType(), fault)}
 		} else {
 			answer = &out[next]
+			if given != nil {
+				answer.Err = timeoutsAlone(given[next]).named(answer.Err)
+			}
 			next++
 		}
 		request := ""
@@ -459,6 +478,37 @@ func (s *jobsServer) submitBatch(ctx context.Context, r *batchRequest) (*pb.Subm
 	response := new(pb.SubmitBatchResponse)
 	response.ProtoReflect().SetUnknown(encoded) // sent as it is
 	return response, nil
+}
+
+// batchSpecs decodes the specs of a batch with their limits, and returns the faults of those that are wrong.
+func (s *jobsServer) batchSpecs(ctx context.Context, r *pb.SubmitBatchRequest) (specs []gq.Spec, given []*wire.TimeoutsBody, faults map[int]error, err error) {
+	v, err := view.Named(r.GetView())
+	if n := len(r.GetTimeouts()); err == nil && n > 0 && n != len(r.GetSpecs()) {
+		err = &gq.InvalidError{Faults: []gq.Fault{{Field: "timeouts", Problem: fmt.Sprintf("are %d for %d specs; give one for each, or none", n, len(r.GetSpecs()))}}}
+	}
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	bases := pbconv.Bases(s.base(ctx))
+	if len(r.GetTimeouts()) == 0 {
+		specs, _, faults, err = decodeEach(r.GetSpecs(), bases.Spec)
+		return specs, nil, faults, err
+	}
+	i := -1
+	specs, _, faults, err = decodeEach(r.GetSpecs(), func(m *pb.Spec) (gq.Spec, error) {
+		i++
+		spec, err := bases.Spec(m)
+		if err != nil {
+			return spec, err
+		}
+		t, wrong := protoLimits(&spec, v, r.GetTimeouts()[i], m.GetPolicy())
+		if len(wrong) > 0 {
+			return spec, &gq.InvalidError{Faults: wrong}
+		}
+		given = append(given, t)
+		return spec, nil
+	})
+	return specs, given, faults, err
 }
 
 // decodeEach decodes the items of a batch. It returns the valid ones with their indexes,
@@ -498,9 +548,13 @@ func (s *jobsServer) SubmitGraph(ctx context.Context, r *pb.SubmitGraphRequest) 
 	if len(faults) > 0 {
 		return nil, fmt.Errorf("submit graph: %w", &gq.InvalidError{Faults: faults})
 	}
+	given, err := draftLimits(r.GetView(), r.GetDrafts(), drafts)
+	if err != nil {
+		return nil, fmt.Errorf("submit graph: %w", err)
+	}
 	out, err := s.engine.SubmitGraph(ctx, drafts)
 	if err != nil {
-		return nil, err
+		return nil, given.named(err)
 	}
 	answer := &pb.SubmitGraphResponse{Submitted: make([]*pb.Submitted, len(out))}
 	for i := range out {

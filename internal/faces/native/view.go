@@ -6,7 +6,6 @@ import (
 	"iter"
 	"reflect"
 	"slices"
-	"time"
 
 	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/internal/errs"
@@ -14,7 +13,6 @@ import (
 	"github.com/gopherqueue/gq/internal/httpx"
 	"github.com/gopherqueue/gq/internal/view"
 	"github.com/gopherqueue/gq/internal/wire"
-	"github.com/gopherqueue/gq/view/jobmodel"
 )
 
 // viewForm is the content type of an answer in a view. Generated clients keep the plain type of
@@ -36,6 +34,18 @@ func viewForms(schemas *httpx.Schemas, page bool) httpx.Content {
 	return forms
 }
 
+// batchForms describes the answers to a batch in every view.
+func batchForms(schemas *httpx.Schemas) httpx.Content {
+	forms := httpx.Content{}
+	for _, v := range view.All() {
+		answer := &httpx.Schema{OneOf: []*httpx.Schema{schemas.Of(v.JobType), schemas.Of(reflect.TypeFor[wire.Refused]())}}
+		forms[viewForm(v)] = httpx.MediaType{Schema: &httpx.Schema{
+			Type: "object", AdditionalProperties: false, Required: []string{"jobs"}, Properties: map[string]*httpx.Schema{"jobs": {Type: "array", Items: answer}},
+		}}
+	}
+	return forms
+}
+
 // eventForms describes an event, as it is and in every view.
 func eventForms(schemas *httpx.Schemas) *httpx.Schema {
 	forms := []*httpx.Schema{schemas.Of(reflect.TypeFor[wire.Event]())}
@@ -45,53 +55,36 @@ func eventForms(schemas *httpx.Schemas) *httpx.Schema {
 	return &httpx.Schema{OneOf: forms}
 }
 
-// timeouts returns the limits that a submission in the view of the job model gives its job.
-func (p *parameters) timeouts(v *view.View, t *timeoutsBody) jobmodel.Timeouts {
-	if t == nil {
-		return jobmodel.Timeouts{}
-	}
-	return p.limits(v, (*time.Duration)(t.Execution), (*time.Duration)(t.Visibility), (*time.Duration)(t.Lifetime))
-}
+// limits are the timeouts of a request's jobs, by what their fields begin with in a fault.
+type limits map[string]*wire.TimeoutsBody
 
-// limits checks the limits of a submission, nil for those that it does not have.
-func (p *parameters) limits(v *view.View, execution, visibility, lifetime *time.Duration) (out jobmodel.Timeouts) {
-	if v != view.JobModel {
-		p.fault("timeouts", "is only accepted with view=jobmodel; without a view set policy")
-		return out
-	}
-	for _, limit := range []struct {
-		name  string
-		given *time.Duration
-		to    *jobmodel.Duration
-	}{{"execution", execution, &out.Execution}, {"visibility", visibility, &out.Visibility}, {"lifetime", lifetime, &out.Lifetime}} {
-		switch {
-		case limit.given == nil:
-		case *limit.given < 0, *limit.given == 0 && limit.name == "visibility":
-			p.fault("timeouts."+limit.name, "%v is not above 0", *limit.given)
-		case *limit.given == 0:
-			*limit.to = jobmodel.Duration(gq.Unlimited)
-		default:
-			*limit.to = jobmodel.Duration(*limit.given)
+// limitsOf returns those of a list of jobs.
+func limitsOf[J any](jobs []J, of func(*J) *wire.TimeoutsBody) limits {
+	l := limits{}
+	for i := range jobs {
+		if t := of(&jobs[i]); t != nil {
+			l[fmt.Sprintf("jobs[%d].", i)] = t
 		}
 	}
-	return out
+	return l
 }
 
-// limitFaults names the limits that a submission gave in the words of the job model.
-func limitFaults(given jobmodel.Timeouts, err error) error {
+// timeoutsAlone returns those of the only job of a request.
+func timeoutsAlone(t *wire.TimeoutsBody) limits {
+	if t == nil {
+		return nil
+	}
+	return limits{"": t}
+}
+
+// named names the limits of the policy in an error as the request gave them.
+func (l limits) named(err error) error {
 	faults := slices.Clone(errs.FaultsOf(err))
-	if len(faults) == 0 || given == (jobmodel.Timeouts{}) {
+	if len(faults) == 0 || len(l) == 0 {
 		return err
 	}
-	for i := range faults {
-		switch f := &faults[i].Field; {
-		case *f == "policy.execution_timeout" && given.Execution != 0:
-			*f = "timeouts.execution"
-		case *f == "policy.lease_ttl" && given.Visibility != 0:
-			*f = "timeouts.visibility"
-		case *f == "policy.lifetime" && given.Lifetime != 0:
-			*f = "timeouts.lifetime"
-		}
+	for at, t := range l {
+		t.Names(at, faults)
 	}
 	return &gq.InvalidError{Faults: faults}
 }

@@ -1,6 +1,7 @@
 package native
 
 import (
+	"fmt"
 	"time"
 
 	"google.golang.org/protobuf/types/known/durationpb"
@@ -11,6 +12,7 @@ import (
 	"github.com/gopherqueue/gq/internal/errs"
 	"github.com/gopherqueue/gq/internal/pbconv"
 	"github.com/gopherqueue/gq/internal/view"
+	"github.com/gopherqueue/gq/internal/wire"
 	"github.com/gopherqueue/gq/view/jobmodel"
 	"github.com/gopherqueue/gq/view/semantics"
 )
@@ -83,25 +85,48 @@ func protoJobModel(j *jobmodel.Job) *pb.JobModelJob {
 	return out
 }
 
-// protoLimits returns the limits that a submission in the view of the job model gives its job.
-func protoLimits(r *pb.SubmitRequest) (out jobmodel.Timeouts, err error) {
-	var p parameters
-	v, err := view.Named(r.GetView())
-	p.faults = append(p.faults, errs.FaultsOf(err)...)
-	if t := r.GetTimeouts(); t != nil {
-		given := func(name string, d *durationpb.Duration) *time.Duration {
-			if d == nil {
-				return nil
-			}
-			if err := d.CheckValid(); err != nil {
-				p.fault("timeouts."+name, "is not a valid duration")
-			}
-			value := d.AsDuration()
-			return &value
-		}
-		out = p.limits(v, given("execution", t.GetExecution()), given("visibility", t.GetVisibility()), given("lifetime", t.GetLifetime()))
+// protoLimits sets the limits of a job that is submitted in a view, nil for none.
+func protoLimits(s *gq.Spec, v *view.View, m *pb.JobModelTimeouts, policy *pb.Policy) (*wire.TimeoutsBody, []gq.Fault) {
+	if m == nil {
+		return nil, nil
 	}
-	return out, p.err()
+	var p parameters
+	given := func(name string, d *durationpb.Duration) *wire.Duration {
+		if d == nil {
+			return nil
+		}
+		if err := d.CheckValid(); err != nil {
+			p.fault("timeouts."+name, "is not a valid duration")
+			return nil
+		}
+		return new(wire.Duration(d.AsDuration()))
+	}
+	own := func(d *durationpb.Duration) *wire.Duration { return given("", d) } // valid, as the spec was decoded
+	t := &wire.TimeoutsBody{Execution: given("execution", m.GetExecution()), Visibility: given("visibility", m.GetVisibility()), Lifetime: given("lifetime", m.GetLifetime())}
+	faults := t.Limit(s, &wire.Policy{
+		ExecutionTimeout: own(policy.GetExecutionTimeout()), LeaseTTL: own(policy.GetLeaseTtl()), Lifetime: own(policy.GetLifetime()),
+	}, v == view.JobModel)
+	return t, append(p.faults, faults...)
+}
+
+// draftLimits sets the limits of jobs that are submitted together in a view.
+func draftLimits(named string, drafts []*pb.Draft, jobs []gq.GraphJob) (limits, error) {
+	v, err := view.Named(named)
+	faults, all := errs.FaultsOf(err), limits{}
+	for i, d := range drafts {
+		at := fmt.Sprintf("jobs[%d].", i)
+		t, wrong := protoLimits(&jobs[i].Spec, v, d.GetTimeouts(), d.GetSpec().GetPolicy())
+		for _, f := range wrong {
+			faults = append(faults, gq.Fault{Field: at + f.Field, Problem: f.Problem})
+		}
+		if t != nil {
+			all[at] = t
+		}
+	}
+	if len(faults) > 0 {
+		return nil, &gq.InvalidError{Faults: faults}
+	}
+	return all, nil
 }
 
 func protoViewFailure(f *jobmodel.Failure) *pb.JobModelFailure {

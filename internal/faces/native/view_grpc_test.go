@@ -19,6 +19,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	pb "github.com/gopherqueue/gq/api/gopherqueue/v1"
+	"github.com/gopherqueue/gq/internal/pbconv"
 	"github.com/gopherqueue/gq/internal/testing/spec"
 	"github.com/gopherqueue/gq/internal/view"
 )
@@ -249,11 +250,13 @@ func TestJobModelTimeouts(t *testing.T) {
 		t.Errorf("some limits: %s, want %s", got, want)
 	}
 	for body, field := range map[string]string{
-		`{"type":"a","timeouts":{"visible":"3m"}}`:         "timeouts.visible",
-		`{"type":"a","timeouts":{"visibility":"0s"}}`:      "timeouts.visibility",
-		`{"type":"a","timeouts":{"execution":"-1s"}}`:      "timeouts.execution",
-		`{"type":"a","timeouts":{"lifetime":"soon"}}`:      "timeouts.lifetime",
-		`{"type":"a","timeouts":{"visibility":"200000h"}}`: "timeouts.visibility",
+		`{"type":"a","timeouts":{"visible":"3m"}}`:                                                                 "timeouts.visible",
+		`{"type":"a","timeouts":{"visibility":"0s"}}`:                                                              "timeouts.visibility",
+		`{"type":"a","timeouts":{"execution":"-1s"}}`:                                                              "timeouts.execution",
+		`{"type":"a","timeouts":{"lifetime":"soon"}}`:                                                              "timeouts.lifetime",
+		`{"type":"a","timeouts":{"visibility":"200000h"}}`:                                                         "timeouts.visibility",
+		`{"type":"a","timeouts":{"execution":"7m"},"policy":{"execution_timeout":"9m"}}`:                           "timeouts.execution",
+		`{"type":"a","timeouts":{"lifetime":"0s","visibility":"1m"},"policy":{"lease_ttl":"60s","lifetime":"9h"}}`: "timeouts.lifetime",
 	} {
 		if got := s.want(400, "POST", path, body).fields(); len(got) != 1 || got[0] != field {
 			t.Errorf("%s: the fault is in %q", body, got)
@@ -286,5 +289,142 @@ func TestJobModelTimeouts(t *testing.T) {
 	r.View = ""
 	if _, err := jobs.Submit(t.Context(), r); status.Code(err) != codes.InvalidArgument || !strings.Contains(err.Error(), "timeouts: ") {
 		t.Errorf("without the view: %v", err)
+	}
+}
+
+// The jobs of a batch, a graph and a workflow have the limits of the document in its view, and
+// without the view none of them. A limit that the policy gives too, with another value, is refused
+// with both names.
+func TestJobModelTimeoutsOfMany(t *testing.T) {
+	spec.Covers(t, "J-59", "J-60", "J-61")
+	n, s := newViews(t)
+	limits := func(id string) string {
+		job := s.want(200, "GET", "/v1/jobs/"+id)
+		return fmt.Sprintf("%v %v %v", job.at("policy", "execution_timeout"), job.at("policy", "lease_ttl"), job.at("policy", "lifetime"))
+	}
+	const (
+		jobs = `{"jobs":[{"ref":"a","type":"a","timeouts":{"execution":"7m","visibility":"3m","lifetime":"5h"}},` +
+			`{"ref":"b","type":"a","needs":[{"ref":"a"}],"timeouts":{"execution":"8m"},"policy":{"execution_timeout":"8m","lease_ttl":"2m"}},{"ref":"c","type":"a"}]}`
+		conflict = `{"jobs":[{"ref":"a","type":"a"},{"ref":"b","type":"a","timeouts":{"execution":"7m"},"policy":{"execution_timeout":"9m"}}]}`
+		hours    = `{"jobs":[{"ref":"a","type":"a"},{"ref":"b","type":"a","timeouts":{"lifetime":"2000000h"}}]}`
+	)
+	want := []string{"7m0s 3m0s 5h0m0s", "8m0s 2m0s <nil>", "<nil> <nil> <nil>"}
+	check := func(call string, ids ...string) {
+		t.Helper()
+		for i, id := range ids {
+			if got := limits(id); got != want[i] {
+				t.Errorf("%s: job %d has the limits %s, want %s", call, i, got, want[i])
+			}
+		}
+	}
+	batch := s.want(200, "POST", "/v1/jobs/batch?view=jobmodel", jobs)
+	check("a batch", batch.str("jobs", 0, "id"), batch.str("jobs", 1, "id"), batch.str("jobs", 2, "id"))
+	for i := range 3 {
+		if more := extensions(jobModelMembers, "job", batch.at("jobs", i).(map[string]any)); len(more) > 0 {
+			t.Errorf("the answer for job %d has %q", i, more)
+		}
+	}
+	workflow := s.want(201, "POST", "/v1/workflows?view=jobmodel", jobs).str("id")
+	members := func(id string) (ids []string) {
+		w := s.want(200, "GET", "/v1/workflows/"+id)
+		for i := range w.at("jobs").([]any) {
+			ids = append(ids, w.str("jobs", i, "id"))
+		}
+		return ids
+	}
+	check("a workflow", members(workflow)...)
+	s.want(200, "POST", "/v1/workflows/"+workflow+"/jobs?view=jobmodel", `{"jobs":[{"ref":"d","type":"a","timeouts":{"execution":"7m","visibility":"3m","lifetime":"5h"}}]}`)
+	check("a job that is added", members(workflow)[3])
+
+	for _, path := range []string{"/v1/jobs/batch", "/v1/workflows", "/v1/workflows/" + workflow + "/jobs"} {
+		for _, refused := range []struct{ view, body, field, problem string }{
+			{"", jobs, "timeouts", "view=jobmodel"}, {"?view=semantics", jobs, "timeouts", "view=jobmodel"},
+			{"?view=jobmodel", conflict, "timeouts.execution", "7m0s is not the 9m0s of policy.execution_timeout"},
+			{"?view=jobmodel", hours, "timeouts.lifetime", ""},
+		} {
+			body := refused.body
+			if strings.HasSuffix(path, "/jobs") { // names that the workflow does not have
+				body = strings.NewReplacer(`"ref":"a"`, `"ref":"x"`, `"ref":"b"`, `"ref":"y"`, `"ref":"c"`, `"ref":"z"`).Replace(body)
+			}
+			got := s.want(400, "POST", path+refused.view, body)
+			if f := got.fields(); len(f) == 0 || !strings.HasSuffix(f[0], "]."+refused.field) || !strings.Contains(got.text, refused.problem) {
+				t.Errorf("%s%s: %s, want %s: %s", path, refused.view, got.text, refused.field, refused.problem)
+			}
+		}
+	}
+	// In a batch of independent jobs each has its own answer.
+	each := s.want(200, "POST", "/v1/jobs/batch?view=jobmodel", `{"jobs":[{"type":"a","timeouts":{"execution":"0s"},"policy":{"execution_timeout":"1m"}},{"type":"a","timeouts":{"execution":"7m","visibility":"3m","lifetime":"5h"}},{"type":"a","timeouts":{"lifetime":"2000000h"}}]}`)
+	if first, last := each.str("jobs", 0, "problem", "faults", 0, "field"), each.str("jobs", 2, "problem", "faults", 0, "field"); first != "timeouts.execution" || last != "timeouts.lifetime" {
+		t.Errorf("the answers are %s", each.text)
+	}
+	check("one of a batch", each.str("jobs", 1, "id"))
+
+	conn, err := grpc.NewClient(n.grpcAddress, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	client, flows := pb.NewJobsServiceClient(conn), pb.NewWorkflowsServiceClient(conn)
+	minutes := func(n int) *durationpb.Duration { return durationpb.New(time.Duration(n) * time.Minute) }
+	given := []*pb.JobModelTimeouts{{Execution: minutes(7), Visibility: minutes(3), Lifetime: minutes(300)}, {Execution: minutes(8)}, nil}
+	specs := []*pb.Spec{{Type: "a"}, {Type: "a", Policy: &pb.Policy{ExecutionTimeout: minutes(8), LeaseTtl: minutes(2)}}, {Type: "a"}}
+	drafts := make([]*pb.Draft, len(specs))
+	for i := range specs {
+		drafts[i] = &pb.Draft{Spec: specs[i], Ref: fmt.Sprint(i), Timeouts: given[i]}
+	}
+	many := &pb.SubmitBatchRequest{Specs: specs, View: "jobmodel", Timeouts: []*pb.JobModelTimeouts{given[0], given[1], {}}}
+	ids := func(all []*pb.Submitted) (ids []string) {
+		for _, s := range all {
+			ids = append(ids, s.GetState().GetId())
+		}
+		return ids
+	}
+	if out, err := client.SubmitBatch(t.Context(), many); err != nil {
+		t.Error(err)
+	} else {
+		check("a batch over gRPC", ids(out.GetSubmitted())...)
+	}
+	graph := &pb.SubmitGraphRequest{Drafts: drafts, View: "jobmodel"}
+	if out, err := client.SubmitGraph(t.Context(), graph); err != nil {
+		t.Error(err)
+	} else {
+		check("a graph over gRPC", ids(out.GetSubmitted())...)
+	}
+	flow := &pb.SubmitWorkflowRequest{Jobs: drafts, View: "jobmodel"}
+	if out, err := flows.SubmitWorkflow(t.Context(), flow); err != nil {
+		t.Error(err)
+	} else {
+		check("a workflow over gRPC", members(out.GetId())...)
+	}
+	add := &pb.AddToWorkflowRequest{Id: workflow, Jobs: []*pb.Draft{{Spec: specs[0], Ref: "e", Timeouts: given[0]}}, View: "jobmodel"}
+	if _, err := flows.AddToWorkflow(t.Context(), add); err != nil {
+		t.Error(err)
+	} else {
+		check("a job that is added over gRPC", members(workflow)[4])
+	}
+	add.Jobs[0].Ref = "f"
+	refused := func(what, problem string) {
+		t.Helper()
+		_, err1 := client.SubmitGraph(t.Context(), graph)
+		_, err2 := flows.SubmitWorkflow(t.Context(), flow)
+		_, err3 := flows.AddToWorkflow(t.Context(), add)
+		out, err4 := client.SubmitBatch(t.Context(), many)
+		if err4 == nil {
+			err4 = status.Error(codes.InvalidArgument, fmt.Sprint(pbconv.ErrorFromProblem(out.GetSubmitted()[0].GetProblem())))
+		}
+		for i, err := range []error{err1, err2, err3, err4} {
+			if status.Code(err) != codes.InvalidArgument || !strings.Contains(err.Error(), problem) {
+				t.Errorf("%s, call %d: %v, want %s", what, i, err, problem)
+			}
+		}
+	}
+	specs[0].Policy = &pb.Policy{LeaseTtl: minutes(9)}
+	refused("two values", "timeouts.visibility: 3m0s is not the 9m0s of policy.lease_ttl")
+	specs[0].Policy = nil
+	many.View, graph.View, flow.View, add.View = "", "", "", ""
+	refused("without the view", "timeouts: is only accepted with view=jobmodel")
+	many.View, many.Timeouts = "jobmodel", many.Timeouts[:2]
+	if _, err := client.SubmitBatch(t.Context(), many); status.Code(err) != codes.InvalidArgument || !strings.Contains(err.Error(), "timeouts: are 2 for 3 specs") {
+		t.Errorf("limits for two of three jobs: %v", err)
 	}
 }

@@ -12,12 +12,20 @@ import (
 	"github.com/gopherqueue/gq/internal/errs"
 	"github.com/gopherqueue/gq/internal/httpx"
 	"github.com/gopherqueue/gq/internal/pbconv"
+	"github.com/gopherqueue/gq/internal/view"
 	"github.com/gopherqueue/gq/internal/wire"
 )
 
 type (
 	workflowInput struct {
 		ID string `path:"id" doc:"The workflow's id." format:"uuid"`
+	}
+	flowInput struct {
+		View *viewText `query:"view" doc:"With jobmodel the jobs may have timeouts."`
+	}
+	addInput struct {
+		ID   string    `path:"id" doc:"The workflow's id." format:"uuid"`
+		View *viewText `query:"view" doc:"With jobmodel the jobs may have timeouts."`
 	}
 	workflowsInput struct {
 		Statuses []string  `query:"status" doc:"RUNNING, SUCCEEDED, FAILED or CANCELLED; any unless told."`
@@ -89,14 +97,25 @@ func picture(ending, summary, description, contentType string, draw func(*gq.Wor
 	})
 }
 
-func (h *HTTP) submitWorkflow(ctx context.Context, _ *httpx.None, body *wire.Flow) (*httpx.Answer[wire.WorkflowCreated], error) {
-	f, err := body.Domain(h.queuePolicy(ctx))
+// flow converts a flow, in the view that is asked for.
+func (h *HTTP) flow(ctx context.Context, in *flowInput, body *wire.Flow) (*gq.Flow, limits, error) {
+	var p parameters
+	v := p.view(in.View)
+	if err := p.err(); err != nil {
+		return nil, nil, err
+	}
+	f, err := body.Domain(h.queuePolicy(ctx), v == view.JobModel)
+	return f, limitsOf(body.Jobs, func(j *wire.FlowJob) *wire.TimeoutsBody { return j.Timeouts }), err
+}
+
+func (h *HTTP) submitWorkflow(ctx context.Context, in *flowInput, body *wire.Flow) (*httpx.Answer[wire.WorkflowCreated], error) {
+	f, given, err := h.flow(ctx, in, body)
 	if err != nil {
 		return nil, err
 	}
 	id, err := h.engine.SubmitWorkflow(ctx, f)
 	if err != nil {
-		return nil, err
+		return nil, given.named(err)
 	}
 	return httpx.OK(wire.WorkflowCreated{ID: id}), nil
 }
@@ -160,16 +179,17 @@ func (h *HTTP) retryWorkflow(ctx context.Context, in *workflowInput, _ *emptyBod
 	return shown(h.engine.RetryWorkflow(ctx, id))
 }
 
-func (h *HTTP) addToWorkflow(ctx context.Context, in *workflowInput, body *wire.FlowJobs) (*httpx.Answer[wire.Workflow], error) {
+func (h *HTTP) addToWorkflow(ctx context.Context, in *addInput, body *wire.FlowJobs) (*httpx.Answer[wire.Workflow], error) {
 	id, err := wire.ParseWorkflowID(in.ID)
 	if err != nil {
 		return nil, err
 	}
-	f, err := (&wire.Flow{Jobs: body.Jobs}).Domain(h.queuePolicy(ctx))
+	f, given, err := h.flow(ctx, &flowInput{in.View}, &wire.Flow{Jobs: body.Jobs})
 	if err != nil {
 		return nil, err
 	}
-	return shown(h.engine.AddToWorkflow(ctx, id, f))
+	w, err := h.engine.AddToWorkflow(ctx, id, f)
+	return shown(w, given.named(err))
 }
 
 func (h *HTTP) signalWorkflow(ctx context.Context, in *signalInput, body *wire.Signal) (*httpx.Answer[wire.Job], error) {
@@ -205,9 +225,13 @@ func (s *workflowsServer) SubmitWorkflow(ctx context.Context, r *pb.SubmitWorkfl
 	if err != nil {
 		return nil, fmt.Errorf("submit workflow: %w", err)
 	}
+	given, err := draftLimits(r.GetView(), r.GetJobs(), f.Jobs)
+	if err != nil {
+		return nil, fmt.Errorf("submit workflow: %w", err)
+	}
 	id, err := s.engine.SubmitWorkflow(ctx, f)
 	if err != nil {
-		return nil, err
+		return nil, given.named(err)
 	}
 	return &pb.SubmitWorkflowResponse{Id: id.String()}, nil
 }
@@ -265,7 +289,12 @@ func (s *workflowsServer) AddToWorkflow(ctx context.Context, r *pb.AddToWorkflow
 	if err != nil {
 		return nil, fmt.Errorf("add to workflow: %w", err)
 	}
-	return answerWorkflow(s.engine.AddToWorkflow(ctx, id, f))
+	given, err := draftLimits(r.GetView(), r.GetJobs(), f.Jobs)
+	if err != nil {
+		return nil, fmt.Errorf("add to workflow: %w", err)
+	}
+	w, err := s.engine.AddToWorkflow(ctx, id, f)
+	return answerWorkflow(w, given.named(err))
 }
 
 func (s *workflowsServer) SignalWorkflow(ctx context.Context, r *pb.SignalWorkflowRequest) (*pb.State, error) {
