@@ -131,3 +131,82 @@ func TestEventsOfProviders(t *testing.T) {
 		}
 	}
 }
+
+// gq events --follow prints the newest progress of each job, also as JSON and by its filters.
+func TestFollowingProgress(t *testing.T) {
+	t.Parallel()
+	s := startServer(t, nil, "--store", "memory:")
+	c := s.client()
+	follow := func(args ...string) *bufio.Scanner {
+		t.Helper()
+		command := exec.Command(cmdtest.Program(t), append([]string{"events", "--follow", "--addr", s.grpc}, args...)...)
+		out, err := command.StdoutPipe()
+		if err == nil {
+			err = command.Start()
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			_ = command.Process.Kill()
+			_ = command.Wait()
+		})
+		return bufio.NewScanner(out)
+	}
+	plain := follow("--event", "job.progress", "--event", "job.started")
+	filtered := follow("--queue", "other", "--json")
+	next := func(lines *bufio.Scanner, event string) string {
+		t.Helper()
+		for lines.Scan() {
+			if text := lines.Text(); strings.Contains(text, event) {
+				return text
+			}
+		}
+		t.Fatalf("no %s: %v", event, lines.Err())
+		return ""
+	}
+	for _, queue := range []string{"mail", "other"} {
+		if _, err := c.Submit(t.Context(), gq.Spec{Type: "t", Queue: queue}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var leases []gq.LeaseRef
+	for _, queue := range []string{"mail", "other"} {
+		jobs, err := c.Claim(t.Context(), gq.ClaimRequest{Worker: "w", N: 1, Queues: []string{queue}})
+		if err != nil || len(jobs) != 1 {
+			t.Fatal(jobs, err)
+		}
+		leases = append(leases, jobs[0].State.Lease.Ref())
+		next(plain, "job.started")
+	}
+	next(filtered, "job.started")
+	for i, lease := range leases {
+		out, err := c.Heartbeat(t.Context(), []gq.Heartbeat{{Lease: lease, Progress: 0.25 * float64(i+1), Note: fmt.Sprint("row ", i)}})
+		if err != nil || out[0].Err != nil {
+			t.Fatal(out, err)
+		}
+	}
+	got := map[string]bool{}
+	for range leases {
+		text := next(plain, "job.progress")
+		for i, queue := range []string{"mail", "other"} {
+			if strings.Contains(text, queue) && strings.Contains(text, fmt.Sprintf("%d%% row %d", 25*(i+1), i)) {
+				got[queue] = true
+			}
+		}
+	}
+	if len(got) != 2 {
+		t.Errorf("the reports of %v were printed, want those of both jobs", got)
+	}
+	var report struct {
+		Type string
+		Data struct {
+			Queue, Note string
+			Progress    float64
+		}
+	}
+	text := next(filtered, "job.progress")
+	if err := json.Unmarshal([]byte(text), &report); err != nil || report.Data.Queue != "other" || report.Data.Note != "row 1" || report.Data.Progress != 0.5 {
+		t.Errorf("as JSON: %s, %v", text, err)
+	}
+}

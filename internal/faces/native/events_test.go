@@ -339,10 +339,19 @@ func (n *newsroom) stream(r *pb.SubscribeRequest) func() (wire.Event, error) {
 			}
 			buffer = m.GetEvents()
 		}
-		e.Seq = buffer[0].GetSeq()
-		buffer = buffer[1:]
+		e, buffer = shownOf(buffer[0]), buffer[1:]
 		return e, nil
 	}
+}
+
+// shownOf returns what the tests look at of an event.
+func shownOf(m *pb.Event) wire.Event {
+	e := wire.Event{Seq: m.GetSeq(), Type: gq.EventType(m.GetType()), Entity: m.GetJobId()}
+	e.Data.Queue, e.Data.Note = m.GetQueue(), m.GetNote()
+	if e.Type == gq.EventProgress {
+		e.Data.Progress = new(m.GetProgress())
+	}
+	return e
 }
 
 // Every kind of subscription gets every event, in order, from any position, and continues
@@ -564,4 +573,78 @@ func TestSubscribersGetBeats(t *testing.T) {
 		}
 	}
 	t.Errorf("no beat: %v", lines.Err())
+}
+
+// Every kind of subscription gets the newest progress of each job, before the events that follow,
+// and filters apply to it.
+func TestSubscribersGetProgress(t *testing.T) {
+	n := newNewsroom(t, EventLimits{})
+	zero := uint64(0)
+	sse, closing := n.sse("?after=0")
+	defer closing()
+	socket, conn := n.socket("?after=0&type=job.progress,job.started,job.completed")
+	defer conn.CloseNow()
+	only, closingOnly := n.sse("?after=0&queue=mail")
+	defer closingOnly()
+	ways := map[string]func() (wire.Event, error){"SSE": sse, "WebSocket": socket, "gRPC": n.stream(&pb.SubscribeRequest{After: &zero})}
+	// until reads events up to one of a type for each of some jobs.
+	until := func(name string, next func() (wire.Event, error), typ gq.EventType, jobs ...gq.JobID) map[string]wire.Event {
+		t.Helper()
+		got := make(map[string]wire.Event)
+		for len(got) < len(jobs) {
+			e, err := next()
+			switch {
+			case err != nil:
+				t.Fatalf("%s: after %v: %v", name, got, err)
+			case e.Type == typ:
+				got[e.Entity] = e
+			case typ == gq.EventCompleted && e.Type == gq.EventProgress:
+				t.Errorf("%s: the report of %s comes for the second time", name, e.Entity)
+			}
+		}
+		return got
+	}
+	n.submit(1, "mail")
+	n.submit(1, "other")
+	jobs, err := n.engine.Claim(t.Context(), gq.ClaimRequest{Worker: "w", N: 2, Queues: []string{"mail", "other"}})
+	if err != nil || len(jobs) != 2 {
+		t.Fatal(jobs, err)
+	}
+	ids := []gq.JobID{jobs[0].Spec.ID, jobs[1].Spec.ID}
+	for name, next := range ways { // they have caught up
+		until(name, next, gq.EventStarted, ids...)
+	}
+	until("SSE of a queue", only, gq.EventStarted, ids[0])
+
+	for i := range jobs {
+		beat := gq.Heartbeat{Lease: jobs[i].State.Lease.Ref(), Progress: float64(i+1) / 4, Note: "row " + jobs[i].Spec.Queue}
+		if out, err := n.engine.Heartbeat(t.Context(), []gq.Heartbeat{beat}); err != nil || out[0].Err != nil {
+			t.Fatal(out, err)
+		}
+	}
+	check := func(name string, e wire.Event, i int) {
+		t.Helper()
+		if d := e.Data; d.Progress == nil || *d.Progress != float64(i+1)/4 || d.Note != "row "+jobs[i].Spec.Queue || d.Queue != jobs[i].Spec.Queue {
+			t.Errorf("%s: the report of job %d is %+v", name, i, e)
+		}
+	}
+	for name, next := range ways {
+		got := until(name, next, gq.EventProgress, ids...)
+		for i, id := range ids {
+			check(name, got[id.String()], i)
+		}
+	}
+	check("SSE of a queue", until("SSE of a queue", only, gq.EventProgress, ids[0])[ids[0].String()], 0)
+
+	for i := range jobs {
+		if _, err := n.engine.Complete(t.Context(), jobs[i].State.Lease.Ref(), nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, next := range ways {
+		until(name, next, gq.EventCompleted, ids...)
+	}
+	if e, err := only(); err != nil || e.Type != gq.EventCompleted || e.Entity != ids[0].String() {
+		t.Errorf("SSE of a queue: after the report comes %+v, %v", e, err)
+	}
 }
