@@ -5,10 +5,12 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"html"
 	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -17,9 +19,16 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
+
 	"github.com/gopherqueue/gq"
+	pb "github.com/gopherqueue/gq/api/gopherqueue/v1"
 	"github.com/gopherqueue/gq/internal/cli"
 	"github.com/gopherqueue/gq/internal/faces/native"
+	"github.com/gopherqueue/gq/internal/pbconv"
 	"github.com/gopherqueue/gq/internal/testing/pgtest"
 	"github.com/gopherqueue/gq/server/config"
 )
@@ -209,7 +218,7 @@ func submitOutlastsARestart(t *testing.T) bool {
 }
 
 // innerStep is the name of a step within a call, or of a package, which means nothing to a user.
-var innerStep = regexp.MustCompile(`(^|gq: |: )(insert|update|updates\[\d+\]|change|write|read|put [a-z]+|peek|waiting|spawn|collect|documents?( \S+)?|due|release|take in|local|postgres|engine|machine|codec|wire): `)
+var innerStep = regexp.MustCompile(`(?im)(^|gq: |: )(insert|update|updates\[\d+\]|change|write|read|put [a-z]+|peek|waiting|spawn|collect|documents?( \S+)?|due|release|take in|local|postgres|engine|machine|codec|wire): `)
 
 // What a server refuses it refuses with what the user gave and what is wrong with it, over every
 // API and on both stores: without the steps within the call.
@@ -287,6 +296,138 @@ func TestRefusalsNameNoInnerStep(t *testing.T) {
 				}
 				check("command line", line, got.stderr)
 			}
+			for call, text := range rawRefusals(t, s.grpc, nobody) {
+				check("gRPC", call, text)
+			}
+			for call, text := range pageRefusals(t, s.http, nobody) {
+				check("dashboard", call, text)
+			}
 		})
 	}
+}
+
+// rawRefusals makes calls over gRPC, without the client, that the server refuses, and returns what it says.
+func rawRefusals(t *testing.T, address, nobody string) map[string]string {
+	t.Helper()
+	conn, err := grpc.NewClient(address, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	said, ctx := map[string]string{}, t.Context()
+	refused := func(call string, err error) {
+		if code := status.Code(err); code == codes.OK || code == codes.Internal || code == codes.Unknown {
+			t.Errorf("%s: %v", call, err)
+		}
+		said[call] = status.Convert(err).Message()
+	}
+	inside := func(call string, problem *pb.Problem, err error) {
+		if err != nil || problem == nil {
+			t.Errorf("%s: %v, %v", call, problem, err)
+		}
+		said[call] = fmt.Sprint(pbconv.ErrorFromProblem(problem))
+	}
+	jobs, workers, queues := pb.NewJobsServiceClient(conn), pb.NewWorkersServiceClient(conn), pb.NewQueuesServiceClient(conn)
+	schedules, flows := pb.NewSchedulesServiceClient(conn), pb.NewWorkflowsServiceClient(conn)
+	full, lease := &pb.Spec{Type: "t", Queue: "full"}, &pb.LeaseRef{Id: nobody, Version: 1}
+	_, err = jobs.Submit(ctx, &pb.SubmitRequest{Spec: full})
+	refused("Submit to a full queue", err)
+	_, err = jobs.Submit(ctx, &pb.SubmitRequest{Spec: &pb.Spec{Type: "t", DependsOn: []*pb.Dependency{{JobId: nobody, Kind: pb.DependencyKind_DEPENDENCY_KIND_AFTER}}}})
+	refused("Submit after an unknown job", err)
+	batch, err := jobs.SubmitBatch(ctx, &pb.SubmitBatchRequest{Specs: []*pb.Spec{full}})
+	inside("SubmitBatch", batch.GetSubmitted()[0].GetProblem(), err)
+	_, err = jobs.SubmitGraph(ctx, &pb.SubmitGraphRequest{Drafts: []*pb.Draft{{Spec: full}}})
+	refused("SubmitGraph", err)
+	_, err = jobs.Get(ctx, &pb.GetRequest{Id: nobody})
+	refused("Get", err)
+	_, err = jobs.Cancel(ctx, &pb.CancelRequest{Id: nobody})
+	refused("Cancel", err)
+	_, err = jobs.Explain(ctx, &pb.ExplainRequest{Id: nobody})
+	refused("Explain", err)
+	_, err = jobs.List(ctx, &pb.ListRequest{Cursor: "!"})
+	refused("List", err)
+	_, err = workers.Claim(ctx, &pb.ClaimRequest{})
+	refused("Claim", err)
+	_, err = workers.Start(ctx, &pb.StartRequest{Lease: lease})
+	refused("Start", err)
+	beats, err := workers.Heartbeat(ctx, &pb.HeartbeatRequest{Beats: []*pb.Beat{{Lease: lease}}})
+	inside("Heartbeat", beats.GetAnswers()[0].GetProblem(), err)
+	ends, err := workers.Settle(ctx, &pb.SettleRequest{Outcomes: []*pb.Outcome{{Lease: lease, Verdict: &pb.Outcome_Complete{Complete: &pb.Completion{}}}}})
+	inside("Settle", ends.GetAnswers()[0].GetProblem(), err)
+	_, err = queues.SetQueue(ctx, &pb.SetQueueRequest{Name: "a b"})
+	refused("SetQueue", err)
+	_, err = queues.DeleteQueue(ctx, &pb.DeleteQueueRequest{Name: "full"})
+	refused("DeleteQueue", err)
+	_, err = schedules.PauseSchedule(ctx, &pb.PauseScheduleRequest{Name: "nosuch"})
+	refused("PauseSchedule", err)
+	_, err = flows.GetWorkflow(ctx, &pb.GetWorkflowRequest{Id: "01890000-0000-7000-8000-000000000000"})
+	refused("GetWorkflow", err)
+	_, err = flows.SubmitWorkflow(ctx, &pb.SubmitWorkflowRequest{Jobs: []*pb.Draft{{Spec: full, Ref: "a"}}})
+	refused("SubmitWorkflow", err)
+	return said
+}
+
+var (
+	formToken   = regexp.MustCompile(`name="csrf" value="([^"]+)"`)
+	pageRefusal = regexp.MustCompile(`(?s)<section class="failure">.*?</section>|<div class="note bad" role="alert">.*?</div>`)
+	markup      = regexp.MustCompile(`<[^>]*>`)
+)
+
+// pageRefusals opens pages and sends forms that the dashboard refuses, and returns what the pages say.
+func pageRefusals(t *testing.T, address, nobody string) map[string]string {
+	t.Helper()
+	ask := func(method, path string, form url.Values) (code int, page string) {
+		t.Helper()
+		r, err := http.NewRequestWithContext(t.Context(), method, "http://"+address+path, strings.NewReader(form.Encode()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header.Set("Accept", "text/html")
+		if method == http.MethodPost {
+			r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+			r.Header.Set("Origin", "http://"+address)
+		}
+		answer, err := http.DefaultClient.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer answer.Body.Close()
+		text, err := io.ReadAll(answer.Body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return answer.StatusCode, string(text)
+	}
+	_, page := ask(http.MethodGet, "/queue?name=full", nil)
+	token := formToken.FindStringSubmatch(page)
+	if token == nil {
+		t.Fatalf("the page of a queue has no form: %s", page)
+	}
+	const workflow = "01890000-0000-7000-8000-000000000000"
+	said := map[string]string{}
+	for _, call := range []string{
+		"GET /jobs/" + nobody, "GET /jobs/x", "GET /workflows/" + workflow, "GET /queue?name=nosuch",
+		"POST /jobs/" + nobody + "/cancel", "POST /jobs/" + nobody + "/replay", "POST /jobs/" + nobody + "/run", "POST /jobs/" + nobody + "/purge",
+		"POST /jobs/" + nobody + "/priority?priority=HIGH", "POST /queue/pause?name=nosuch",
+		"POST /schedules/pause?name=nosuch", "POST /workflows/" + workflow + "/cancel", "POST /workflows/" + workflow + "/signal?name=a&value=1",
+		"POST /queue/limits?name=full&max_depth=x",
+	} {
+		method, path, _ := strings.Cut(call, " ")
+		form := url.Values{}
+		if method == http.MethodPost {
+			at, err := url.Parse(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			form, path = at.Query(), at.Path
+			form.Set("csrf", token[1])
+		}
+		code, page := ask(method, path, form)
+		text := pageRefusal.FindString(page)
+		if code < http.StatusBadRequest || code == http.StatusInternalServerError || code == http.StatusForbidden || text == "" {
+			t.Errorf("the dashboard answers %s with %d: %s", call, code, page)
+		}
+		said[call] = strings.TrimSpace(html.UnescapeString(markup.ReplaceAllString(text, "\n")))
+	}
+	return said
 }
