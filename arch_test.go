@@ -69,14 +69,14 @@ var arrows = []arrow{
 	{pkg: "store/postgres", imports: []string{".", "store", "store/codec", "match", "internal/projection", "internal/wake", "internal/retry"}}, // match and projection: the views' columns
 
 	// Measures any store through the port.
-	{pkg: "internal/bench", imports: []string{".", "store", "engine", "worker"}, tests: []string{"store/local", "store/codec", "match", "api/*", "internal/pbconv", "internal/faces/native"}},
+	{pkg: "internal/bench", imports: []string{".", "internal/quantity", "store", "engine", "worker"}, tests: []string{"store/local", "store/codec", "match", "api/*", "internal/pbconv", "internal/faces/native"}},
 
 	// Carries everything from one store to another, or to a file and back.
 	{pkg: "internal/transfer", imports: []string{".", "store", "store/codec"}, tests: []string{"store/local", "store/postgres"}},
 
 	// The engine sees a store only through the port.
 	{pkg: "internal/history", imports: []string{"."}, pure: true},
-	{pkg: "engine", imports: []string{".", "match", "store", "store/codec", "internal/history", "internal/tracing", "internal/wake", "internal/version"}, tests: []string{"store/local", "store/memory", "store/postgres", "worker"}},
+	{pkg: "engine", imports: []string{".", "internal/quantity", "match", "store", "store/codec", "internal/history", "internal/tracing", "internal/wake", "internal/version"}, tests: []string{"store/local", "store/memory", "store/postgres", "worker"}},
 
 	// What users put into their own programs. The generated messages are data,
 	// not a layer.
@@ -97,6 +97,7 @@ var arrows = []arrow{
 	// How the vocabulary is written outside of a Go program, by servers and by
 	// clients.
 	{pkg: "internal/spelling", pure: true},
+	{pkg: "internal/quantity", pure: true},
 	{pkg: "internal/wire", imports: []string{".", "internal/spelling"}},
 	{pkg: "internal/pbconv", imports: []string{".", "api/*", "internal/wire"}},
 	{pkg: "internal/socket", imports: []string{"internal/wire"}},
@@ -185,7 +186,7 @@ var arrows = []arrow{
 	{pkg: "cmd/gq", imports: []string{
 		"webhook", ".", "classify", "match", "store", "store/local", "store/postgres", "engine", "worker", "client", "api/*",
 		"server", "server/config", "internal/faces/native", "internal/faces/matching", "internal/faces/scheduler", "internal/bench", "internal/transfer",
-		"internal/wire", "internal/pbconv", "internal/view", "internal/cli", "internal/version", "internal/spelling", "internal/storeurl", "internal/access", "internal/delivery", "internal/observe", "internal/logline", "internal/tracing", "internal/retry", "worker/workerprom",
+		"internal/wire", "internal/pbconv", "internal/view", "internal/cli", "internal/version", "internal/spelling", "internal/quantity", "internal/storeurl", "internal/access", "internal/delivery", "internal/observe", "internal/logline", "internal/tracing", "internal/retry", "worker/workerprom",
 	}, tests: []string{"internal/designs/*", "internal/matchmaker"}},
 
 	// What a user's program looks like: it imports what users import.

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/internal/quantity"
 	"github.com/gopherqueue/gq/machine"
 	"github.com/gopherqueue/gq/store"
 )
@@ -110,7 +111,7 @@ func (e *Engine) Jobs(ctx context.Context, ids []gq.JobID, parts gq.Parts) (map[
 	}
 	found, err := e.store.Get(ctx, refs, parts)
 	if err != nil {
-		return nil, fmt.Errorf("get %d jobs: %w", len(ids), err)
+		return nil, fmt.Errorf("get %s: %w", quantity.Of(len(ids), "job"), err)
 	}
 	for i := range found {
 		switch f := &found[i]; {

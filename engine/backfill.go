@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/internal/quantity"
 	"github.com/gopherqueue/gq/machine"
 )
 
@@ -115,7 +116,7 @@ func (e *Engine) roomFor(ctx context.Context, queue string, jobs int) error {
 	}
 	if jobs > most {
 		return &gq.InvalidError{Faults: []gq.Fault{{Field: "to", Problem: fmt.Sprintf(
-			"%d slots have no job, but the queue %s holds at most %d jobs (max_depth); choose a shorter range or raise max_depth", jobs, queue, most,
+			"%s no job, but the queue %s holds at most %s (max_depth); choose a shorter range or raise max_depth", quantity.Of(jobs, "slot has", "slots have"), queue, quantity.Of(most, "job"),
 		)}}}
 	}
 	counts, err := e.store.Counts(ctx, queue)
@@ -131,7 +132,7 @@ func (e *Engine) roomFor(ctx context.Context, queue string, jobs int) error {
 		}
 	}
 	if live+jobs > most {
-		return gq.ErrQueueFull.Errorf("%d slots have no job, but the queue %s has %d of at most %d live jobs (max_depth); choose a shorter range, raise max_depth or try later", jobs, queue, live, most)
+		return gq.ErrQueueFull.Errorf("%s no job, but the queue %s has %d of at most %s (max_depth); choose a shorter range, raise max_depth or try later", quantity.Of(jobs, "slot has", "slots have"), queue, live, quantity.Of(most, "live job"))
 	}
 	return nil
 }

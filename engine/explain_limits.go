@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/internal/quantity"
 	"github.com/gopherqueue/gq/machine"
 	"github.com/gopherqueue/gq/store"
 )
@@ -170,13 +171,13 @@ func (x *inquiry) pool(ctx context.Context, held []gq.Job) error {
 	case cost > pool.Capacity:
 		x.add(gq.Reason{
 			Cause:   gq.CausePool,
-			Summary: fmt.Sprintf("costs %d units, more than the whole capacity of pool %s (%d)", cost, pool.Name, pool.Capacity),
+			Summary: fmt.Sprintf("costs %s, more than the whole capacity of pool %s (%d)", quantity.Of(cost, "unit"), pool.Name, pool.Capacity),
 			Remedy:  fmt.Sprintf("raise the capacity of pool %s, or submit a cheaper job", pool.Name),
 		})
 	case used+cost > pool.Capacity:
 		x.add(holders(gq.Reason{
 			Cause:   gq.CausePool,
-			Summary: fmt.Sprintf("costs %d units; pool %s has %d of %d left", cost, pool.Name, pool.Capacity-used, pool.Capacity),
+			Summary: fmt.Sprintf("costs %s; pool %s has %d of %d left", quantity.Of(cost, "unit"), pool.Name, pool.Capacity-used, pool.Capacity),
 			Remedy:  fmt.Sprintf("wait for other jobs to end, or raise the capacity of pool %s", pool.Name),
 		}, dear))
 	}
@@ -203,8 +204,8 @@ func (x *inquiry) rate(ctx context.Context) error {
 	}
 	x.add(gq.Reason{
 		Cause: gq.CauseRate, Until: until,
-		Summary: fmt.Sprintf("queue %s has reached its rate of %d jobs per %v; the next one starts %s %s",
-			q.Name, q.Rate.Count, q.Rate.Per, when, until.UTC().Format(time.RFC3339Nano)),
+		Summary: fmt.Sprintf("queue %s has reached its rate of %s per %v; the next one starts %s %s",
+			q.Name, quantity.Of(q.Rate.Count, "job"), q.Rate.Per, when, until.UTC().Format(time.RFC3339Nano)),
 		Remedy: fmt.Sprintf("wait, or raise the rate of queue %s", q.Name),
 	})
 	return nil

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/internal/quantity"
 	"github.com/gopherqueue/gq/machine"
 )
 
@@ -52,7 +53,7 @@ func (x *inquiry) workers(ctx context.Context) error {
 	}
 	x.add(gq.Reason{
 		Cause:   gq.CauseCost,
-		Summary: fmt.Sprintf("costs %d units; no live worker accepts more than %d", spec.CostUnits, most),
+		Summary: fmt.Sprintf("costs %s; no live worker accepts more than %d", quantity.Of(spec.CostUnits, "unit"), most),
 		Remedy:  "start a worker that accepts more expensive jobs",
 	})
 	return nil

@@ -108,7 +108,7 @@ func TestExplain(t *testing.T) {
 			time.Sleep(20 * time.Second)
 			f.claim(0)
 			return id
-		}, answer{cause: gq.CauseRate, summary: "has reached its rate of 1 jobs per 1m0s; the next one starts at 2000-01-01T00:01:00Z", remedy: "raise the rate", until: 40 * time.Second}},
+		}, answer{cause: gq.CauseRate, summary: "has reached its rate of 1 job per 1m0s; the next one starts at 2000-01-01T00:01:00Z", remedy: "raise the rate", until: 40 * time.Second}},
 		{"Pool", func(f *fixture) gq.JobID {
 			must[struct{}](f.T)(struct{}{}, f.PutPool(f.Context(), gq.Pool{Name: "gpu", Capacity: 10}))
 			f.putQueue(gq.Queue{Name: "other", Pool: "gpu"})
@@ -118,6 +118,14 @@ func TestExplain(t *testing.T) {
 			serve(f)
 			return f.submit(gq.Spec{CostUnits: 4})
 		}, answer{cause: gq.CausePool, summary: "costs 4 units; pool gpu has 3 of 10 left", jobs: 1}},
+		{"PoolUsedUp", func(f *fixture) gq.JobID {
+			must[struct{}](f.T)(struct{}{}, f.PutPool(f.Context(), gq.Pool{Name: "gpu", Capacity: 1}))
+			queue(f, func(q *gq.Queue) { q.Pool = "gpu" })
+			f.submit(gq.Spec{CostUnits: 1})
+			f.claim(1)
+			serve(f)
+			return f.submit(gq.Spec{CostUnits: 1})
+		}, answer{cause: gq.CausePool, summary: "costs 1 unit; pool gpu has 0 of 1 left", jobs: 1}},
 		{"PoolTooSmall", func(f *fixture) gq.JobID {
 			must[struct{}](f.T)(struct{}{}, f.PutPool(f.Context(), gq.Pool{Name: "gpu", Capacity: 10}))
 			queue(f, func(q *gq.Queue) { q.Pool = "gpu" })

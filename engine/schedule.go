@@ -12,6 +12,7 @@ import (
 
 	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/internal/errs"
+	"github.com/gopherqueue/gq/internal/quantity"
 	"github.com/gopherqueue/gq/machine"
 	"github.com/gopherqueue/gq/store"
 	"github.com/gopherqueue/gq/store/codec"
@@ -242,8 +243,8 @@ func (e *Engine) tooManyMissed(ctx context.Context, s *gq.Schedule) ([]gq.Fault,
 	most, err := e.maxDepth(ctx, s.Template.Queue)
 	if limit := cmp.Or(s.MissedLimit, defaultMissed); err == nil && most > 0 && limit > most {
 		return []gq.Fault{{Field: "missed_limit", Problem: fmt.Sprintf(
-			"up to %d missed slots would fire at once, but the queue %s holds at most %d jobs (max_depth); set missed_limit to %d or less, or raise max_depth",
-			limit, s.Template.Queue, most, most,
+			"up to %d missed slots would fire at once, but the queue %s holds at most %s (max_depth); set missed_limit to %d or less, or raise max_depth",
+			limit, s.Template.Queue, quantity.Of(most, "job"), most,
 		)}}, nil
 	}
 	return nil, err

@@ -11,6 +11,7 @@ import (
 	pb "github.com/gopherqueue/gq/api/gopherqueue/v1"
 	"github.com/gopherqueue/gq/internal/cli"
 	"github.com/gopherqueue/gq/internal/pbconv"
+	"github.com/gopherqueue/gq/internal/quantity"
 	"github.com/gopherqueue/gq/internal/wire"
 	"github.com/gopherqueue/gq/store/local"
 )
@@ -42,7 +43,7 @@ gq restore DIR makes a store of the newest one.
 			}
 			b := pbconv.BackupFromProto(m)
 			return r.print(wire.BackupOf(&b), func(s screen) {
-				s.line("%s: %s, %s; new: %s, %s", b.Generation, several(b.Files, "file"), several(b.Bytes, "byte"), several(b.CopiedFiles, "file"), several(b.CopiedBytes, "byte"))
+				s.line("%s: %s, %s; new: %s, %s", b.Generation, quantity.Of(b.Files, "file"), quantity.Of(b.Bytes, "byte"), quantity.Of(b.CopiedFiles, "file"), quantity.Of(b.CopiedBytes, "byte"))
 			})
 		})
 	}
@@ -76,6 +77,6 @@ func (m *mover) restored(b *gq.Backup, dir, url string) error {
 	if m.json {
 		return wire.EncodeJSON(m.stdout, wire.BackupOf(b))
 	}
-	_, err := fmt.Fprintf(m.stdout, "restored backup %s from %s to %s: %s, %s\n", b.Generation, dir, url, several(b.Files, "file"), several(b.Bytes, "byte"))
+	_, err := fmt.Fprintf(m.stdout, "restored backup %s from %s to %s: %s, %s\n", b.Generation, dir, url, quantity.Of(b.Files, "file"), quantity.Of(b.Bytes, "byte"))
 	return err
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/gopherqueue/gq/internal/bench"
 	"github.com/gopherqueue/gq/internal/cli"
 	"github.com/gopherqueue/gq/internal/errs"
+	"github.com/gopherqueue/gq/internal/quantity"
 	"github.com/gopherqueue/gq/internal/storeurl"
 )
 
@@ -161,8 +162,8 @@ func (f *benchScaleFlags) run(ctx context.Context, p process) (err error) {
 // writeScale prints a report for people.
 func writeScale(w io.Writer, r *bench.ScaleReport) error {
 	var b bytes.Buffer
-	fmt.Fprintf(&b, "%s, %d cores, %s\n", r.Version, r.Cores, r.Store)
-	fmt.Fprintf(&b, "%d callers, batches of %d, payload %s bytes\n", r.Callers, r.Batch, grouped(float64(r.Payload)))
+	fmt.Fprintf(&b, "%s, %s, %s\n", r.Version, quantity.Of(r.Cores, "core"), r.Store)
+	fmt.Fprintf(&b, "%s, batches of %d, payload %s bytes\n", quantity.Of(r.Callers, "caller"), r.Batch, grouped(float64(r.Payload)))
 	for _, a := range r.Axes {
 		fmt.Fprintf(&b, "\n%s\n", a.Axis)
 		writeRows(&b, a.Steps, scaleColumns())

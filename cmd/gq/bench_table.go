@@ -9,12 +9,13 @@ import (
 	"text/tabwriter"
 
 	"github.com/gopherqueue/gq/internal/bench"
+	"github.com/gopherqueue/gq/internal/quantity"
 )
 
 // writeBench prints a report for people.
 func writeBench(w io.Writer, r *bench.Report) error {
 	var b bytes.Buffer
-	fmt.Fprintf(&b, "%s, %d cores, %s\n", r.Version, r.Cores, r.Store)
+	fmt.Fprintf(&b, "%s, %s, %s\n", r.Version, quantity.Of(r.Cores, "core"), r.Store)
 	fmt.Fprintf(&b, "payload %s bytes, audit events on, every answer after its commit was synced", grouped(float64(r.Settings.Payload)))
 	if r.Settings.Repeat > 1 {
 		fmt.Fprintf(&b, ", median of %d runs", r.Settings.Repeat)
@@ -116,8 +117,8 @@ func writeBacklog(w io.Writer, r *bench.BacklogResult) {
 	fmt.Fprintf(w, "  disk per queued job       %s bytes\n", known(r.DiskPerJob, grouped))
 	fmt.Fprintf(w, "  fill                      %s jobs/s\n", grouped(r.FillJobsPerSecond))
 	fmt.Fprintf(w, "  close, open again         %s, %s\n", known(r.CloseSeconds, seconds), known(r.ReopenSeconds, seconds))
-	fmt.Fprintf(w, "  drain                     %s jobs/s with %d callers and batches of %d; first tenth %s, last tenth %s, ratio %s\n",
-		grouped(r.DrainJobsPerSecond), r.DrainCallers, r.DrainBatch,
+	fmt.Fprintf(w, "  drain                     %s jobs/s with %s and batches of %d; first tenth %s, last tenth %s, ratio %s\n",
+		grouped(r.DrainJobsPerSecond), quantity.Of(r.DrainCallers, "caller"), r.DrainBatch,
 		grouped(r.DrainFirstPerSecond), grouped(r.DrainLastPerSecond), ratio(r.DrainLastPerSecond/r.DrainFirstPerSecond))
 	fmt.Fprintf(w, "  CPU used by others        %s %%\n", known(r.OthersCPU, grouped))
 }
@@ -148,8 +149,8 @@ func writeIdle(w io.Writer, r *bench.IdleResult) {
 
 func writeWorker(w io.Writer, r *bench.WorkerResult) {
 	fmt.Fprintf(w, "\nworker: submit, handler, complete through engine and worker\n")
-	fmt.Fprintf(w, "  bare store cycle          %s jobs/s (%d callers, single calls, %s CPU µs/job)\n", grouped(r.BareJobsPerSecond), r.Callers, known(r.BareCPU, brief))
-	fmt.Fprintf(w, "  with a worker             %s jobs/s (%d callers submit, %d slots, %s CPU µs/job), ratio %s\n", grouped(r.JobsPerSecond), r.Callers, r.Callers, known(r.CPU, brief), ratio(r.Ratio))
+	fmt.Fprintf(w, "  bare store cycle          %s jobs/s (%s, single calls, %s CPU µs/job)\n", grouped(r.BareJobsPerSecond), quantity.Of(r.Callers, "caller"), known(r.BareCPU, brief))
+	fmt.Fprintf(w, "  with a worker             %s jobs/s (%s, %s, %s CPU µs/job), ratio %s\n", grouped(r.JobsPerSecond), quantity.Of(r.Callers, "caller submits", "callers submit"), quantity.Of(r.Callers, "slot"), known(r.CPU, brief), ratio(r.Ratio))
 	fmt.Fprintf(w, "  submit to handler, idle   %s ms p50/p95/p99, of which the submission %s\n", percentiles(r.ToStart), percentiles(r.Commit))
 	fmt.Fprintf(w, "  heartbeats                %s commits/s for %s running jobs with leases of %s s\n", known(r.HeartbeatCommits, brief), grouped(float64(r.HeartbeatJobs)), brief(r.HeartbeatTTL))
 	for _, g := range r.Graphs {
@@ -159,9 +160,9 @@ func writeWorker(w io.Writer, r *bench.WorkerResult) {
 
 func writeServer(w io.Writer, r *bench.ServerResult) {
 	fmt.Fprintf(w, "\nserver: over the network, beside what it is compared with\n")
-	fmt.Fprintf(w, "  worker in this process    %s jobs/s (submitted in batches of %d, %d slots)\n", grouped(r.NearJobsPerSecond), r.Batch, r.Slots)
+	fmt.Fprintf(w, "  worker in this process    %s jobs/s (submitted in batches of %d, %s)\n", grouped(r.NearJobsPerSecond), r.Batch, quantity.Of(r.Slots, "slot"))
 	fmt.Fprintf(w, "  on the Work stream        %s jobs/s, ratio %s\n", grouped(r.JobsPerSecond), ratio(r.Ratio))
-	fmt.Fprintf(w, "  bare gRPC echo            %s calls/s (%d callers), %s ms p50/p95/p99\n", grouped(r.EchoCallsPerSecond), r.Callers, percentiles(r.Echo))
+	fmt.Fprintf(w, "  bare gRPC echo            %s calls/s (%s), %s ms p50/p95/p99\n", grouped(r.EchoCallsPerSecond), quantity.Of(r.Callers, "caller"), percentiles(r.Echo))
 	fmt.Fprintf(w, "  unary submit              %s calls/s, %s ms, ratio %s\n", grouped(r.SubmitCallsPerSecond), percentiles(r.Submit), ratio(r.SubmitRatio))
 	fmt.Fprintf(w, "  submit to handler, idle   %s ms p50/p95/p99, of which the submission %s\n", percentiles(r.ToStart), percentiles(r.ToStartSubmit))
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/engine"
 	"github.com/gopherqueue/gq/internal/cli"
+	"github.com/gopherqueue/gq/internal/quantity"
 	"github.com/gopherqueue/gq/machine"
 	"github.com/gopherqueue/gq/store/local"
 	"github.com/gopherqueue/gq/worker"
@@ -330,7 +331,7 @@ func (d *demo) summary(ctx context.Context) error {
 		return err
 	}
 	d.screen.title("")
-	d.screen.line("%d jobs completed, %d failed, %d cancelled, in %.1f s and %d synced commits.",
-		stats.Total.By[gq.StatusCompleted], stats.Total.By[gq.StatusFailed], stats.Total.By[gq.StatusCancelled], time.Since(d.began).Seconds(), stats.Commits)
+	d.screen.line("%s completed, %d failed, %d cancelled, in %.1f s and %s.",
+		quantity.Of(stats.Total.By[gq.StatusCompleted], "job"), stats.Total.By[gq.StatusFailed], stats.Total.By[gq.StatusCancelled], time.Since(d.began).Seconds(), quantity.Of(stats.Commits, "synced commit"))
 	return errors.Join(wrong...)
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/internal/cli"
+	"github.com/gopherqueue/gq/internal/quantity"
 	"github.com/gopherqueue/gq/internal/wire"
 )
 
@@ -79,7 +80,7 @@ only counts.`,
 			if len(ids) == 0 && (dry || ask) {
 				n, err := r.count(ctx, q, query)
 				if err == nil && dry {
-					return r.print(wire.CountReport{Jobs: n}, func(s screen) { s.line("%s", several(n, "job")) })
+					return r.print(wire.CountReport{Jobs: n}, func(s screen) { s.line("%s", quantity.Of(n, "job")) })
 				}
 				if err == nil {
 					err = r.confirmReplay(false, n)

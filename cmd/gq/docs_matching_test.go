@@ -52,7 +52,7 @@ func TestMatchingDocument(t *testing.T) {
 	}
 	for _, want := range []string{
 		`"lease_id": "266e0074`, // gq match round.json gives the lease id that the document names
-		"gpu-7", `"state":"COMPLETED"`, "round 1: equal: 1 assignments", `"type":"matching.claim"`, "incapable", "CANCELLED", "0 leases cancelled, 1 had ended before", "RETIRED", "1 removed",
+		"gpu-7", `"state":"COMPLETED"`, "round 1: equal: 1 assignment and", `"type":"matching.claim"`, "incapable", "CANCELLED", "0 leases cancelled, 1 had ended before", "RETIRED", "1 removed",
 	} {
 		if !strings.Contains(string(out), want) {
 			t.Errorf("the commands do not print %q:\n%s", want, out)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/internal/cli"
+	"github.com/gopherqueue/gq/internal/quantity"
 )
 
 func newDoctor(p process) *cobra.Command {
@@ -160,12 +161,12 @@ const manyDead = 100
 // ended tells about jobs that ended badly.
 func (f *findings) ended(total *gq.Count) {
 	if n := total.By[gq.StatusFailed]; n > 0 {
-		f.add("note", "failed", "%s; gq job list --state FAILED, gq job replay --state FAILED", jobCount(n, "failed"))
+		f.add("note", "failed", "%s; gq job list --state FAILED, gq job replay --state FAILED", quantity.Of(n, "failed job"))
 	}
 	if n := total.By[gq.StatusDeadLetter]; n >= manyDead {
-		f.add("fail", "dead", "%s; gq dlq list shows why, and gq dlq purge removes them", jobCount(n, "dead"))
+		f.add("fail", "dead", "%s; gq dlq list shows why, and gq dlq purge removes them", quantity.Of(n, "dead job"))
 	} else if n > 0 {
-		f.add("note", "dead", "%s; gq dlq list", jobCount(n, "dead"))
+		f.add("note", "dead", "%s; gq dlq list", quantity.Of(n, "dead job"))
 	}
 }
 
@@ -175,10 +176,10 @@ const inboxLate = 30 * time.Second
 
 func (f *findings) inbox(inbox *gq.Inbox) {
 	if inbox.Waiting > 0 && time.Since(inbox.Oldest) > inboxLate {
-		f.add("fail", "inbox", "%s from transactions not taken in yet, the oldest written %s; see the servers' logs", several(inbox.Waiting, "submission"), ago(inbox.Oldest))
+		f.add("fail", "inbox", "%s from transactions not taken in yet, the oldest written %s; see the servers' logs", quantity.Of(inbox.Waiting, "submission"), ago(inbox.Oldest))
 	}
 	if inbox.Refused > 0 {
-		f.add("fail", "inbox", "%s refused after the transaction, the first because %s; gq inbox list", several(inbox.Refused, "submission"), inbox.Submissions[0].Problem)
+		f.add("fail", "inbox", "%s refused after the transaction, the first because %s; gq inbox list", quantity.Of(inbox.Refused, "submission"), inbox.Submissions[0].Problem)
 	}
 }
 
@@ -255,7 +256,7 @@ func (f *findings) workers(workers []gq.LiveWorker) {
 	for i := range workers {
 		running += workers[i].Running
 	}
-	f.add("ok", "workers", "%s, holding %s", several(len(workers), "worker"), several(running, "job"))
+	f.add("ok", "workers", "%s, holding %s", quantity.Of(len(workers), "worker"), quantity.Of(running, "job"))
 }
 
 func (f *findings) schedules(all []gq.Schedule) {
@@ -307,12 +308,4 @@ func (f *findings) group(level, check, subjects string, g group) {
 		}
 		f.add(level, check, "%s", text)
 	}
-}
-
-// jobCount returns a number of jobs in a state, such as 1 ready job.
-func jobCount(n int64, state string) string {
-	if n == 1 {
-		return "1 " + state + " job"
-	}
-	return fmt.Sprintf("%d %s jobs", n, state)
 }

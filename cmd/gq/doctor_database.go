@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/internal/quantity"
 )
 
 // When the state of a database is a problem.
@@ -43,7 +44,7 @@ func (f *findings) database(d *gq.Database, snapshotAge time.Duration) {
 		}
 	}
 	if d.Hidden > 0 {
-		f.add("note", "snapshot", "%d sessions of other database roles cannot be read; GRANT pg_read_all_stats to the role of the server", d.Hidden)
+		f.add("note", "snapshot", "%s of other database roles cannot be read; GRANT pg_read_all_stats to the role of the server", quantity.Of(d.Hidden, "session"))
 	}
 	if !d.Autovacuum {
 		f.add("fail", "vacuum", "autovacuum is off, so the tables grow without end; ALTER SYSTEM SET autovacuum = on, then SELECT pg_reload_conf()")
@@ -110,7 +111,7 @@ func snapshotText(s *gq.DatabaseSnapshot) string {
 	default:
 		who, remedy = fmt.Sprintf("%s %q", s.Holder, s.Name), "end it"
 	}
-	since := fmt.Sprintf("for %d transactions", s.Age)
+	since := "for " + quantity.Of(s.Age, "transaction")
 	if !s.Since.IsZero() {
 		since = "since " + ago(s.Since)
 	}

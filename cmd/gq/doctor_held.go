@@ -6,6 +6,7 @@ import (
 
 	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/internal/faces/matching"
+	"github.com/gopherqueue/gq/internal/quantity"
 )
 
 const (
@@ -85,11 +86,11 @@ func (f *findings) silent(quiet, gone *silence, more bool) {
 	}
 	if quiet.jobs > 0 {
 		f.add("note", "leases", "silent workers hold %s%s, the longest %s, whose last sign of life was %s; gq job explain %s",
-			some, jobCount(int64(quiet.jobs), "running"), clean(quiet.longest.Worker), ago(quiet.longest.HeartbeatAt), quiet.example)
+			some, quantity.Of(quiet.jobs, "running job"), clean(quiet.longest.Worker), ago(quiet.longest.HeartbeatAt), quiet.example)
 	}
 	if gone.jobs > 0 {
 		f.add("fail", "leases", "workers that are gone hold %s%s, the longest %s, whose last sign of life was %s; other workers get its job %s; gq job explain %s",
-			some, jobCount(int64(gone.jobs), "running"), clean(gone.longest.Worker), ago(gone.longest.HeartbeatAt), ago(gone.longest.ExpiresAt), gone.example)
+			some, quantity.Of(gone.jobs, "running job"), clean(gone.longest.Worker), ago(gone.longest.HeartbeatAt), ago(gone.longest.ExpiresAt), gone.example)
 	}
 }
 
@@ -105,8 +106,8 @@ func (f *findings) pools(ctx context.Context, q queue, filled map[string]*silenc
 		if by == nil || by.units == 0 || p.Used < p.Capacity {
 			continue
 		}
-		full.add("pool %s is full, and %d of its %d units are held without a sign of life, the longest by %s since %s; gq job explain %s",
-			p.Name, by.units, p.Capacity, clean(by.longest.Worker), roundly(time.Since(by.longest.HeartbeatAt)), by.example)
+		full.add("pool %s is full, and workers without a sign of life hold %d of its %s, the longest %s since %s; gq job explain %s",
+			p.Name, by.units, quantity.Of(p.Capacity, "unit"), clean(by.longest.Worker), roundly(time.Since(by.longest.HeartbeatAt)), by.example)
 	}
 	f.group("fail", "pool", "pools", full)
 	return nil

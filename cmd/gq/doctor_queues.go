@@ -10,6 +10,7 @@ import (
 
 	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/internal/faces/matching"
+	"github.com/gopherqueue/gq/internal/quantity"
 )
 
 const (
@@ -29,7 +30,7 @@ func (s *standing) ready() int64 { return s.By[gq.StatusScheduled] }
 
 // String names a queue with its ready jobs.
 func (s *standing) String() string {
-	text := s.Name + " (" + jobCount(s.ready(), "ready")
+	text := s.Name + " (" + quantity.Of(s.ready(), "ready job")
 	if !s.oldest.IsZero() {
 		text += ", the oldest since " + roundly(time.Since(s.oldest))
 	}
@@ -51,13 +52,13 @@ func (f *findings) queues(ctx context.Context, q queue, queues []gq.Queue, count
 		ready := count.By[gq.StatusScheduled]
 		switch {
 		case queue.Paused && count.Live() > 0:
-			paused.add("%s is paused with %s; gq queue resume %s", queue.Name, jobCount(count.Live(), "live"), queue.Name)
+			paused.add("%s is paused with %s; gq queue resume %s", queue.Name, quantity.Of(count.Live(), "live job"), queue.Name)
 		case ready > 0 && !asked.has(queue.Name):
 			unserved = append(unserved, &standing{Queue: queue, Count: count})
 		case queue.MaxDepth > 0 && count.Live() >= int64(queue.MaxDepth):
-			full.add("%s is full: %d live jobs, and submissions are refused", queue.Name, count.Live())
+			full.add("%s is full: %s, and submissions are refused", queue.Name, quantity.Of(count.Live(), "live job"))
 		case queue.MaxRunning > 0 && ready > 0 && count.Held() >= int64(queue.MaxRunning):
-			limited.add("%s runs as many jobs as it may, %d, and %d wait", queue.Name, queue.MaxRunning, ready)
+			limited.add("%s runs as many jobs as it may, %d, and has %s", queue.Name, queue.MaxRunning, quantity.Of(ready, "waiting job"))
 		}
 	}
 	f.group("fail", "queue", "queues", full)
@@ -92,11 +93,11 @@ func (f *findings) unserved(ctx context.Context, q queue, found []*standing) (al
 			case other && why.Cause == gq.CauseNext: // a round or a worker is about to take it
 				continue
 			case other: // such as that of matching, whose jobs no worker claims
-				others.add("%s has %s; the oldest: %s", s.Name, jobCount(s.ready(), "ready"), clean(why.Summary))
+				others.add("%s has %s; the oldest: %s", s.Name, quantity.Of(s.ready(), "ready job"), clean(why.Summary))
 				continue
 			case s.Name == matching.Queue && why.Summary != "":
 				alone = true
-				f.add("fail", "queue", "%s has %s and %s", s.Name, jobCount(s.ready(), "ready"), clean(why.Summary))
+				f.add("fail", "queue", "%s has %s and %s", s.Name, quantity.Of(s.ready(), "ready job"), clean(why.Summary))
 				continue
 			}
 		}
@@ -107,7 +108,7 @@ func (f *findings) unserved(ctx context.Context, q queue, found []*standing) (al
 	case 0:
 		return alone, nil
 	case 1:
-		f.add("fail", "queue", "%s has %s that no worker asks for", kept[0].Name, jobCount(kept[0].ready(), "ready"))
+		f.add("fail", "queue", "%s has %s that no worker asks for", kept[0].Name, quantity.Of(kept[0].ready(), "ready job"))
 	default:
 		var names []string
 		jobs := int64(0)
@@ -120,7 +121,7 @@ func (f *findings) unserved(ctx context.Context, q queue, found []*standing) (al
 		if len(kept) > namedQueues {
 			names = append(names, "…")
 		}
-		f.add("fail", "queue", "%d queues have %s that no worker asks for, the longest waiting: %s", len(kept), jobCount(jobs, "ready"), strings.Join(names, ", "))
+		f.add("fail", "queue", "%d queues have %s that no worker asks for, the longest waiting: %s", len(kept), quantity.Of(jobs, "ready job"), strings.Join(names, ", "))
 	}
 	return true, nil
 }
@@ -251,7 +252,7 @@ func strandedIn(ctx context.Context, q queue, name string, workers []gq.LiveWork
 		}
 	}
 	for _, why := range order {
-		found.add("%d of %d ready jobs in queue %s cannot run: %s; gq job explain %s", n[why], len(page.Jobs), name, why, first[why])
+		found.add("%d of %s in queue %s cannot run: %s; gq job explain %s", n[why], quantity.Of(len(page.Jobs), "ready job"), name, why, first[why])
 	}
 	return nil
 }

@@ -21,6 +21,7 @@ type installation struct {
 	workers   []gq.LiveWorker
 	schedules []gq.Schedule
 	jobs      []gq.Job
+	limits    gq.Queue // of its queue
 }
 
 func (p installation) Stats(context.Context) (gq.Stats, error)              { return p.stats, nil }
@@ -31,7 +32,7 @@ func (p installation) List(context.Context, gq.Query) (gq.Page, error) {
 	return gq.Page{Jobs: p.jobs}, nil
 }
 func (p installation) Queues(context.Context) ([]gq.Queue, error) {
-	return []gq.Queue{{Name: "mail", Pool: "gpu"}}, nil
+	return []gq.Queue{{Name: "mail", Pool: "gpu", MaxDepth: p.limits.MaxDepth, MaxRunning: p.limits.MaxRunning}}, nil
 }
 
 func (p installation) Pools(context.Context) ([]gq.Pool, error) {
@@ -90,6 +91,9 @@ func TestDoctorFinds(t *testing.T) {
 		{"type", func(p *installation) {
 			p.stats, p.jobs = ready(2), []gq.Job{job(func(s *gq.Spec) { s.Type = "fax" }), job(func(*gq.Spec) {})}
 		}, "fail", "jobs", "1 of 2 ready jobs in queue mail cannot run: no live worker handles type fax; gq job explain"},
+		{"the only job", func(p *installation) {
+			p.stats, p.jobs = ready(1), []gq.Job{job(func(s *gq.Spec) { s.Type = "fax" })}
+		}, "fail", "jobs", "1 of 1 ready job in queue mail cannot run: no live worker handles type fax; gq job explain"},
 		{"capability", func(p *installation) {
 			p.stats, p.jobs = ready(1), []gq.Job{job(func(s *gq.Spec) { s.Requires = []string{"gpu"} })}
 		}, "fail", "jobs", "no live worker offers all of gpu"},
@@ -97,6 +101,11 @@ func TestDoctorFinds(t *testing.T) {
 			p.stats, p.jobs = ready(1), []gq.Job{job(func(s *gq.Spec) { s.CostUnits = 6 })}
 		}, "fail", "jobs", "no live worker accepts a cost of 6"},
 		{"no worker", func(p *installation) { p.stats, p.workers[0].Queues = ready(3), []string{"other"} }, "fail", "queue", "mail has 3 ready jobs that no worker asks for"},
+		{"a full queue", func(p *installation) { p.stats, p.limits.MaxDepth = ready(1), 1 }, "fail", "queue", "mail is full: 1 live job, and submissions are refused"},
+		{"a queue at its limit", func(p *installation) {
+			p.stats, p.limits.MaxRunning = ready(1), 2
+			p.stats.Queues[0].By[gq.StatusRunning] = 2
+		}, "note", "queue", "mail runs as many jobs as it may, 2, and has 1 waiting job"},
 		{"failed jobs", func(p *installation) { p.stats.Total.By[gq.StatusFailed] = 4 }, "note", "failed", "4 failed jobs; gq job list"},
 		{"a failed job", func(p *installation) { p.stats.Total.By[gq.StatusFailed] = 1 }, "note", "failed", "1 failed job; gq job list"},
 		{"dead letters", func(p *installation) { p.stats.Total.By[gq.StatusDeadLetter] = 4 }, "note", "dead", "4 dead jobs; gq dlq list"},
@@ -105,7 +114,7 @@ func TestDoctorFinds(t *testing.T) {
 		{"a worker that went silent", func(p *installation) { p.hold(1, "w2", quietAfter+time.Minute, 0) }, "note", "leases", "silent workers hold 1 running job, the longest w2, whose last sign of life was 2m"},
 		{"a worker between heartbeats", func(p *installation) { p.hold(1, "w2", quietAfter-20*time.Second, 0) }, "", "", ""},
 		{"a silent worker", func(p *installation) { p.hold(1, "w", silentAfter+time.Minute, 0) }, "", "", ""},
-		{"a pool full of silence", func(p *installation) { p.hold(2, "w", 20*time.Hour, 4) }, "fail", "pool", "pool gpu is full, and 8 of its 8 units are held without a sign of life, the longest by w since 20h"},
+		{"a pool full of silence", func(p *installation) { p.hold(2, "w", 20*time.Hour, 4) }, "fail", "pool", "pool gpu is full, and workers without a sign of life hold 8 of its 8 units, the longest w since 20h"},
 		{"backups", func(p *installation) {
 			p.stats.Server = &gq.ServerState{Backups: true, LastBackup: now.Add(-backupOld + time.Minute)}
 		}, "", "", ""},
@@ -162,7 +171,10 @@ func TestDoctorFinds(t *testing.T) {
 		}, "note", "snapshot", "hot_standby_feedback"},
 		{"hidden sessions", func(p *installation) {
 			p.stats.Database = database(func(d *gq.Database) { d.Hidden = 3 })
-		}, "note", "snapshot", "GRANT pg_read_all_stats"},
+		}, "note", "snapshot", "3 sessions of other database roles cannot be read; GRANT pg_read_all_stats"},
+		{"a hidden session", func(p *installation) {
+			p.stats.Database = database(func(d *gq.Database) { d.Hidden = 1 })
+		}, "note", "snapshot", "1 session of other database roles cannot be read"},
 		{"no autovacuum", func(p *installation) {
 			p.stats.Database = database(func(d *gq.Database) { d.Autovacuum = false })
 		}, "fail", "vacuum", "autovacuum is off"},

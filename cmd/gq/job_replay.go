@@ -9,6 +9,7 @@ import (
 
 	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/internal/cli"
+	"github.com/gopherqueue/gq/internal/quantity"
 	"github.com/gopherqueue/gq/internal/wire"
 )
 
@@ -57,7 +58,7 @@ only counts.`,
 				return err
 			}
 			if dry {
-				return r.print(wire.CountReport{Jobs: n}, func(s screen) { s.line("%s", several(n, "job")) })
+				return r.print(wire.CountReport{Jobs: n}, func(s screen) { s.line("%s", quantity.Of(n, "job")) })
 			}
 			if n == 0 {
 				fmt.Fprintln(r.stderr, "gq: the flags select no job")
@@ -85,16 +86,16 @@ func (r *remote) count(ctx context.Context, q queue, query gq.Query) (n int64, e
 		if query.Cursor = report.Next; report.Next == "" {
 			return n, nil
 		}
-		line.show("%s so far …", several(n, "job"))
+		line.show("%s so far …", quantity.Of(n, "job"))
 	}
 }
 
 // confirmReplay asks before many jobs run again.
 func (r *remote) confirmReplay(yes bool, n int64) error {
-	err := r.confirm(yes, fmt.Sprintf("Submit %s again?", several(n, "job")))
+	err := r.confirm(yes, fmt.Sprintf("Submit %s again?", quantity.Of(n, "job")))
 	var invalid *gq.InvalidError
 	if errors.As(err, &invalid) {
-		return cli.Invalid("yes", fmt.Sprintf("the flags select %s; say --yes to submit again", several(n, "job")))
+		return cli.Invalid("yes", fmt.Sprintf("the flags select %s; say --yes to submit again", quantity.Of(n, "job")))
 	}
 	if err != nil {
 		return &cli.StatusError{Status: cli.ExitFailure, Err: errors.New("nothing was submitted")}
@@ -138,7 +139,7 @@ func (r *remote) replayMany(ctx context.Context, q queue, query gq.Query) error 
 		}
 	}
 	if refused > 0 {
-		return &cli.StatusError{Status: cli.ExitFailure, Err: fmt.Errorf("%s refused, the first one: %s", several(refused, "job"), problem)}
+		return &cli.StatusError{Status: cli.ExitFailure, Err: fmt.Errorf("%s refused, the first one: %s", quantity.Of(refused, "job"), problem)}
 	}
 	return nil
 }

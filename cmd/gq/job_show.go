@@ -10,6 +10,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/internal/quantity"
 	"github.com/gopherqueue/gq/machine"
 )
 
@@ -175,7 +176,7 @@ func preview(data []byte, contentType string) string {
 	case utf8.Valid(data) && (json.Valid(data) || strings.HasPrefix(contentType, "text/")):
 		return oneLine(string(data), 200)
 	default:
-		return fmt.Sprintf("%d bytes%s", len(data), screen{}.aside(contentType))
+		return quantity.Of(len(data), "byte") + screen{}.aside(contentType)
 	}
 }
 

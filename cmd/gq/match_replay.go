@@ -11,6 +11,7 @@ import (
 
 	"github.com/gopherqueue/gq/internal/cli"
 	"github.com/gopherqueue/gq/internal/faces/matching"
+	"github.com/gopherqueue/gq/internal/quantity"
 	"github.com/gopherqueue/gq/internal/wire"
 )
 
@@ -82,8 +83,9 @@ func (r *replay) run(ctx context.Context, round string) error {
 	case differs != nil:
 		return &cli.StatusError{Status: cli.ExitFailure, Err: differs}
 	case !r.json:
-		fmt.Fprintf(r.stdout, "round %d: equal: %d assignments and %d requeued jobs of %d jobs and %d providers, seed %s\n",
-			rec.Round, len(rec.Assignments), len(rec.Requeued), len(rec.Input.Jobs), len(rec.Input.Providers), rec.Seed)
+		fmt.Fprintf(r.stdout, "round %d: equal: %s and %s of %s and %s, seed %s\n", rec.Round,
+			quantity.Of(len(rec.Assignments), "assignment"), quantity.Of(len(rec.Requeued), "requeued job"),
+			quantity.Of(len(rec.Input.Jobs), "job"), quantity.Of(len(rec.Input.Providers), "provider"), rec.Seed)
 	}
 	return nil
 }

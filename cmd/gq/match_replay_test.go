@@ -40,7 +40,7 @@ func TestMatchReplay(t *testing.T) {
 		status := run(t.Context(), append([]string{"match", "replay"}, args...), env, strings.NewReader(""), &stdout, &stderr)
 		return outcome{status, stdout.String(), stderr.String()}
 	}
-	if got := gq("1"); got.status != cli.ExitOK || !strings.HasPrefix(got.stdout, "round 1: equal: 1 assignments") {
+	if got := gq("1"); got.status != cli.ExitOK || !strings.HasPrefix(got.stdout, "round 1: equal: 1 assignment and ") {
 		t.Errorf("a round: %+v", got)
 	}
 	if got := gq("1", "--json"); got.status != cli.ExitOK || !strings.Contains(got.stdout, `"equal": true`) {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/internal/cli"
+	"github.com/gopherqueue/gq/internal/quantity"
 )
 
 func newMatchRounds(p process) *cobra.Command {
@@ -101,7 +102,7 @@ func newMatchCancel(p process) *cobra.Command {
 		}
 		return show(a, response, func(s screen, v *cancelled) {
 			if job == "" && lease == "" {
-				s.line("%d leases cancelled, %d had ended before", len(v.Leases), v.Before)
+				s.line("%s cancelled, %d had ended before", quantity.Of(len(v.Leases), "lease"), v.Before)
 				return
 			}
 			s.line("%s CANCELLED", what)

@@ -12,6 +12,7 @@ import (
 	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/internal/cli"
 	"github.com/gopherqueue/gq/internal/errs"
+	"github.com/gopherqueue/gq/internal/quantity"
 	"github.com/gopherqueue/gq/internal/storeurl"
 	"github.com/gopherqueue/gq/internal/transfer"
 	"github.com/gopherqueue/gq/internal/wire"
@@ -106,7 +107,7 @@ to resume it; SRC must not have changed.`,
   gq copy postgres://db.example/app file:gq-data`,
 		Args: func(c *cobra.Command, args []string) error {
 			if len(args) != 2 {
-				return fmt.Errorf("%s takes a source and a destination, and %d arguments were given", c.CommandPath(), len(args))
+				return fmt.Errorf("%s takes a source and a destination, and %s given", c.CommandPath(), quantity.Of(len(args), "argument was", "arguments were"))
 			}
 			return nil
 		},

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/gopherqueue/gq/internal/cli"
+	"github.com/gopherqueue/gq/internal/quantity"
 	"github.com/gopherqueue/gq/match"
 )
 
@@ -228,7 +229,7 @@ func newProviderStatus(p process) *cobra.Command {
   gq provider status gpu-7 ACTIVE`,
 		Args: func(c *cobra.Command, args []string) error {
 			if len(args) != 2 {
-				return fmt.Errorf("%s takes a provider and a status, and %d arguments were given", c.CommandPath(), len(args))
+				return fmt.Errorf("%s takes a provider and a status, and %s given", c.CommandPath(), quantity.Of(len(args), "argument was", "arguments were"))
 			}
 			return nil
 		},

@@ -6,6 +6,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/internal/quantity"
 )
 
 func newQueueDelete(p process) *cobra.Command {
@@ -48,7 +49,7 @@ makes the queue anew, with the defaults.`,
 			}{args[0], purged}, func(to screen) {
 				to.line("%s deleted", args[0])
 				if purge {
-					to.line("%s purged", several(purged, "job"))
+					to.line("%s purged", quantity.Of(purged, "job"))
 				}
 			})
 		})

@@ -14,6 +14,7 @@ import (
 	"github.com/gopherqueue/gq/internal/cli"
 	"github.com/gopherqueue/gq/internal/enum"
 	"github.com/gopherqueue/gq/internal/errs"
+	"github.com/gopherqueue/gq/internal/quantity"
 	"github.com/gopherqueue/gq/internal/spelling"
 	"github.com/gopherqueue/gq/internal/wire"
 	"github.com/gopherqueue/gq/machine"
@@ -109,7 +110,7 @@ func limitsText(q *gq.Queue) string {
 	add(q.MaxDepth > 0, "%d live", q.MaxDepth)
 	add(q.KeyLimit > 0, "%d per key", q.KeyLimit)
 	add(q.KeyRate.Limited(), "%s per key", rateText(q.KeyRate))
-	add(q.OwnKeys > 0, "%s with limits of their own", several(q.OwnKeys, "key"))
+	add(q.OwnKeys > 0, "%s with limits of their own", quantity.Of(q.OwnKeys, "key"))
 	add(q.Rate.Limited(), "%s", rateText(q.Rate))
 	add(q.Pool != "", "pool %s", q.Pool)
 	add(q.Fair, "fair")

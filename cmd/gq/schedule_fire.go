@@ -9,6 +9,7 @@ import (
 
 	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/internal/cli"
+	"github.com/gopherqueue/gq/internal/quantity"
 	"github.com/gopherqueue/gq/internal/wire"
 )
 
@@ -93,11 +94,11 @@ them (max_depth), none is submitted. --dry-run shows how many there are.`,
 			return r.print(wire.BackfillReportOf(&total), func(to screen) {
 				switch {
 				case dry:
-					to.line("%d of %s without a job", total.Missing, several(total.Slots, "slot"))
+					to.line("%d of %s without a job", total.Missing, quantity.Of(total.Slots, "slot"))
 				case total.Next.IsZero():
-					to.line("%s submitted; all %s have a job", several(total.Submitted, "job"), several(total.Slots, "slot"))
+					to.line("%s submitted; all %s have a job", quantity.Of(total.Submitted, "job"), quantity.Of(total.Slots, "slot"))
 				default:
-					to.line("%s submitted; continue with --from %s", several(total.Submitted, "job"), total.Next.Format(time.RFC3339))
+					to.line("%s submitted; continue with --from %s", quantity.Of(total.Submitted, "job"), total.Next.Format(time.RFC3339))
 				}
 			})
 		})

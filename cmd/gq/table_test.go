@@ -24,13 +24,8 @@ func TestValuesAreOneLine(t *testing.T) {
 	}
 }
 
-// One thing is not many, and a reason is told once.
-func TestCountsAndReasons(t *testing.T) {
-	for n, want := range map[int]string{0: "0 jobs", 1: "1 job", 2: "2 jobs"} {
-		if got := several(n, "job"); got != want {
-			t.Errorf("%d is %q, want %q", n, got, want)
-		}
-	}
+// A reason is told once.
+func TestReasonsAreToldOnce(t *testing.T) {
 	var out strings.Builder
 	e := gq.Event{Type: gq.EventCancelled, Status: gq.StatusCancelled, Reason: "no longer wanted",
 		Failure: &gq.Failure{Message: "cancel requested: no longer wanted", Code: "cancel_requested"}}

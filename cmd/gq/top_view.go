@@ -11,6 +11,7 @@ import (
 	"github.com/charmbracelet/x/ansi"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/internal/quantity"
 )
 
 // queueColumn is a column of the queues, and what they are sorted by.
@@ -109,14 +110,6 @@ func short(n float64) string {
 	}
 }
 
-// several writes a number of things.
-func several[N int | int64 | uint64](n N, thing string) string {
-	if n != 1 {
-		thing += "s"
-	}
-	return fmt.Sprintf("%d %s", n, thing)
-}
-
 // View draws the screen.
 func (m *topModel) View() tea.View {
 	v := tea.NewView(strings.Join(m.frame(m.height), "\n"))
@@ -192,8 +185,8 @@ func (m *topModel) summary() []string {
 		stopped += t.By[s]
 	}
 	second := fmt.Sprintf("%s  %s waiting  %s blocked  %s running  %s failed  %s  %s",
-		several(len(m.data.stats.Queues), "queue"), short(float64(t.By[gq.StatusScheduled])), short(float64(stopped)), short(float64(t.Held())), short(float64(t.By[gq.StatusFailed]+t.By[gq.StatusDeadLetter])),
-		several(m.data.stats.Workers, "worker"), several(max(len(m.data.stats.Nodes), 1), "server"))
+		quantity.Of(len(m.data.stats.Queues), "queue"), short(float64(t.By[gq.StatusScheduled])), short(float64(stopped)), short(float64(t.Held())), short(float64(t.By[gq.StatusFailed]+t.By[gq.StatusDeadLetter])),
+		quantity.Of(m.data.stats.Workers, "worker"), quantity.Of(max(len(m.data.stats.Nodes), 1), "server"))
 	return []string{first, second, third}
 }
 

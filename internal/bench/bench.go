@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/internal/quantity"
 	"github.com/gopherqueue/gq/machine"
 	"github.com/gopherqueue/gq/store"
 )
@@ -271,10 +272,7 @@ func (b *bench) plan(r *Report) (plan []step) {
 
 // shape names a row.
 func shape(callers, batch int) string {
-	who := fmt.Sprintf("%d callers", callers)
-	if callers == 1 {
-		who = "1 caller"
-	}
+	who := quantity.Of(callers, "caller")
 	if batch == 1 {
 		return who + ", single calls"
 	}
