@@ -35,6 +35,12 @@ type Schema struct {
 
 // MarshalJSON writes the type in the OpenAPI 3.1 form.
 func (s *Schema) MarshalJSON() ([]byte, error) {
+	if s.Ref != "" && s.Nullable {
+		either := *s
+		either.Ref, either.Nullable = "", false
+		either.OneOf = []*Schema{{Ref: s.Ref}, {Type: "null"}}
+		return either.MarshalJSON()
+	}
 	type plain Schema
 	out := struct {
 		*plain
@@ -175,7 +181,7 @@ func (s *Schemas) object(t reflect.Type, hint string) *Schema {
 		}
 		property := s.ofField(&f, t.Name()+f.Name+"Struct")
 		if strings.Contains(options, "omit") {
-			property.Nullable = property.Nullable && f.Type.Kind() != reflect.Pointer
+			property.Nullable = property.Nullable && (f.Type.Kind() != reflect.Pointer || f.Tag.Get("nullable") == "true")
 		} else {
 			out.Required = append(out.Required, member)
 		}
@@ -210,8 +216,8 @@ func (s *Schemas) ofField(f *reflect.StructField, hint string) *Schema {
 	if doc := f.Tag.Get("doc"); doc != "" {
 		out.Description = doc
 	}
-	if f.Tag.Get("nullable") == "false" {
-		out.Nullable = false
+	if nullable, err := strconv.ParseBool(f.Tag.Get("nullable")); err == nil {
+		out.Nullable = nullable
 	}
 	if example, ok := f.Tag.Lookup("example"); ok {
 		out.Examples = []any{json.RawMessage(example)}

@@ -101,13 +101,13 @@ func countsOf(c *gq.Count) map[string]int64 {
 // limit away.
 type QueueChange struct {
 	Paused     *bool   `json:"paused,omitempty"`
-	MaxRunning *int    `json:"max_running,omitempty" doc:"0 or null removes the limit."`
-	MaxDepth   *int    `json:"max_depth,omitempty" doc:"0 or null removes the limit."`
-	Rate       *Rate   `json:"rate,omitempty" doc:"Null, or a count of 0, removes the limit."`
-	KeyLimit   *int    `json:"key_limit,omitempty" doc:"0 or null removes the limit."`
-	KeyRate    *Rate   `json:"key_rate,omitempty" doc:"Null, or a count of 0, removes the limit."`
+	MaxRunning *int    `json:"max_running,omitempty" nullable:"true" doc:"0 or null removes the limit."`
+	MaxDepth   *int    `json:"max_depth,omitempty" nullable:"true" doc:"0 or null removes the limit."`
+	Rate       *Rate   `json:"rate,omitempty" nullable:"true" doc:"Null, or a count of 0, removes the limit."`
+	KeyLimit   *int    `json:"key_limit,omitempty" nullable:"true" doc:"0 or null removes the limit."`
+	KeyRate    *Rate   `json:"key_rate,omitempty" nullable:"true" doc:"Null, or a count of 0, removes the limit."`
 	Fair       *bool   `json:"fair,omitempty"`
-	Pool       *string `json:"pool,omitempty" doc:"Empty or null takes the queue out of its pool."`
+	Pool       *string `json:"pool,omitempty" nullable:"true" doc:"Empty or null takes the queue out of its pool."`
 	Policy     *Policy `json:"policy,omitempty" doc:"Changes what it names; a preset replaces all of it."`
 }
 

@@ -143,7 +143,10 @@ func (h *HTTP) eventRoutes(schemas *httpx.Schemas) []httpx.Route {
 		httpx.Stream(httpx.Route{
 			Method: http.MethodGet, Path: "/v1/events/ws", ID: "socket-events", Tag: "events", Summary: "Follow events over a WebSocket",
 			Description: "One event a message, in a view with its seq. The reason with which the socket is closed tells where to resume.", Refusals: upgrade,
-			Responses: map[string]*httpx.Response{"101": {Description: "Then one Event as JSON a message, or that of the view, in order, without a gap or a repetition."}},
+			Responses: map[string]*httpx.Response{"101": {
+				Description: "Then one Event as JSON a message, or that of the view, in order, without a gap or a repetition.",
+				Content:     httpx.Content{"application/json": {Schema: messageForms(schemas)}},
+			}},
 		}, h.eventSocket),
 	}
 }

@@ -1,6 +1,7 @@
 package native
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 )
@@ -24,4 +25,18 @@ func TestNullTakesALimitAway(t *testing.T) {
 		}
 	}
 	s.want(400, "PATCH", "/v1/queues/q", `{"rate":null,"limit":null}`)
+	document := s.want(200, "GET", "/openapi.json")
+	for name, want := range map[string]string{
+		"max_running": "[integer null]", "max_depth": "[integer null]", "key_limit": "[integer null]", "pool": "[string null]", "paused": "boolean",
+	} {
+		if got := fmt.Sprint(document.at("components", "schemas", "QueueChange", "properties", name, "type")); got != want {
+			t.Errorf("the description of the API says that %s is %s, want %s", name, got, want)
+		}
+	}
+	for _, name := range []string{"rate", "key_rate"} {
+		forms := document.at("components", "schemas", "QueueChange", "properties", name, "oneOf")
+		if got, want := fmt.Sprint(forms), "[map[$ref:#/components/schemas/Rate] map[type:null]]"; got != want {
+			t.Errorf("the description of the API says that %s is %s, want %s", name, got, want)
+		}
+	}
 }

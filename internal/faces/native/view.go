@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"iter"
+	"maps"
 	"reflect"
 	"slices"
 
@@ -53,6 +54,21 @@ func eventForms(schemas *httpx.Schemas) *httpx.Schema {
 		forms = append(forms, schemas.Of(v.EventType))
 	}
 	return &httpx.Schema{OneOf: forms}
+}
+
+// messageForms describes a message of a WebSocket: an event, in a view with its sequence number.
+func messageForms(schemas *httpx.Schemas) *httpx.Schema {
+	forms := eventForms(schemas)
+	for i := 1; i < len(forms.OneOf); i++ { // those of the views
+		form := *schemas.Named(forms.OneOf[i])
+		form.Properties = maps.Clone(form.Properties)
+		form.Properties["seq"] = &httpx.Schema{
+			Type: "integer", Format: "int64", Minimum: new(0.0),
+			Description: "Reading can resume after it. Of several messages of one event only the last has it.",
+		}
+		forms.OneOf[i] = &form
+	}
+	return forms
 }
 
 // limits are the timeouts of a request's jobs, by what their fields begin with in a fault.

@@ -302,6 +302,7 @@ func TestViewsOfEvents(t *testing.T) {
 		t.Errorf("a signal that came: %s", got.text)
 	}
 
+	document := s.want(200, "GET", "/openapi.json")
 	for name, members := range map[string]map[string]string{"jobmodel": jobModelMembers, "semantics": semanticsMembers} {
 		for job, want := range histories[name] {
 			check := func(from string, events []map[string]any) {
@@ -331,7 +332,7 @@ func TestViewsOfEvents(t *testing.T) {
 			}
 			events := len(all.lines(t))
 			check("stream", n.viewStream(name, ids[job], events))
-			check("socket", n.viewSocket(name, ids[job], events))
+			check("socket", n.viewSocket(document, name, ids[job], events))
 		}
 	}
 	if got := s.want(200, "GET", "/v1/jobs/"+ids["lost"]+"/events?view=semantics").lines(t); got[2]["trigger"] != "Lease Timeout" || got[4]["trigger"] != "Nack" {
@@ -388,11 +389,62 @@ func (n *newsroom) viewStream(name, job string, count int) (all []map[string]any
 	return all
 }
 
+// conforms reports whether a value is what a schema of a document describes. It knows what
+// the schemas of events have.
+func conforms(document reply, schema, value any) bool {
+	s, _ := schema.(map[string]any)
+	if ref, ok := s["$ref"].(string); ok {
+		return conforms(document, document.at("components", "schemas", strings.TrimPrefix(ref, "#/components/schemas/")), value)
+	}
+	if forms, ok := s["oneOf"].([]any); ok {
+		fitting := 0
+		for _, form := range forms {
+			if conforms(document, form, value) {
+				fitting++
+			}
+		}
+		return fitting == 1
+	}
+	if all, ok := s["enum"].([]any); ok && !slices.Contains(all, value) {
+		return false
+	}
+	switch s["type"] {
+	case "string":
+		_, ok := value.(string)
+		return ok
+	case "integer", "number":
+		_, ok := value.(float64)
+		return ok
+	case "boolean":
+		_, ok := value.(bool)
+		return ok
+	case "object":
+	default: // it may be anything
+		return true
+	}
+	members, ok := value.(map[string]any)
+	properties, _ := s["properties"].(map[string]any)
+	for name, member := range members {
+		form, described := properties[name]
+		if !described {
+			form = s["additionalProperties"]
+		}
+		ok = ok && form != nil && form != false && conforms(document, form, member)
+	}
+	required, _ := s["required"].([]any)
+	for _, name := range required {
+		_, given := members[name.(string)]
+		ok = ok && given
+	}
+	return ok
+}
+
 // viewSocket reads events of a job from the WebSocket.
-func (n *newsroom) viewSocket(name, job string, count int) (all []map[string]any) {
+func (n *newsroom) viewSocket(document reply, name, job string, count int) (all []map[string]any) {
 	n.Helper()
 	ctx, cancel := context.WithTimeout(n.Context(), time.Minute)
 	defer cancel()
+	schema := document.at("paths", "/v1/events/ws", "get", "responses", "101", "content", "application/json", "schema")
 	conn, _, err := websocket.Dial(ctx, "ws"+strings.TrimPrefix(n.web.URL, "http")+"/v1/events/ws?after=0&view="+name+"&job="+job, nil) //nolint:bodyclose // closed by the library
 	if err != nil {
 		n.Fatal(err)
@@ -406,6 +458,9 @@ func (n *newsroom) viewSocket(name, job string, count int) (all []map[string]any
 		var v map[string]any
 		if err := json.Unmarshal(text, &v); err != nil {
 			n.Fatal(err)
+		}
+		if !conforms(document, schema, v) {
+			n.Errorf("the description of the API has no message %s", text)
 		}
 		delete(v, "seq") // of the message, see TestSocketsInAViewResume
 		all = append(all, v)
