@@ -36,6 +36,7 @@ const (
 	contentDir       = "files"
 	generationLayout = "20060102T150405.000000000Z"
 	partialSuffix    = ".partial"
+	restoreMark      = "RESTORE" // an empty file in the directory of a restore that has not ended
 )
 
 // generation is the description of a backup.
@@ -287,10 +288,7 @@ func RestoreBackup(ctx context.Context, dir, name, to string) (out gq.Backup, er
 		return out, fmt.Errorf("restore: %w", err)
 	}
 	partial := filepath.Clean(to) + partialSuffix
-	if err := os.RemoveAll(partial); err != nil { // of a restore that was interrupted
-		return out, fmt.Errorf("restore: %w", err)
-	}
-	if err := os.MkdirAll(partial, 0o700); err != nil {
+	if err := makePartial(partial); err != nil {
 		return out, fmt.Errorf("restore: %w", err)
 	}
 	out = gq.Backup{Generation: name, Time: g.Time, LastEvent: g.LastEvent}
@@ -310,7 +308,28 @@ func RestoreBackup(ctx context.Context, dir, name, to string) (out gq.Backup, er
 	if err := os.Rename(partial, to); err != nil {
 		return out, fmt.Errorf("restore: %w", err)
 	}
-	return out, syncDir(vfs.Default, filepath.Dir(filepath.Clean(to)))
+	return out, errors.Join(os.Remove(filepath.Join(to, restoreMark)), syncDir(vfs.Default, filepath.Dir(filepath.Clean(to))))
+}
+
+// makePartial makes the directory that becomes the store. It removes one that an interrupted restore
+// has left, which has the mark or nothing in it, and nothing else.
+func makePartial(dir string) error {
+	entries, err := os.ReadDir(dir)
+	marked := slices.ContainsFunc(entries, func(e fs.DirEntry) bool { return e.Name() == restoreMark })
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+	case err != nil:
+		return err
+	case len(entries) > 0 && !marked:
+		return backupFault("store", dir+" is needed for a moment and has files; move it away, or remove it if a restore has left it")
+	}
+	if err := os.RemoveAll(dir); err != nil {
+		return err
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return err
+	}
+	return writeFrom(filepath.Join(dir, restoreMark), strings.NewReader(""))
 }
 
 func removeEmpty(dir string) error {

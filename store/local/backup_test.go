@@ -209,6 +209,30 @@ func TestBackupRefusals(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	foreign := filepath.Join(to+partialSuffix, "letter")
+	if err := errors.Join(os.Mkdir(to+partialSuffix, 0o700), os.WriteFile(foreign, nil, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := RestoreBackup(t.Context(), backups, "", to); !errors.Is(err, gq.ErrInvalid) || !strings.Contains(err.Error(), to+partialSuffix) {
+		t.Errorf("restore beside a directory of somebody else: %v", err)
+	}
+	if _, err := os.Stat(foreign); err != nil {
+		t.Errorf("the restore removed a file that it had not made: %v", err)
+	}
+	if err := os.Rename(foreign, filepath.Join(to+partialSuffix, restoreMark)); err != nil { // as a restore that was killed leaves it
+		t.Fatal(err)
+	}
+	again := to + "-again"
+	if err := os.Rename(to+partialSuffix, again+partialSuffix); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := RestoreBackup(t.Context(), backups, "", again); err != nil {
+		t.Errorf("restore after one that was killed: %v", err)
+	}
+	entries, err := os.ReadDir(again)
+	if err != nil || len(entries) != len(g.Files) {
+		t.Errorf("the restored store has %d files, want the %d of the backup: %v", len(entries), len(g.Files), err)
+	}
 	for _, damage := range []func(path string) error{
 		func(path string) error { return os.Truncate(path, 1) },
 		os.Remove,

@@ -322,7 +322,10 @@ func (s *Store) unfinishedSuffix() string {
 // that was broken off for a new store.
 func (s *Store) mkdirMarked() error {
 	fs, partial := s.disk.FS, s.dir+partialSuffix
-	names, _ := fs.List(partial) // of a copy that was interrupted
+	names, err := fs.List(partial) // of a copy that was interrupted
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
 	for _, name := range names {
 		if !strings.HasPrefix(name, formatFile) {
 			return gq.ErrNotEmpty.Errorf("%s is needed for a moment and has a file %s, which is not of a copy; move that directory away", partial, name)

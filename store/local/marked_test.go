@@ -2,6 +2,8 @@ package local
 
 import (
 	"errors"
+	"os"
+	"path/filepath"
 	"slices"
 	"testing"
 
@@ -61,5 +63,35 @@ func TestKilledCopyIsNoNewStore(t *testing.T) {
 	}
 	if refused == 0 {
 		t.Error("no step left a directory")
+	}
+}
+
+// A copy removes what another copy has left beside its directory, and nothing else.
+func TestCopyRemovesOnlyItsOwn(t *testing.T) {
+	filling := store.Config{Unfinished: true}
+	for what, c := range map[string]struct {
+		made    string // below the directory's parent
+		refused bool
+	}{
+		"a copy":    {"one" + partialSuffix + "/" + formatFile, false},
+		"a file":    {"one" + partialSuffix, true},
+		"a letter":  {"one" + partialSuffix + "/letter", true},
+		"something": {"two" + partialSuffix + "/letter", false},
+	} {
+		parent := t.TempDir()
+		path := filepath.Join(parent, filepath.FromSlash(c.made))
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.WriteFile(path, nil, 0o600)); err != nil {
+			t.Fatal(err)
+		}
+		s, err := Open(filepath.Join(parent, "one"), Options{Config: filling})
+		if err == nil {
+			err = s.Close()
+		}
+		if (err != nil) != c.refused {
+			t.Errorf("beside %s: %v; want it refused: %t", what, err, c.refused)
+		}
+		if _, err := os.Stat(path); (err == nil) == (what == "a copy") {
+			t.Errorf("beside %s: afterwards it is %v", what, err)
+		}
 	}
 }
