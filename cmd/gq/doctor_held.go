@@ -15,9 +15,16 @@ const (
 	heldSample  = 1000            // held jobs that are looked at, the oldest
 )
 
+// overdue reports whether a worker has been silent for so long that it is taken for gone. A worker
+// renews its leases after a third of their length, so two heartbeats of a long one are missing.
+func overdue(l *gq.Lease) bool {
+	return time.Since(l.HeartbeatAt) >= max(silentAfter, 2*l.TTL/3)
+}
+
 // silence is jobs that are held by workers that are not heard of any more.
 type silence struct {
 	jobs    int
+	overdue int   // of them
 	units   int64 // capacity that they occupy
 	longest gq.Lease
 	example gq.JobID
@@ -29,6 +36,9 @@ func (s *silence) add(job *gq.Job, units int64) {
 		s.longest, s.example = *lease, job.State.ID
 	}
 	s.units += units
+	if overdue(lease) {
+		s.overdue++
+	}
 }
 
 // held finds jobs whose workers are gone, and pools that such jobs fill. Their leases end by
@@ -55,14 +65,15 @@ func (f *findings) held(ctx context.Context, q queue, queues []gq.Queue, stats *
 		if lease == nil || !claims[job.Spec.Queue] || time.Since(lease.HeartbeatAt) < quietAfter {
 			continue
 		}
-		if time.Since(lease.HeartbeatAt) < silentAfter {
-			if !asking[lease.Worker] {
-				quiet.add(job, lease.CostUnits)
-			}
-			continue
-		}
-		if !asking[lease.Worker] {
+		switch {
+		case asking[lease.Worker]:
+		case overdue(lease):
 			gone.add(job, lease.CostUnits)
+		default:
+			quiet.add(job, lease.CostUnits)
+		}
+		if time.Since(lease.HeartbeatAt) < silentAfter {
+			continue
 		}
 		if name := pool[job.Spec.Queue]; name != "" {
 			if filled[name] == nil {
@@ -100,15 +111,20 @@ func (f *findings) pools(ctx context.Context, q queue, filled map[string]*silenc
 	if err != nil {
 		return err
 	}
-	var full group
+	var full, between group
 	for i := range pools {
 		p, by := &pools[i], filled[pools[i].Name]
 		if by == nil || by.units == 0 || p.Used < p.Capacity {
 			continue
 		}
-		full.add("pool %s is full, and workers without a sign of life hold %d of its %s, the longest %s since %s; gq job explain %s",
+		to := &between
+		if by.overdue > 0 {
+			to = &full
+		}
+		to.add("pool %s is full, and workers without a sign of life hold %d of its %s, the longest %s since %s; gq job explain %s",
 			p.Name, by.units, quantity.Of(p.Capacity, "unit"), clean(by.longest.Worker), roundly(time.Since(by.longest.HeartbeatAt)), by.example)
 	}
 	f.group("fail", "pool", "pools", full)
+	f.group("note", "pool", "pools", between)
 	return nil
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -40,12 +41,12 @@ func (p installation) Pools(context.Context) ([]gq.Pool, error) {
 }
 
 // hold adds held jobs of a worker whose last heartbeat was some time ago.
-func (p *installation) hold(n int, worker string, silent time.Duration, units int64) {
+func (p *installation) hold(n int, worker string, silent time.Duration, units int64, ttl ...time.Duration) {
 	for range n {
 		p.stats.Total.By[gq.StatusRunning]++
 		p.jobs = append(p.jobs, gq.Job{
 			Spec:  gq.Spec{Queue: "mail", Type: "send", Requires: []string{"smtp"}},
-			State: gq.State{CreatedAt: time.Now(), Lease: &gq.Lease{Worker: worker, HeartbeatAt: time.Now().Add(-silent), ExpiresAt: time.Now().Add(time.Hour), CostUnits: units}},
+			State: gq.State{CreatedAt: time.Now(), Lease: &gq.Lease{Worker: worker, HeartbeatAt: time.Now().Add(-silent), ExpiresAt: time.Now().Add(time.Hour), TTL: slices.Max(append(ttl, 0)), CostUnits: units}},
 		})
 	}
 }
@@ -112,9 +113,12 @@ func TestDoctorFinds(t *testing.T) {
 		{"many dead letters", func(p *installation) { p.stats.Total.By[gq.StatusDeadLetter] = manyDead }, "fail", "dead", "100 dead jobs; gq dlq list"},
 		{"a worker that is gone", func(p *installation) { p.hold(1, "w2", silentAfter+time.Minute, 0) }, "fail", "leases", "workers that are gone hold 1 running job, the longest w2, whose last sign of life was 6m"},
 		{"a worker that went silent", func(p *installation) { p.hold(1, "w2", quietAfter+time.Minute, 0) }, "note", "leases", "silent workers hold 1 running job, the longest w2, whose last sign of life was 2m"},
+		{"a worker with long leases that is gone", func(p *installation) { p.hold(1, "w2", 40*time.Minute, 0, time.Hour) }, "fail", "leases", "workers that are gone hold 1 running job, the longest w2"},
+		{"a worker between heartbeats of a long lease", func(p *installation) { p.hold(2, "w2", 39*time.Minute, 0, time.Hour) }, "note", "leases", "silent workers hold 2 running jobs, the longest w2"},
 		{"a worker between heartbeats", func(p *installation) { p.hold(1, "w2", quietAfter-20*time.Second, 0) }, "", "", ""},
 		{"a silent worker", func(p *installation) { p.hold(1, "w", silentAfter+time.Minute, 0) }, "", "", ""},
 		{"a pool full of silence", func(p *installation) { p.hold(2, "w", 20*time.Hour, 4) }, "fail", "pool", "pool gpu is full, and workers without a sign of life hold 8 of its 8 units, the longest w since 20h"},
+		{"a pool full of long leases", func(p *installation) { p.hold(2, "w", 30*time.Minute, 4, 24*time.Hour) }, "note", "pool", "pool gpu is full, and workers without a sign of life hold 8 of its 8 units"},
 		{"backups", func(p *installation) {
 			p.stats.Server = &gq.ServerState{Backups: true, LastBackup: now.Add(-backupOld + time.Minute)}
 		}, "", "", ""},
