@@ -171,30 +171,44 @@ func hold(ctx context.Context, m *sync.Mutex) context.Context {
 // worker holds the job. Concurrent changes through one engine are all applied; if two engines change the tags
 // of a job at the same moment, the later one wins.
 func (e *Engine) UpdateMetadata(ctx context.Context, id gq.JobID, p gq.MetadataPatch) (gq.Job, error) {
+	for {
+		job, done, err := e.updateMetadata(ctx, id, p)
+		if done || err != nil {
+			return job, err
+		}
+		id = job.State.ID // the submission of id was a repetition: its changes wait for those of the first
+	}
+}
+
+// updateMetadata is UpdateMetadata, which is not done if the job has another id.
+func (e *Engine) updateMetadata(ctx context.Context, id gq.JobID, p gq.MetadataPatch) (_ gq.Job, done bool, _ error) {
 	lock := e.patches.of(id)
 	ctx = hold(ctx, lock)
 	defer lock.Unlock()
 	if p.CallbackURL != nil && *p.CallbackURL != "" {
 		if err := e.checkCallback("callback_url", *p.CallbackURL); err != nil {
-			return gq.Job{}, fmt.Errorf("update %s: %w", id, err)
+			return gq.Job{}, false, fmt.Errorf("update %s: %w", id, err)
 		}
 	}
 	for {
 		job, err := e.Get(ctx, id, 0)
 		if err != nil {
-			return gq.Job{}, err
+			return gq.Job{}, false, err
+		}
+		if job.State.ID != id {
+			return job, false, nil
 		}
 		if p.CallbackURL != nil && *p.CallbackURL != "" {
 			if err := mayCarry(ctx, job.Spec.Queue, "a callback URL, which gets the result,"); err != nil {
-				return gq.Job{}, jobError("update", id, err)
+				return gq.Job{}, false, jobError("update", id, err)
 			}
 			if err := e.noteCallbacks(ctx); err != nil {
-				return gq.Job{}, jobError("update", id, err)
+				return gq.Job{}, false, jobError("update", id, err)
 			}
 		}
 		next := p.Apply(job.Metadata)
 		updated, err := e.store.Update(ctx, []store.Update{{
-			Ref: store.Ref{Job: job.State.ID}, // the submission of id may have been a repetition
+			Ref: store.Ref{Job: id},
 			Apply: func(s gq.State, now time.Time) (gq.State, []gq.Event, error) {
 				if s.Own != job.Metadata.Priority && !s.Status.Terminal() {
 					return s, nil, gq.ErrConflict
@@ -210,9 +224,9 @@ func (e *Engine) UpdateMetadata(ctx context.Context, id gq.JobID, p gq.MetadataP
 			continue // modified by another engine; retry
 		}
 		if err != nil {
-			return gq.Job{}, jobError("update", id, err)
+			return gq.Job{}, false, jobError("update", id, err)
 		}
 		job.State, job.Metadata = updated[0].State, next
-		return job, nil
+		return job, true, nil
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"sync"
@@ -141,6 +142,20 @@ func TestSQLTxAtOnce(t *testing.T) {
 	}
 	if j, err := c.UpdateMetadata(ctx, submit(gq.Key("k")), gq.MetadataPatch{Priority: gq.PriorityHigh}); err != nil || j.State.ID != older || j.Metadata.Priority != gq.PriorityHigh {
 		t.Errorf("update: %+v, %v", j.State, err)
+	}
+	var changes sync.WaitGroup
+	for i := range 8 {
+		for _, id := range []gq.JobID{older, submit(gq.Key("k"))} {
+			changes.Go(func() {
+				if _, err := c.UpdateMetadata(ctx, id, gq.MetadataPatch{SetTags: map[string]string{fmt.Sprint(i, id): "x"}}); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+	}
+	changes.Wait()
+	if j, err := c.Get(ctx, older, 0); err != nil || len(j.Metadata.Tags) != 16 {
+		t.Errorf("of 16 tags that were set at the same time, by two ids of a job, it has %d: %v", len(j.Metadata.Tags), err)
 	}
 	others, stop := context.WithCancel(ctx)
 	var waits sync.WaitGroup
