@@ -1,6 +1,7 @@
 package postgres
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -9,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/gopherqueue/gq"
@@ -28,6 +30,12 @@ const (
 	// jobIndexKept is how long a store leaves the index alone after it has made one for the same
 	// weights. So servers that are configured with different policies do not make it in turns.
 	jobIndexKept = time.Hour
+
+	// jobIndexSlow is how long a list may take. If it takes longer, the store does not list for
+	// jobIndexRest times as long: an old snapshot keeps the entries of the jobs that were taken since,
+	// and these come first.
+	jobIndexSlow = time.Second
+	jobIndexRest = 20
 )
 
 // jobOrder is the order in which rounds take jobs under a policy.
@@ -67,7 +75,7 @@ func tierWeights(p *match.Priority) string {
 }
 
 // jobsWaiting is what the index has, and its condition.
-const jobsWaiting = "queue = 'matching' AND matching_state = 'QUEUED'"
+const jobsWaiting = "queue = '" + matchingQueue + "' AND matching_state = 'QUEUED'"
 
 func (o jobOrder) index() string {
 	return "CREATE INDEX report_job_index ON gq.report (type, matching_state, (" + o.score + ") DESC, (created / 1000000000), id) WHERE " + jobsWaiting
@@ -86,11 +94,18 @@ func (o jobOrder) first(n int) string {
 
 // WaitingJobs returns the first n jobs of each kind that wait in the queue of matching, in the order
 // in which rounds take them under a policy. Some of them may not be due yet. It reads them by an
-// index, which it makes first if it has to. ok is false if there is no index for this policy: see
-// [Store.makeJobIndex].
+// index, which it makes first if it has to. ok is false if there is no index for this policy (see
+// [Store.makeJobIndex]), or if it is slow at present.
 func (s *Store) WaitingJobs(ctx context.Context, p *match.Priority, n int) (ids []gq.JobID, ok bool, err error) {
-	order := orderOfJobs(p)
-	if ids, ok, err = s.listWaiting(ctx, order, n); err != nil || ok {
+	order, began := orderOfJobs(p), time.Now()
+	if began.UnixNano() < s.jobIndex.rests.Load() {
+		return nil, false, nil
+	}
+	ids, ok, err = s.listWaiting(ctx, order, n)
+	if took := time.Since(began); took > cmp.Or(s.jobIndex.slow, jobIndexSlow) {
+		s.jobIndex.rests.Store(began.Add(jobIndexRest * took).UnixNano())
+	}
+	if err != nil || ok {
 		return ids, ok, err
 	}
 	if made, err := s.makeJobIndex(ctx, order); err != nil || !made {
@@ -125,11 +140,15 @@ type jobIndex struct {
 	mark  string    // of the last try
 	tried time.Time // when that began
 	made  bool      // it succeeded
+
+	slow  time.Duration // 0 is jobIndexSlow
+	rests atomic.Int64  // until when no list is read
 }
 
 // makeJobIndex makes the index, and reports whether it did. It leaves the index alone if it has tried
 // a moment ago, or has made this one and another server has replaced it since. While the index is made,
-// nobody can write to the table; if others use the table, it gives up soon.
+// nobody can write to the table, nor read it if another index is replaced. If others use the table, it
+// gives up soon.
 func (s *Store) makeJobIndex(ctx context.Context, o jobOrder) (made bool, err error) {
 	x := &s.jobIndex
 	x.mu.Lock()

@@ -256,6 +256,16 @@ func TestJobIndexIsLeftAlone(t *testing.T) {
 		t.Fatal(err)
 	}
 	expect(nodes[1], &one, true)
+
+	nodes[1].jobIndex.slow = 1 // nanosecond
+	expect(nodes[1], &one, true)
+	if nodes[1].jobIndex.rests.Load() == 0 {
+		t.Error("a slow list has no consequence")
+	}
+	nodes[1].jobIndex.rests.Add(int64(time.Hour)) // 20 ns may be over already
+	expect(nodes[1], &one, false)
+	nodes[1].jobIndex.rests.Store(time.Now().UnixNano())
+	expect(nodes[1], &one, true)
 }
 
 // TestJobIndexInNewPartitions lets a day begin after the index was made.
