@@ -177,6 +177,7 @@ var arrows = []arrow{
 	{pkg: "internal/guardgen"},
 	{pkg: "internal/testing/cmdtest"},
 	{pkg: "internal/testing/leaktest"},
+	{pkg: "internal/testing/promptly"},
 	{pkg: "internal/testing/race"},
 	{pkg: "internal/testing/pgtest"},
 	{pkg: "internal/testing/dockertest"},
@@ -216,7 +217,7 @@ var (
 	internalGroups = []string{"designs", "faces", "testing", "matchmaker"}
 
 	// testHelpers may be imported by any test.
-	testHelpers = []string{"internal/testing/scribble", "internal/testing/spec", "internal/testing/cmdtest", "internal/testing/leaktest", "internal/testing/pgtest", "internal/testing/race", "store/storetest"}
+	testHelpers = []string{"internal/testing/scribble", "internal/testing/spec", "internal/testing/cmdtest", "internal/testing/leaktest", "internal/testing/pgtest", "internal/testing/promptly", "internal/testing/race", "store/storetest"}
 )
 
 func TestArchitecture(t *testing.T) {

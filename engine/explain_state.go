@@ -131,7 +131,8 @@ func (x *inquiry) heldBy() gq.Reason {
 		c := s.Cancellation
 		asked := round(x.now.Sub(c.RequestedAt))
 		if c.DeliveredAt.IsZero() {
-			r.Summary = fmt.Sprintf("runs on worker %s; cancelled %v ago, which the worker learns with its next heartbeat", l.Worker, asked)
+			r.Summary = fmt.Sprintf("runs on worker %s; cancelled %v ago, and the worker has not confirmed it yet", l.Worker, asked)
+			r.Remedy = "wait: a Go worker and gq work learn of it at once, a worker over HTTP with its next heartbeat"
 		} else {
 			r.Summary = fmt.Sprintf("runs on worker %s, which learned of the cancellation %v ago and has not stopped", l.Worker, round(x.now.Sub(c.DeliveredAt)))
 			r.Remedy = "make the handler watch its context; otherwise its execution timeout or the expiry of its lease ends it"

@@ -196,7 +196,7 @@ func TestExplain(t *testing.T) {
 			f.take()
 			must[gq.State](f.T)(f.Cancel(f.Context(), id, ""))
 			return id
-		}, answer{cause: gq.CauseCancelling, summary: "the worker learns with its next heartbeat", until: 5 * time.Minute, jobs: 1}},
+		}, answer{cause: gq.CauseCancelling, summary: "cancelled 0s ago, and the worker has not confirmed it yet", remedy: "a Go worker and gq work learn of it at once", until: 5 * time.Minute, jobs: 1}},
 		{"CancelIgnored", func(f *fixture) gq.JobID {
 			id := f.submit(gq.Spec{})
 			_, lease := f.take()

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"log/slog"
 	"slices"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -13,6 +12,7 @@ import (
 	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/engine"
 	"github.com/gopherqueue/gq/internal/testing/pgtest"
+	"github.com/gopherqueue/gq/internal/testing/promptly"
 	"github.com/gopherqueue/gq/machine"
 	"github.com/gopherqueue/gq/store"
 	"github.com/gopherqueue/gq/store/postgres"
@@ -116,11 +116,14 @@ func (p *punctual) schedule(set func(*gq.Schedule)) gq.Schedule {
 
 var yearly = func(s *gq.Schedule) { s.Every, s.Cron = 0, "0 0 1 1 *" }
 
-// onTime are the changes that time or another caller makes due.
-var onTime = []struct {
+// timed is a change that time or another caller makes due.
+type timed struct {
 	name string
 	late func(p *punctual) time.Duration
-}{
+}
+
+// firings are those whose time is that of a slot of a schedule.
+var firings = []timed{
 	{"a schedule is put", func(p *punctual) time.Duration {
 		return p.fires(must[gq.Schedule](p.T)(p.PutSchedule(p.Context(), p.schedule(func(*gq.Schedule) {}))))
 	}},
@@ -141,6 +144,10 @@ var onTime = []struct {
 		must[gq.Schedule](p.T)(p.PutSchedule(p.Context(), p.schedule(func(s *gq.Schedule) { yearly(s); s.Name = "first" })))
 		return p.fires(must[gq.Schedule](p.T)(p.PutSchedule(p.Context(), p.schedule(func(s *gq.Schedule) { s.Every = time.Second }))))
 	}},
+}
+
+// otherwise are the others.
+var otherwise = []timed{
 	{"a full queue of a schedule has room", func(p *punctual) time.Duration {
 		id := p.fill()
 		return p.finds(func() { must[gq.State](p.T)(p.Cancel(p.Context(), id, "")) })
@@ -255,7 +262,7 @@ var onTime = []struct {
 // TestOnTime checks that what time or another engine makes due happens at its time, although
 // nothing else happens that would make an engine look.
 func TestOnTime(t *testing.T) {
-	for _, change := range onTime {
+	for _, change := range slices.Concat(firings, otherwise) {
 		t.Run(change.name+"/Local", func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				f := newFixture(t, engine.Options{}, nil)
@@ -270,33 +277,19 @@ func TestOnTime(t *testing.T) {
 	for name, one := range map[string]bool{"OneServer": true, "AnotherServer": false} {
 		t.Run("PostgreSQL/"+name, func(t *testing.T) {
 			t.Parallel()
-			var mu sync.Mutex
-			var all []time.Duration
-			t.Run("each", func(t *testing.T) {
-				for _, change := range onTime {
+			each := func(changes []timed, limit time.Duration) {
+				for _, change := range changes {
 					t.Run(change.name, func(t *testing.T) {
 						t.Parallel() // it mostly waits
-						late := change.late(onPostgreSQL(t, one))
-						t.Logf("%v late", late)
-						mu.Lock()
-						defer mu.Unlock()
-						all = append(all, late)
-						// A busy machine needs longer than the 200 ms of an idle one. Without news
-						// an engine looks once a minute.
-						if late > 10*time.Second {
-							t.Errorf("%v late, want at most 200 ms on an idle machine", late)
-						}
+						promptly.Within(t, limit, func() (late time.Duration) {
+							t.Run("try", func(t *testing.T) { late = change.late(onPostgreSQL(t, one)) })
+							return late
+						})
 					})
 				}
-			})
-			if len(all) < len(onTime) { // skipped, or failed already
-				return
 			}
-			slices.Sort(all)
-			t.Logf("median %v, latest %v", all[len(all)/2], all[len(all)-1])
-			if all[len(all)/2] > time.Second {
-				t.Errorf("half of the changes come %v late", all[len(all)/2])
-			}
+			each(firings, 200*time.Millisecond)
+			each(otherwise, time.Second) // the test asks for them again and again, which takes its time on a busy machine
 		})
 	}
 }
@@ -358,21 +351,15 @@ func TestCancelThroughAnotherServer(t *testing.T) {
 		return context.Cause(ctx)
 	})
 	w.Start(t.Context())
-	var took []time.Duration
-	for range 21 {
+	promptly.Median(t, 100*time.Millisecond, 21, func() time.Duration {
 		id := p.submit(gq.Spec{Type: "endless"})
 		p.until("start", func() bool { return p.get(id).State.Status == gq.StatusRunning })
 		asked := time.Now()
 		must[gq.State](t)(p.Cancel(t.Context(), id, "enough"))
 		state := must[gq.Job](t)(p.Wait(t.Context(), id)).State
-		took = append(took, state.Cancellation.DeliveredAt.Sub(asked))
-	}
+		return state.Cancellation.DeliveredAt.Sub(asked)
+	})
 	if err := w.Stop(); err != nil {
 		t.Error(err)
-	}
-	slices.Sort(took)
-	t.Logf("median %v, longest %v", took[10], took[20])
-	if took[10] > 5*time.Second { // on an idle machine it takes less than 100 ms, and a heartbeat would take a minute
-		t.Errorf("half of the handlers learned it after %v", took[10])
 	}
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/engine"
+	"github.com/gopherqueue/gq/internal/testing/promptly"
 	"github.com/gopherqueue/gq/store/local"
 	"github.com/gopherqueue/gq/worker"
 )
@@ -125,6 +126,43 @@ func TestCancelReachesTheHandlerAtOnce(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) { cancelAtOnce(t, wrap) })
 		})
+	}
+}
+
+// The same by the clock of the machine, with a store on disk.
+func TestCancelIsPromptInProcess(t *testing.T) {
+	s, err := local.Open(t.TempDir(), local.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	e, err := engine.New(s, engine.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	began, ended := make(chan struct{}), make(chan time.Time, 1)
+	w := worker.New(e, worker.Config{Logger: discard(), HeartbeatEvery: time.Minute})
+	w.HandleFunc("endless", func(ctx context.Context, _ *worker.Run) error {
+		began <- struct{}{}
+		<-ctx.Done()
+		ended <- time.Now()
+		return context.Cause(ctx)
+	})
+	w.Start(t.Context())
+	promptly.Median(t, 100*time.Millisecond, 21, func() time.Duration {
+		a, err := e.Submit(t.Context(), gq.Spec{Type: "endless"})
+		if err := errors.Join(err, a.Err); err != nil {
+			t.Fatal(err)
+		}
+		<-began
+		asked := time.Now()
+		if _, err := e.Cancel(t.Context(), a.ID(), "enough"); err != nil {
+			t.Fatal(err)
+		}
+		return (<-ended).Sub(asked)
+	})
+	if err := w.Stop(); err != nil {
+		t.Error(err)
 	}
 }
 

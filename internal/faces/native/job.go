@@ -63,7 +63,7 @@ func (h *HTTP) oneJobRoutes(schemas *httpx.Schemas) []httpx.Route {
 		}, h.purge),
 		httpx.Handle(httpx.Route{
 			Method: http.MethodPost, Path: "/v1/jobs/{id}/cancel", ID: "cancel-job", Tag: "jobs", Optional: true, Summary: "Cancel a job",
-			Description: "One that is not running ends at once. A running one is asked to stop, which its worker learns with its next heartbeat.",
+			Description: "One that is not running ends at once. A running one is asked to stop, which its worker learns at once over gRPC, and over HTTP with its next heartbeat.",
 		}, h.cancel),
 		httpx.Handle(httpx.Route{
 			Method: http.MethodPost, Path: "/v1/jobs/{id}/reschedule", ID: "reschedule-job", Tag: "jobs", Optional: true, Summary: "Run a waiting job now or at another time",
