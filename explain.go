@@ -63,6 +63,7 @@ type Reason struct {
 	Summary string    // one line
 	Remedy  string    // one line; empty if no action is needed
 	Until   time.Time // when the cause ends by itself; zero if unknown
+	Never   bool      // the cause never ends by itself: the job, or what is in its way, has to be changed
 	Jobs    []Related // the first few jobs that it waits for, or that occupy the capacity it needs
 	More    int       // number of further jobs
 }

@@ -46,6 +46,9 @@ func (v *visit) estimate(job *gq.Job, x *gq.Explanation) (e estimate, err error)
 	if job.State.Status.Terminal() || job.State.Status.Held() {
 		return estimate{}, nil
 	}
+	if neverFits(x) { // whatever it waits for first
+		return estimate{Unknown: "it costs more than its pool has, so it cannot start until one of the two is changed"}, nil
+	}
 	switch x.Cause {
 	case gq.CauseDelay, gq.CauseBackoff:
 		e = estimate{At: x.Until, Basis: "the time that was set for it", Soonest: heldUpLater(x)}
@@ -71,29 +74,15 @@ func (v *visit) estimate(job *gq.Job, x *gq.Explanation) (e estimate, err error)
 	case gq.CauseLifetime:
 		return estimate{Unknown: "it ends before it may start"}, nil
 	case gq.CauseNext, gq.CauseConcurrency, gq.CauseKeyLimit, gq.CauseRate, gq.CausePool:
-		if never, err := v.neverFits(job, x); err != nil || never {
-			return estimate{Unknown: "it costs more than its pool has, so it cannot start until one of the two is changed"}, err
-		}
 		return v.inTurn(job, x)
 	}
 	return estimate{}, nil
 }
 
 // neverFits reports whether a job costs more than the whole capacity of its pool.
-func (v *visit) neverFits(job *gq.Job, x *gq.Explanation) (bool, error) {
-	pool := func(r gq.Reason) bool { return r.Cause == gq.CausePool }
-	if !pool(x.Reason) && !slices.ContainsFunc(x.Also, pool) || !v.who.may(Read, "") {
-		return false, nil
-	}
-	q, err := v.d.queue.Queue(v.ctx, job.Spec.Queue)
-	if err != nil {
-		return false, err
-	}
-	pools, err := v.d.queue.Pools(v.ctx)
-	if err != nil {
-		return false, err
-	}
-	return slices.ContainsFunc(pools, func(p gq.Pool) bool { return p.Name == q.Pool && job.Spec.CostUnits > p.Capacity }), nil
+func neverFits(x *gq.Explanation) bool {
+	never := func(r gq.Reason) bool { return r.Cause == gq.CausePool && r.Never }
+	return never(x.Reason) || slices.ContainsFunc(x.Also, never)
 }
 
 // heldUpLater reports whether a job has a reason to wait that does not end by itself.

@@ -319,9 +319,46 @@ func TestNoEstimateForAJobThatNeverFits(t *testing.T) {
 	s.claim("render")
 	full := s.submit(gq.Spec{Queue: "render", Type: "frame", CostUnits: 2})
 	s.has(s.get("jobs/"+full.String(), http.StatusOK), "jobs of its queue started at")
-	never := s.get("jobs/"+s.submit(gq.Spec{Queue: "render", Type: "frame", CostUnits: 5}).String(), http.StatusOK)
-	s.has(never, "more than the whole capacity of pool gpu2 (2)", "it costs more than its pool has, so it cannot start until one of the two is changed")
-	s.lacks(never, "jobs of its queue started at")
+	for _, spec := range []gq.Spec{{}, {Delay: time.Hour}, {DependsOn: []gq.Dependency{{Kind: gq.DependencyAfter, Job: full}}}} {
+		spec.Queue, spec.Type, spec.CostUnits = "render", "frame", 5
+		neverStarts(s, s.submit(spec))
+	}
+	retried := s.submit(gq.Spec{Queue: "retried", Type: "frame", CostUnits: 5})
+	if _, err := s.queue.Fail(t.Context(), s.claim("retried").State.Lease.Ref(), gq.Failure{Category: gq.CategoryTemporary, RetryAfter: time.Hour}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.queue.PutQueue(t.Context(), gq.Queue{Name: "retried", Pool: "gpu2"}); err != nil {
+		t.Fatal(err)
+	}
+	neverStarts(s, retried)
+}
+
+// neverStarts checks that the page of a job does not contradict itself.
+func neverStarts(s *site, id gq.JobID) {
+	s.Helper()
+	page := s.get("jobs/"+id.String(), http.StatusOK)
+	s.has(page, "more than the whole capacity of pool gpu2 (2)", "it costs more than its pool has, so it cannot start until one of the two is changed")
+	s.lacks(page, "jobs of its queue started at", "the time that was set for it", "the end of its pause", "jobs that have not started")
+}
+
+// A visitor who sees one queue is told the same.
+func TestNoEstimateForAVisitorOfOneQueue(t *testing.T) {
+	s := newSite(t, dashboard.Options{Access: guests{"renderer": {"render"}, "other": {"other"}}})
+	if err := s.queue.PutPool(t.Context(), gq.Pool{Name: "gpu2", Capacity: 2}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.queue.PutQueue(t.Context(), gq.Queue{Name: "render", Pool: "gpu2"}); err != nil {
+		t.Fatal(err)
+	}
+	for range 5 {
+		s.submit(gq.Spec{Queue: "render", Type: "frame", CostUnits: 1})
+		if _, err := s.queue.Complete(t.Context(), s.claim("render").State.Lease.Ref(), nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s.signIn("renderer")
+	neverStarts(s, s.submit(gq.Spec{Queue: "render", Type: "frame", CostUnits: 5}))
+	neverStarts(s, s.submit(gq.Spec{Queue: "render", Type: "frame", CostUnits: 6, Delay: time.Hour}))
 }
 
 func TestBulkActions(t *testing.T) {

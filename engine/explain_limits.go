@@ -170,7 +170,7 @@ func (x *inquiry) pool(ctx context.Context, held []gq.Job) error {
 	switch {
 	case cost > pool.Capacity:
 		x.add(gq.Reason{
-			Cause:   gq.CausePool,
+			Cause: gq.CausePool, Never: true,
 			Summary: fmt.Sprintf("costs %s, more than the whole capacity of pool %s (%d)", quantity.Of(cost, "unit"), pool.Name, pool.Capacity),
 			Remedy:  fmt.Sprintf("raise the capacity of pool %s, or submit a cheaper job", pool.Name),
 		})

@@ -68,7 +68,7 @@ func (x *inquiry) tooLate() {
 	}
 	limit, then := x.limit(end)
 	x.add(gq.Reason{
-		Cause: gq.CauseLifetime, Until: end,
+		Cause: gq.CauseLifetime, Until: end, Never: true,
 		Summary: fmt.Sprintf("will never run: it may start no earlier than %s, but its %s ends at %s, in %v; it then becomes %s",
 			instant(run), limit, instant(end), round(max(end.Sub(x.now), 0)), then),
 		Remedy: fmt.Sprintf("cancel it and submit it again with a shorter delay or a longer %s in its policy", limit),

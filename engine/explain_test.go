@@ -18,8 +18,11 @@ func TestExplain(t *testing.T) {
 		summary string // a part of it
 		remedy  string // a part of it
 		until   time.Duration
+		never   bool
 		jobs    int
 		also    []gq.Cause
+
+		alsoNever bool // the first of them
 	}
 	serve := func(f *fixture, more ...func(*gq.ClaimRequest)) { // a live worker that finds nothing
 		f.claim(0, append([]func(*gq.ClaimRequest){as("idle")}, more...)...)
@@ -131,7 +134,13 @@ func TestExplain(t *testing.T) {
 			queue(f, func(q *gq.Queue) { q.Pool = "gpu" })
 			serve(f)
 			return f.submit(gq.Spec{CostUnits: 11})
-		}, answer{cause: gq.CausePool, summary: "costs 11 units, more than the whole capacity of pool gpu (10)"}},
+		}, answer{cause: gq.CausePool, summary: "costs 11 units, more than the whole capacity of pool gpu (10)", never: true}},
+		{"PoolTooSmallForADelayedJob", func(f *fixture) gq.JobID {
+			must[struct{}](f.T)(struct{}{}, f.PutPool(f.Context(), gq.Pool{Name: "gpu", Capacity: 10}))
+			queue(f, func(q *gq.Queue) { q.Pool = "gpu" })
+			serve(f)
+			return f.submit(gq.Spec{CostUnits: 11, Delay: time.Hour})
+		}, answer{cause: gq.CauseDelay, until: time.Hour, also: []gq.Cause{gq.CausePool}, alsoNever: true}},
 		{"NoWorker", func(f *fixture) gq.JobID {
 			serve(f, on("elsewhere"))
 			return f.submit(gq.Spec{Type: "report"})
@@ -159,7 +168,7 @@ func TestExplain(t *testing.T) {
 			return f.runAt(f.submit(gq.Spec{Delay: time.Hour}), 240*time.Hour)
 		}, answer{
 			cause: gq.CauseLifetime, summary: "may start no earlier than 2000-01-11T00:00:00Z, but its lifetime ends at 2000-01-08T00:00:00Z",
-			remedy: "longer lifetime", until: 168 * time.Hour, also: []gq.Cause{gq.CauseDelay, gq.CauseNoWorker},
+			remedy: "longer lifetime", never: true, until: 168 * time.Hour, also: []gq.Cause{gq.CauseDelay, gq.CauseNoWorker},
 		}},
 		{"LifetimeBeforeRetry", func(f *fixture) gq.JobID {
 			id := f.submit(gq.Spec{})
@@ -239,10 +248,10 @@ func TestExplain(t *testing.T) {
 					until = time.Until(x.Until)
 				}
 				if x.Cause != test.want.cause || !strings.Contains(x.Summary, test.want.summary) || !strings.Contains(x.Remedy, test.want.remedy) ||
-					until != test.want.until || len(x.Jobs) != test.want.jobs || strings.Contains(x.Summary, "\n") {
-					t.Errorf("%s: %q, remedy %q, until %v, %d jobs\nwant %+v", x.Cause, x.Summary, x.Remedy, until, len(x.Jobs), test.want)
+					x.Never != test.want.never || until != test.want.until || len(x.Jobs) != test.want.jobs || strings.Contains(x.Summary, "\n") {
+					t.Errorf("%s: %q, remedy %q, until %v, never %t, %d jobs\nwant %+v", x.Cause, x.Summary, x.Remedy, until, x.Never, len(x.Jobs), test.want)
 				}
-				if len(test.want.also) > 0 && (len(x.Also) != len(test.want.also) || x.Also[0].Cause != test.want.also[0]) {
+				if len(test.want.also) > 0 && (len(x.Also) != len(test.want.also) || x.Also[0].Cause != test.want.also[0] || x.Also[0].Never != test.want.alsoNever) {
 					t.Errorf("also %+v, want %v", x.Also, test.want.also)
 				}
 				if x.Job != id || x.Status != f.get(id).State.Status || len(x.Timeline) == 0 || x.Timeline[0].Type != gq.EventSubmitted {

@@ -198,7 +198,7 @@ var drawEvent = rapid.Custom(func(r *rapid.T) gq.Event {
 var drawReason = rapid.Custom(func(r *rapid.T) gq.Reason {
 	reason := gq.Reason{
 		Cause: drawEnum(r, gq.CauseFinished), Summary: maybeOf(drawText).Draw(r, "summary"), Remedy: maybeOf(drawText).Draw(r, "remedy"),
-		Until: maybeOf(drawTime).Draw(r, "until"), More: maybeOf(drawInt).Draw(r, "more"),
+		Until: maybeOf(drawTime).Draw(r, "until"), Never: rapid.Bool().Draw(r, "never"), More: maybeOf(drawInt).Draw(r, "more"),
 	}
 	for range rapid.IntRange(0, 2).Draw(r, "jobs") {
 		reason.Jobs = append(reason.Jobs, gq.Related{

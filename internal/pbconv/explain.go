@@ -21,7 +21,7 @@ func ProtoExplanation(x *gq.Explanation) *pb.Explanation {
 
 func protoReason(r *gq.Reason) *pb.Reason {
 	m := &pb.Reason{
-		Cause: pb.Cause(r.Cause), Summary: Prose(r.Summary), Remedy: Prose(r.Remedy), Until: protoTime(r.Until), More: int64(r.More),
+		Cause: pb.Cause(r.Cause), Summary: Prose(r.Summary), Remedy: Prose(r.Remedy), Until: protoTime(r.Until), Never: r.Never, More: int64(r.More),
 	}
 	for _, j := range r.Jobs {
 		m.Jobs = append(m.Jobs, &pb.Related{
@@ -55,7 +55,7 @@ func ExplanationFromProto(m *pb.Explanation) (gq.Explanation, error) {
 func (r *protoReader) reason(at string, m *pb.Reason) gq.Reason {
 	out := gq.Reason{
 		Cause: readEnum(r, at, "cause", m.GetCause(), gq.CauseFinished), Summary: m.GetSummary(), Remedy: m.GetRemedy(),
-		Until: r.time(at, "until", m.GetUntil()), More: r.int(at, "more", m.GetMore()),
+		Until: r.time(at, "until", m.GetUntil()), Never: m.GetNever(), More: r.int(at, "more", m.GetMore()),
 	}
 	for i, j := range m.GetJobs() {
 		at := fmt.Sprintf("%sjobs[%d].", at, i)

@@ -91,6 +91,7 @@ type Reason struct {
 	Summary string    `json:"summary"`
 	Remedy  string    `json:"remedy,omitzero" doc:"What would help."`
 	Until   time.Time `json:"until,omitzero" doc:"When it will be over by itself."`
+	Never   bool      `json:"never,omitzero" doc:"It is never over by itself: the job, or what is in its way, has to be changed."`
 	Jobs    []Related `json:"jobs,omitempty" doc:"Those it waits for, or who hold what it needs."`
 	More    int       `json:"more,omitzero" doc:"And this many more."`
 }
@@ -121,7 +122,7 @@ func ExplanationOf(x *gq.Explanation) Explanation {
 }
 
 func reasonOf(r *gq.Reason) Reason {
-	out := Reason{Cause: r.Cause, Summary: r.Summary, Remedy: r.Remedy, Until: utc(r.Until), More: r.More}
+	out := Reason{Cause: r.Cause, Summary: r.Summary, Remedy: r.Remedy, Until: utc(r.Until), Never: r.Never, More: r.More}
 	for _, j := range r.Jobs {
 		related := Related{Job: j.Job, State: j.Status, Worker: j.Worker, Since: utc(j.Since), Cost: j.Cost}
 		if j.Kind.Valid() {

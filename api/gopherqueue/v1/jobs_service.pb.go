@@ -1907,6 +1907,7 @@ type Reason struct {
 	Until         *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=until,proto3" json:"until,omitempty"`     // when it will be over by itself
 	Jobs          []*Related             `protobuf:"bytes,5,rep,name=jobs,proto3" json:"jobs,omitempty"`       // those it waits for, or who hold what it needs
 	More          int64                  `protobuf:"varint,6,opt,name=more,proto3" json:"more,omitempty"`      // and this many more
+	Never         bool                   `protobuf:"varint,7,opt,name=never,proto3" json:"never,omitempty"`    // it is never over by itself: the job, or what is in its way, has to be changed
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1981,6 +1982,13 @@ func (x *Reason) GetMore() int64 {
 		return x.More
 	}
 	return 0
+}
+
+func (x *Reason) GetNever() bool {
+	if x != nil {
+		return x.Never
+	}
+	return false
 }
 
 type Related struct {
@@ -3448,14 +3456,15 @@ const file_gopherqueue_v1_jobs_service_proto_rawDesc = "" +
 	"\x04also\x18\b \x03(\v2\x16.gopherqueue.v1.ReasonR\x04also\x12\x14\n" +
 	"\x05ahead\x18\t \x01(\x03R\x05ahead\x121\n" +
 	"\btimeline\x18\n" +
-	" \x03(\v2\x15.gopherqueue.v1.EventR\btimeline\"\xda\x01\n" +
+	" \x03(\v2\x15.gopherqueue.v1.EventR\btimeline\"\xf0\x01\n" +
 	"\x06Reason\x12+\n" +
 	"\x05cause\x18\x01 \x01(\x0e2\x15.gopherqueue.v1.CauseR\x05cause\x12\x18\n" +
 	"\asummary\x18\x02 \x01(\tR\asummary\x12\x16\n" +
 	"\x06remedy\x18\x03 \x01(\tR\x06remedy\x120\n" +
 	"\x05until\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\x05until\x12+\n" +
 	"\x04jobs\x18\x05 \x03(\v2\x17.gopherqueue.v1.RelatedR\x04jobs\x12\x12\n" +
-	"\x04more\x18\x06 \x01(\x03R\x04more\"\xed\x01\n" +
+	"\x04more\x18\x06 \x01(\x03R\x04more\x12\x14\n" +
+	"\x05never\x18\a \x01(\bR\x05never\"\xed\x01\n" +
 	"\aRelated\x12\x15\n" +
 	"\x06job_id\x18\x01 \x01(\tR\x05jobId\x12.\n" +
 	"\x06status\x18\x02 \x01(\x0e2\x16.gopherqueue.v1.StatusR\x06status\x122\n" +
