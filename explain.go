@@ -88,7 +88,7 @@ type Explanation struct {
 	Status   Status
 	Attempt  int
 	Bound    int
-	Ahead    int // CauseNext: number of jobs before it; negative if there are too many to count
+	Ahead    int // CauseNext: number of jobs before it; negative if unknown: they are too many to count, or rounds of matching decide
 	Also     []Reason
 	Timeline []Event // the events of the job
 }

@@ -99,6 +99,9 @@ func heldUpLater(x *gq.Explanation) bool {
 
 // inTurn estimates the start of a job that waits for its turn.
 func (v *visit) inTurn(job *gq.Job, x *gq.Explanation) (estimate, error) {
+	if matching := v.d.options.Sources.Matching; matching != "" && job.Spec.Queue == matching {
+		return estimate{Unknown: "rounds of matching decide which job is next"}, nil
+	}
 	lately, err := v.pace(job.Spec.Queue)
 	if err != nil {
 		return estimate{}, err

@@ -56,6 +56,28 @@ func TestEveryCauseHasAnEstimateOrSaysWhyNot(t *testing.T) {
 	s.has(page(delayed), "Starts no earlier than <time", "the time that was set for it")
 }
 
+// The order of a queue says nothing about the jobs of matching.
+func TestAJobOfMatchingHasNoPlaceInLine(t *testing.T) {
+	s := newSite(t, dashboard.Options{Sources: dashboard.Sources{Matching: "matching"}})
+	for _, queue := range []string{"matching", "mail"} {
+		for range 5 {
+			s.submit(gq.Spec{Queue: queue, Type: "t"})
+			if _, err := s.queue.Complete(t.Context(), s.claim(queue).State.Lease.Ref(), nil); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for n := range 2 {
+			page := s.get("jobs/"+s.submit(gq.Spec{Queue: queue, Type: "t"}).String(), http.StatusOK)
+			if queue == "matching" {
+				s.has(page, "cannot be told: rounds of matching decide which job is next")
+				s.lacks(page, "jobs of its queue started at")
+			} else {
+				s.has(page, []string{"0 jobs ahead of it", "1 job ahead of it"}[n])
+			}
+		}
+	}
+}
+
 // The time at which the wait for a signal ends is not the start of anything.
 func TestAJobThatWaitsForASignalHasNoEstimate(t *testing.T) {
 	s := newSite(t, dashboard.Options{})

@@ -47,10 +47,13 @@ func (e *Engine) explain(ctx context.Context, id gq.JobID) (out gq.Explanation, 
 		if err := x.waiting(ctx); err != nil {
 			return out, err
 		}
-		if len(x.reasons) == 0 {
+		switch {
+		case len(x.reasons) == 0:
 			if out.Ahead, err = x.inLine(ctx); err != nil {
 				return out, err
 			}
+		case x.reasons[0].Cause == gq.CauseNext: // a delegate decides which job is next
+			out.Ahead = -1
 		}
 		x.lifetime()
 	}

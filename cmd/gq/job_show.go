@@ -220,10 +220,10 @@ func eventNote(e *gq.Event) string {
 // explanation prints why a job is not running.
 func (s screen) explanation(x *gq.Explanation) {
 	s.line("%s  %s", s.status(x.Status, 0), s.paint(bold, flat(clean(x.Summary))))
-	s.reason(&x.Reason, x.Cause == gq.CauseNext, x.Ahead)
+	s.reason(&x.Reason)
 	for i := range x.Also {
 		s.line("then: %s", flat(clean(x.Also[i].Summary)))
-		s.reason(&x.Also[i], false, 0)
+		s.reason(&x.Also[i])
 	}
 	if len(x.Timeline) > 0 {
 		s.line("")
@@ -231,13 +231,7 @@ func (s screen) explanation(x *gq.Explanation) {
 	}
 }
 
-func (s screen) reason(r *gq.Reason, inLine bool, ahead int) {
-	switch {
-	case inLine && ahead < 0:
-		s.line("  many jobs are in line before it")
-	case inLine && ahead > 0:
-		s.line("  %d in line before it", ahead)
-	}
+func (s screen) reason(r *gq.Reason) {
 	if r.Remedy != "" {
 		s.line("  %s", flat(clean(r.Remedy)))
 	}

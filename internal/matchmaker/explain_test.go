@@ -103,6 +103,21 @@ func TestExplainExclusion(t *testing.T) {
 	}
 }
 
+// Nobody can tell how many jobs come before one that waits for a round.
+func TestExplainTurn(t *testing.T) {
+	bubble(t, matchmaker.Options{}, func(f *fixture) {
+		f.provider("p")
+		first, second := f.submit(), f.submit()
+		for _, j := range []matchmaker.Job{first, second} {
+			x := f.why(j)
+			f.wants("in line", &x, gq.CauseNext, "wait", time.Time{})
+			if x.Ahead >= 0 {
+				f.Errorf("%d jobs come before job %s, want unknown", x.Ahead, j.ID)
+			}
+		}
+	})
+}
+
 // A beacon that an earlier version stored, without its time, counts from the start of the
 // server.
 func TestBeaconWithoutItsTime(t *testing.T) {

@@ -80,7 +80,7 @@ type Explanation struct {
 	Attempt int       `json:"attempt"`
 	Bound   int       `json:"bound"`
 	Reason
-	Ahead    *int     `json:"ahead,omitempty" doc:"Jobs in line before it; below 0 is more than were looked at."`
+	Ahead    *int     `json:"ahead,omitempty" doc:"Jobs in line before it; below 0 is unknown: more than were looked at, or rounds of matching decide."`
 	Also     []Reason `json:"also,omitempty" doc:"What would be next in its way."`
 	Timeline []Event  `json:"timeline" doc:"What has happened to it."`
 }

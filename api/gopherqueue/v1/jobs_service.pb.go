@@ -1793,7 +1793,7 @@ type Explanation struct {
 	Bound         int64                  `protobuf:"varint,6,opt,name=bound,proto3" json:"bound,omitempty"`
 	Reason        *Reason                `protobuf:"bytes,7,opt,name=reason,proto3" json:"reason,omitempty"`      // what holds it up first
 	Also          []*Reason              `protobuf:"bytes,8,rep,name=also,proto3" json:"also,omitempty"`          // what would be next in its way
-	Ahead         int64                  `protobuf:"varint,9,opt,name=ahead,proto3" json:"ahead,omitempty"`       // CAUSE_NEXT: jobs in line before it; below 0 is more than were looked at
+	Ahead         int64                  `protobuf:"varint,9,opt,name=ahead,proto3" json:"ahead,omitempty"`       // CAUSE_NEXT: jobs in line before it; below 0 is unknown: more than were looked at, or rounds of matching decide
 	Timeline      []*Event               `protobuf:"bytes,10,rep,name=timeline,proto3" json:"timeline,omitempty"` // what has happened to it
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
