@@ -3,12 +3,16 @@ package dashboard_test
 import (
 	"bufio"
 	"context"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
 	"regexp"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/dashboard"
@@ -210,10 +214,23 @@ func TestSignIn(t *testing.T) {
 	s.has(s.get("", http.StatusUnauthorized), `name="token"`)
 }
 
-// After many wrong tokens an address has to wait, but not with a right one.
+// counted is guests who are counted when they sign in.
+type counted struct {
+	guests
+	tries *atomic.Int64
+}
+
+func (c counted) SignIn(ctx context.Context, token, from string) (*dashboard.Visitor, error) {
+	c.tries.Add(1)
+	return c.guests.SignIn(ctx, token, from)
+}
+
+// After many wrong tokens of an address few others are tried, and a right one is still accepted.
 func TestWrongSignIns(t *testing.T) {
-	s := newSite(t, dashboard.Options{Access: guests{"all": {""}}})
+	var tries atomic.Int64
+	s := newSite(t, dashboard.Options{Access: counted{guests{"all": {""}}, &tries}})
 	form := url.Values{"csrf": {s.token(s.get("signin", http.StatusOK))}, "token": {"wrong"}}
+	began := time.Now()
 	wrong := 0
 	for ; wrong < 1000; wrong++ {
 		a := s.do(http.MethodPost, "signin", form)
@@ -227,9 +244,54 @@ func TestWrongSignIns(t *testing.T) {
 	if wrong != 20 {
 		t.Errorf("%d wrong sign-ins", wrong)
 	}
+	if took := time.Since(began); took < time.Second {
+		t.Errorf("one too many was tried after %v", took)
+	}
+	// As many as wait for their turn, and one too many, which is refused at once.
+	sending, stop := context.WithCancel(t.Context())
+	var waiting sync.WaitGroup
+	var refused atomic.Int64
+	tries.Store(0)
+	for range 11 {
+		waiting.Go(func() {
+			r, err := http.NewRequestWithContext(sending, http.MethodPost, s.server.URL+"/signin", strings.NewReader(form.Encode()))
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+			r.Header.Set("Origin", s.server.URL)
+			a, err := s.server.Client().Do(r)
+			if err != nil {
+				return // the test has seen enough
+			}
+			defer a.Body.Close()
+			body, err := io.ReadAll(a.Body)
+			if err != nil || !strings.Contains(string(body), "Now one a second is tried from your network, and 10 wait already.") {
+				return // it had its turn
+			}
+			if refused.Add(1); a.StatusCode != http.StatusTooManyRequests || a.Header.Get("Retry-After") == "" {
+				t.Errorf("refused with %s and %v", a.Status, a.Header)
+			}
+			stop()
+		})
+	}
+	waiting.Wait()
+	stop()
+	if refused.Load() == 0 || tries.Load() > 3 {
+		t.Errorf("%d sign-ins were refused while 10 waited, and %d tried", refused.Load(), tries.Load())
+	}
 	form.Set("token", "all")
-	if a := s.do(http.MethodPost, "signin", form); a.StatusCode != http.StatusSeeOther || s.cookie == "" {
+	began = time.Now()
+	a := s.do(http.MethodPost, "signin", form)
+	for ; strings.Contains(a.body, "wait already"); a = s.do(http.MethodPost, "signin", form) { // the server learns later that they left
+		began = time.Now()
+	}
+	if a.StatusCode != http.StatusSeeOther || s.cookie == "" {
 		t.Errorf("a right token then: %s", a.Status)
+	}
+	if took := time.Since(began); took < time.Second {
+		t.Errorf("a right token was tried after %v", took)
 	}
 }
 

@@ -2,7 +2,10 @@ package dashboard
 
 import (
 	"cmp"
+	"context"
 	"crypto/rand"
+	"errors"
+	"fmt"
 	"maps"
 	"net"
 	"net/http"
@@ -186,15 +189,22 @@ func (d *Dashboard) signIn(v *visit) error {
 		return v.redirect(localPath(next))
 	}
 	token := strings.TrimSpace(v.r.PostForm.Get("token"))
-	found, err := d.options.Access.SignIn(v.r.Context(), token, v.r.RemoteAddr)
+	waiting, cancel := context.WithCancel(v.r.Context())
+	defer cancel()
+	defer context.AfterFunc(d.serving, cancel)()
+	guess, err := d.guesses.begin(waiting, v.r.RemoteAddr, d.now())
+	if errors.Is(err, errCrowded) {
+		return v.slowDown(fmt.Sprintf("There were too many wrong tokens within a minute. Now one a second is tried from your network, and %d wait already.", maxGuesses), next, maxGuesses*guessPause)
+	}
+	if err != nil {
+		return err
+	}
+	found, err := d.try(v, guess, token)
 	if kindOf(err) == gq.KindUnauthenticated {
-		wait := d.guesses.wrong(v.r.RemoteAddr, d.now())
-		if wait == 0 {
-			return v.signInForm("This is not a valid token.", next, http.StatusUnauthorized)
+		if rest, slowed := guess.slowed(d.now()); slowed {
+			return v.slowDown("This is not a valid token, and there were too many wrong ones within a minute. A valid one is accepted at any time.", next, rest)
 		}
-		seconds := int(wait/time.Second) + 1
-		v.w.Header().Set("Retry-After", strconv.Itoa(seconds))
-		return v.signInForm("This is not a valid token, and there were too many wrong ones within a minute. A valid one is accepted at any time.", next, http.StatusTooManyRequests)
+		return v.signInForm("This is not a valid token.", next, http.StatusUnauthorized)
 	}
 	if err != nil {
 		return err
@@ -209,6 +219,21 @@ func (d *Dashboard) signIn(v *visit) error {
 		Secure: encrypted(v.r) || !onLoopback(v.r), MaxAge: int(sessionLife / time.Second),
 	})
 	return v.redirect(localPath(next))
+}
+
+// try signs a visitor in when it is the turn of the guess.
+func (d *Dashboard) try(v *visit, g *guess, token string) (*Visitor, error) {
+	wrong := true
+	defer func() { g.end(wrong) }()
+	found, err := d.options.Access.SignIn(v.r.Context(), token, v.r.RemoteAddr)
+	wrong = kindOf(err) == gq.KindUnauthenticated
+	return found, err
+}
+
+// slowDown shows the form after too many wrong tokens.
+func (v *visit) slowDown(problem, next string, wait time.Duration) error {
+	v.w.Header().Set("Retry-After", strconv.Itoa(int(wait/time.Second)+1))
+	return v.signInForm(problem, next, http.StatusTooManyRequests)
 }
 
 func (d *Dashboard) signOut(v *visit) error {

@@ -1,8 +1,13 @@
 package dashboard
 
 import (
+	"context"
+	"errors"
 	"fmt"
+	"sync"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -90,20 +95,42 @@ func TestTheLeastUsedSessionEnds(t *testing.T) {
 	}
 }
 
-// Wrong sign-ins are limited for each address and for all together, until the minute is over.
+// Wrong sign-ins are limited for each address and for all together, until the minute is over. Right
+// ones do not count.
 func TestGuessesAreFew(t *testing.T) {
 	var g guesses
 	now := time.Date(2026, time.January, 1, 0, 0, 0, 0, time.UTC)
+	slowed := func(remote string) bool {
+		one := &guess{of: &g, from: networkOf(remote)}
+		within := g.enter(one, now)
+		if within != (one.line == nil) {
+			t.Fatalf("%s may be tried: %t, and its line is %v", remote, within, one.line)
+		}
+		if within {
+			one.end(true)
+		} else {
+			one.leave()
+		}
+		rest, slowed := one.slowed(now)
+		if slowed && (rest <= 0 || rest > wrongPeriod) {
+			t.Errorf("%s has to wait for %v", remote, rest)
+		}
+		return slowed
+	}
 	wrong := func(format string) (n int) {
 		for ; n < 2*maxWrongAll; n++ {
-			if wait := g.wrong(fmt.Sprintf(format, n), now); wait > 0 {
-				if wait > wrongPeriod {
-					t.Errorf("%s has to wait for %v", format, wait)
-				}
+			if slowed(fmt.Sprintf(format, n)) {
 				break
 			}
 		}
 		return n
+	}
+	for range 2 * maxWrongAll {
+		one := &guess{of: &g, from: networkOf("192.0.2.1:1")}
+		if !g.enter(one, now) {
+			t.Fatal("right sign-ins count")
+		}
+		one.end(false)
 	}
 	if n := wrong("192.0.2.1:%d"); n != maxWrong {
 		t.Errorf("%d wrong sign-ins of one address", n)
@@ -111,19 +138,87 @@ func TestGuessesAreFew(t *testing.T) {
 	if n := wrong("[2001:db8::%x]:99"); n != maxWrong {
 		t.Errorf("%d wrong sign-ins of one network", n)
 	}
-	if wait := g.wrong("[2001:db8:0:1::1]:99", now); wait > 0 {
+	if slowed("[2001:db8:0:1::1]:99") {
 		t.Error("a network has to wait for its neighbour")
 	}
 	if n := wrong("192.0.3.%d:99"); n != maxWrongAll-2*maxWrong-1 {
 		t.Errorf("%d wrong sign-ins of many addresses", n)
 	}
-	if wait := g.wrong("198.51.100.1:1", now); wait == 0 {
+	if !slowed("198.51.100.1:1") {
 		t.Error("there is no limit for all addresses")
+	}
+	if len(g.lines) > 0 {
+		t.Errorf("%d lines are left", len(g.lines))
 	}
 	now = now.Add(wrongPeriod)
 	if n := wrong("192.0.2.1:%d"); n != maxWrong {
 		t.Errorf("a minute later, %d wrong sign-ins of one address", n)
 	}
+}
+
+// Beyond the limits the sign-ins of a network are tried one at a time, with pauses; networks do not
+// wait for each other.
+func TestGuessesWaitInLine(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var g guesses
+		networks := []string{"192.0.2.1:1", "[2001:db8::1]:1"}
+		for _, remote := range networks {
+			for range maxWrong {
+				one, err := g.begin(t.Context(), remote, time.Now())
+				if err != nil {
+					t.Fatal(err)
+				}
+				one.end(true)
+			}
+		}
+		began := time.Now()
+		const takes = 200 * time.Millisecond
+		gone, leave := context.WithCancel(t.Context())
+		var sent sync.WaitGroup
+		for _, remote := range networks {
+			var trying, tried, refused, left atomic.Int64
+			for n := range maxGuesses + 3 {
+				ctx := t.Context()
+				if n%5 == 4 { // two of those that wait
+					ctx = gone
+				}
+				sent.Go(func() {
+					one, err := g.begin(ctx, remote, time.Now())
+					switch {
+					case errors.Is(err, errCrowded):
+						if refused.Add(1); !time.Now().Equal(began) {
+							t.Error("a refusal took its time")
+						}
+						return
+					case err != nil:
+						left.Add(1)
+						return
+					}
+					if trying.Add(1) > 1 {
+						t.Error("two sign-ins of a network are tried at once")
+					}
+					time.Sleep(takes)
+					trying.Add(-1)
+					tried.Add(1)
+					one.end(n%2 == 0)
+				})
+				synctest.Wait() // they come in this order
+			}
+			defer func() {
+				if tried.Load() != maxGuesses-2 || refused.Load() != 3 || left.Load() != 2 {
+					t.Errorf("%s: %d were tried, %d refused, and %d left", remote, tried.Load(), refused.Load(), left.Load())
+				}
+			}()
+		}
+		leave()
+		sent.Wait()
+		if took, want := time.Since(began), (maxGuesses-2)*(guessPause+takes); took != want {
+			t.Errorf("they took %v, want %v", took, want)
+		}
+		if len(g.lines) > 0 {
+			t.Errorf("%d lines are left", len(g.lines))
+		}
+	})
 }
 
 func TestPatternsOfMessages(t *testing.T) {
