@@ -18,8 +18,9 @@ type authorizeKey struct{}
 //
 // It works for calls that name jobs or leases: Get, ByLease, Wait, Explain, History,
 // UpdateMetadata, Cancel, Replay, Edit, Purge, Advance, those of lease holders, and those about
-// workflows, for the queue of each of their jobs, and WorkerStopped, for the queues that the worker
-// claims from and those of the jobs it holds. Submissions call it for existing jobs that
+// workflows, for the queue of each of their jobs, WorkerStopped, for the queues that the worker
+// claims from and those of the jobs it holds, and Connected, for the queues from which a worker that is known
+// claims; the context that it returns has no hook. Submissions call it for existing jobs that
 // they replace or postpone. Other calls ignore it. allow may be called more than once and by
 // several goroutines.
 func WithAuthorize(ctx context.Context, allow func(queue string) error) context.Context {

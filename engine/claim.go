@@ -29,7 +29,7 @@ func (e *Engine) Claim(ctx context.Context, r gq.ClaimRequest) ([]gq.Job, error)
 		return nil, fmt.Errorf("claim for worker %.80q: %w", r.Worker, err)
 	}
 	began := time.Now()
-	defer e.workers.asks(&c, r.Wait > 0)()
+	defer e.workers.asks(&c, r.Wait > 0, throughStream(ctx))()
 	jobs, err := e.claim(ctx, c, r.Wait, began)
 	if err != nil {
 		return nil, fmt.Errorf("claim for worker %.80q: %w", r.Worker, err)

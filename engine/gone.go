@@ -34,6 +34,14 @@ func (e *Engine) Connected(ctx context.Context, worker, version string) (through
 	r := &e.workers
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if known := r.known[worker]; known != nil && !r.over(known, time.Now()) {
+		for _, queue := range known.filter().Queues {
+			if err := authorize(ctx, queue); err != nil {
+				err, _ = unwrapRefusal(err)
+				return nil, nil, err
+			}
+		}
+	}
 	w := r.atLocked(worker)
 	if w.streams++; w.streams == 1 {
 		wake.Up(r.news) // other servers must not take it for gone
@@ -54,16 +62,16 @@ func (e *Engine) Connected(ctx context.Context, worker, version string) (through
 		case w.streams > 0:
 		case w.stopped: // other servers may still know it; remember that it has stopped
 		case len(w.leases) == 0 && w.waiting == 0: // it has stopped, or comes back with its next call
-			if r.known[worker] == w {
+			if r.known[worker] == w && time.Since(w.outside) > r.memory {
 				delete(r.known, worker)
+				wake.Up(r.news)
 			}
-			wake.Up(r.news)
 		case broke:
 			w.broke = time.Now()
 			wake.Up(r.broken)
 		}
 	}
-	return context.WithValue(ctx, streamKey{}, true), end, nil
+	return context.WithValue(WithAuthorize(ctx, nil), streamKey{}, true), end, nil
 }
 
 // suspect is a worker that may be gone.

@@ -2,6 +2,7 @@ package engine_test
 
 import (
 	"context"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -82,6 +83,51 @@ func TestWorkerWithoutStream(t *testing.T) {
 		if s := again.State; s.Losses != 1 || s.Failure.Code == machine.CodeWorkerGone {
 			t.Errorf("%+v, %+v", s, s.Failure)
 		}
+	})
+}
+
+// A stream that ends takes a worker from the list that called only through streams. One that polls
+// stays, whoever opened a stream in its name.
+func TestStreamEndsForAPollingWorker(t *testing.T) {
+	bubble(t, func(t *testing.T, f *fixture) {
+		listed := func(when string, want ...string) {
+			t.Helper()
+			var names []string
+			for _, w := range f.workers() {
+				names = append(names, w.Name)
+			}
+			if !slices.Equal(names, want) {
+				t.Errorf("%s: %q are listed, want %q", when, names, want)
+			}
+		}
+		polling := []string{"a", "b"}
+		for _, name := range polling {
+			f.claim(0, as(name))
+		}
+		var ends []func(bool)
+		for _, name := range []string{"a", "b", "c", "d"} {
+			through, end := f.connect(name)
+			ends = append(ends, end)
+			if name > "b" {
+				must[[]gq.Job](t)(f.Claim(through, gq.ClaimRequest{Worker: name, N: 1}))
+			}
+		}
+		listed("all are there", "a", "b", "c", "d")
+		for i, end := range ends {
+			end(i%2 == 0)
+		}
+		listed("the streams have ended", polling...)
+		time.Sleep(2 * time.Minute)
+		listed("they no longer poll")
+		for _, name := range polling {
+			_, end := f.connect(name)
+			end(false)
+		}
+		f.submit(gq.Spec{})
+		f.take(as("a"))
+		_, end := f.connect("a")
+		end(false)
+		listed("it holds a job", "a")
 	})
 }
 

@@ -31,8 +31,9 @@ type seen struct {
 	asked   []*asked // its latest claims, the newest last; a worker may have several kinds
 	version string   // of its client library; "" if it did not say
 	waiting int
-	streams int  // open ones
-	stopped bool // it said so, and has not called since
+	streams int       // open ones
+	outside time.Time // last call that was not through a stream
+	stopped bool      // it said so, and has not called since
 	last    time.Time
 	broke   time.Time // when its last stream broke; zero if that needs no check
 	leases  map[gq.LeaseID]heldLease
@@ -132,7 +133,7 @@ func (r *registry) atLocked(name string) *seen {
 	if now.Sub(r.swept) > r.memory {
 		r.swept = now
 		for name, w := range r.known {
-			if w.drop(now); r.forgotten(w, now) && w.streams == 0 && len(w.leases) == 0 {
+			if r.over(w, now) {
 				delete(r.known, name)
 			}
 		}
@@ -163,12 +164,26 @@ func (r *registry) forgotten(w *seen, now time.Time) bool {
 	return w.waiting == 0 && now.Sub(w.last) > r.memory
 }
 
+// called records whether the call that made an entry the newest was through a stream.
+func (w *seen) called(streamed bool) {
+	if !streamed {
+		w.outside = w.last
+	}
+}
+
+// over reports whether nothing about a worker needs to be remembered.
+func (r *registry) over(w *seen, now time.Time) bool {
+	w.drop(now)
+	return r.forgotten(w, now) && w.streams == 0 && len(w.leases) == 0
+}
+
 // asks records a claim. The worker is live while the claim waits, until the returned function is
 // called.
-func (r *registry) asks(c *store.Claim, waits bool) (done func()) {
+func (r *registry) asks(c *store.Claim, waits, streamed bool) (done func()) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	w := r.atLocked(c.Worker)
+	w.called(streamed)
 	a := w.asks(&c.Filter, w.last.Add(-r.memory))
 	a.last = w.last
 	if !waits {
@@ -182,6 +197,7 @@ func (r *registry) asks(c *store.Claim, waits bool) (done func()) {
 		w.waiting--
 		a.waiting--
 		w.last = time.Now()
+		w.called(streamed)
 		a.last = w.last
 	}
 }
@@ -191,6 +207,7 @@ func (r *registry) got(worker string, jobs []gq.Job, streamed bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	w := r.atLocked(worker)
+	w.called(streamed)
 	for i := range jobs {
 		l := jobs[i].State.Lease
 		w.leases[l.ID] = heldLease{w.last.Add(l.TTL), streamed}
@@ -205,6 +222,7 @@ func (r *registry) alive(s *gq.State, streamed bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	w := r.atLocked(s.Lease.Worker)
+	w.called(streamed)
 	if s.Lease.State != gq.LeaseActive {
 		delete(w.leases, s.Lease.ID)
 		return

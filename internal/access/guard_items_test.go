@@ -3,6 +3,7 @@ package access
 import (
 	"context"
 	"errors"
+	"reflect"
 	"slices"
 	"testing"
 	"time"
@@ -168,6 +169,39 @@ func TestSharedThings(t *testing.T) {
 	}
 	if _, err := f.guard.PutSchedule(ctx, gq.Schedule{Name: "new", Every: 3600e9, Template: gq.Spec{Queue: "foreign", Type: "t"}}); !errors.Is(err, gq.ErrDenied) {
 		t.Errorf("a schedule for a foreign queue: %v", err)
+	}
+}
+
+// A stream in the name of a foreign worker is no stream of that worker: its record stays as it was.
+func TestStreamsOfForeignWorkers(t *testing.T) {
+	f := newFixture(t)
+	for _, name := range []string{"v", "w"} {
+		if _, err := f.engine.Claim(t.Context(), gq.ClaimRequest{Worker: name, Queues: []string{"a", "b"}, N: 1}); err != nil {
+			t.Fatal(err)
+		}
+		before, err := f.engine.Workers(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, grant := range []string{"work@c", "work@a", "admin@c"} {
+			if _, _, err := f.guard.Connected(f.as(grant), name, "v9"); !errors.Is(err, gq.ErrDenied) {
+				t.Errorf("%s: a stream of %s: %v", grant, name, err)
+			}
+		}
+		if after, err := f.engine.Workers(t.Context()); err != nil || !reflect.DeepEqual(before, after) {
+			t.Errorf("the workers are %+v, %v; want %+v", after, err, before)
+		}
+		through, end, err := f.guard.Connected(f.as("work@a", "work@b"), name, "v9")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := f.engine.Submit(t.Context(), gq.Spec{Queue: "c", Type: "t"}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := f.guard.Claim(through, gq.ClaimRequest{Worker: name, Queues: []string{"c"}, N: 1}); !errors.Is(err, gq.ErrDenied) {
+			t.Errorf("a claim from another queue through the stream: %v", err)
+		}
+		end(false)
 	}
 }
 

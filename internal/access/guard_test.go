@@ -197,8 +197,12 @@ var calls = map[string]call{
 		_, err := g.Advance(ctx, at.job.Spec.ID)
 		return err
 	}},
-	"Connected": {needs: Work, lists: true, do: func(ctx context.Context, g *Guard, _ *target) error {
-		_, end, err := g.Connected(ctx, "w", "")
+	"Connected": {needs: Work, do: func(ctx context.Context, g *Guard, at *target) error {
+		name := "of " + at.queue
+		if _, err := g.engine.Claim(context.Background(), gq.ClaimRequest{Worker: name, Queues: []string{at.queue}, Types: []string{"none"}, N: 1}); err != nil {
+			return err
+		}
+		_, end, err := g.Connected(ctx, name, "")
 		if err == nil {
 			end(false)
 		}

@@ -126,12 +126,27 @@ func (c *caller) children(ctx context.Context, n int, of func(int) []gq.Spec) ([
 	return out, nil
 }
 
-// Connected needs work on any queue. The claims of the stream are checked by themselves.
+// Connected needs work on the queues that the worker claims from, as far as they are known. The
+// claims of the stream are checked by themselves.
 func (g *Guard) Connected(ctx context.Context, worker, version string) (through context.Context, end func(broke bool), err error) {
-	if _, err := g.enter(ctx, Work); err != nil {
+	c, err := g.enter(ctx, Work)
+	if err != nil {
 		return nil, nil, err
 	}
-	return g.engine.Connected(ctx, worker, version)
+	return g.engine.Connected(c.askingForWorker(ctx), worker, version)
+}
+
+// askingForWorker makes the engine check that the caller may speak for a worker.
+func (c *caller) askingForWorker(ctx context.Context) context.Context {
+	if c.MayEverywhere(Work) {
+		return ctx
+	}
+	return engine.WithAuthorize(ctx, func(queue string) error {
+		if c.May(Work, queue) {
+			return nil
+		}
+		return c.missing(Work, " on the queues of this worker")
+	})
 }
 
 // WorkerStopped needs work on the queues that the worker claims from, and on those of the jobs it
@@ -141,15 +156,7 @@ func (g *Guard) WorkerStopped(ctx context.Context, worker string) error {
 	if err != nil {
 		return err
 	}
-	if !c.MayEverywhere(Work) {
-		ctx = engine.WithAuthorize(ctx, func(queue string) error {
-			if c.May(Work, queue) {
-				return nil
-			}
-			return c.missing(Work, " on the queues of this worker")
-		})
-	}
-	return g.engine.WorkerStopped(ctx, worker)
+	return g.engine.WorkerStopped(c.askingForWorker(ctx), worker)
 }
 
 // Workers lists the workers of queues that the caller may read, and shows only those
