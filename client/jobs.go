@@ -256,7 +256,7 @@ func (c *Client) Reschedule(ctx context.Context, id gq.JobID, at time.Time) (gq.
 func (c *Client) CancelWhere(ctx context.Context, q gq.Query, reason string) (gq.CancelReport, error) {
 	var report gq.CancelReport
 	request := &pb.CancelWhereRequest{Query: pbconv.ProtoQuery(&q), Reason: pbconv.Prose(reason)}
-	err := c.attempts(ctx, func(ctx context.Context) (safety, error) {
+	err := c.attempts(withTrace(ctx), func(ctx context.Context) (safety, error) {
 		var server peer.Peer
 		m, err := c.jobs.CancelWhere(ctx, request, grpc.Peer(&server))
 		if report = pbconv.CancelReportFromProto(m); err != nil {
@@ -313,10 +313,23 @@ func (c *Client) Purge(ctx context.Context, id gq.JobID) error {
 }
 
 // PurgeWhere removes every finished job that a query selects. The query must name at least one
-// status. PurgeWhere ignores its cursor and limit. After an error repeating the call continues.
+// status. PurgeWhere ignores its cursor and limit. After an error, such as the end of its deadline, the
+// number is what was removed so far, and repeating the call continues.
 func (c *Client) PurgeWhere(ctx context.Context, q gq.Query) (int, error) {
-	m, err := invoke(ctx, c, once, c.jobs.PurgeWhere, &pb.PurgeWhereRequest{Query: pbconv.ProtoQuery(&q)})
-	return int(m.GetPurged()), err
+	var purged int64
+	request := &pb.PurgeWhereRequest{Query: pbconv.ProtoQuery(&q)}
+	err := c.attempts(withTrace(ctx), func(ctx context.Context) (safety, error) {
+		var server peer.Peer
+		m, err := c.jobs.PurgeWhere(ctx, request, grpc.Peer(&server))
+		if purged = m.GetPurged(); err != nil {
+			purged = pbconv.PurgedFromStatus(err)
+		}
+		return unsent(&server), err
+	})
+	if err != nil {
+		return int(purged), translated(err, request)
+	}
+	return int(purged), nil
 }
 
 // Times of Wait.

@@ -1,6 +1,8 @@
 package dashboard_test
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -63,10 +65,59 @@ func TestManyJobsAreConfirmedByTheirNumber(t *testing.T) {
 	a := s.do(http.MethodPost, "jobs/bulk", form)
 	s.has(a.body, "500 of 1,200 jobs", "data-continue", `name="so_far" value="500"`, "Stop")
 	live(1700)
+	form.Set("going", "1")
 	form.Set("so_far", "500")
 	form.Set("next", hidden(a.body, "next"))
 	s.finish(form, "n=1200", 0)
 	live(2400)
+}
+
+// forgetful is a queue whose reports of actions on many jobs got lost on the way.
+type forgetful struct {
+	*gq.Client
+	late int // calls that end at the deadline
+}
+
+func (f *forgetful) CancelWhere(ctx context.Context, q gq.Query, reason string) (gq.CancelReport, error) {
+	if f.late--; f.late < 0 {
+		return f.Client.CancelWhere(ctx, q, reason)
+	}
+	return gq.CancelReport{}, fmt.Errorf("cancel many: %w", errors.Join(gq.ErrTimeout, context.DeadlineExceeded))
+}
+
+func (f *forgetful) PurgeWhere(ctx context.Context, q gq.Query) (int, error) {
+	if f.late--; f.late < 0 {
+		return f.Client.PurgeWhere(ctx, q)
+	}
+	return 0, fmt.Errorf("purge many: %w", gq.ErrTimeout)
+}
+
+// An action that has begun does not ask again, also if nobody knows how far it has come.
+func TestAnActionIsConfirmedOnce(t *testing.T) {
+	s := newSite(t, dashboard.Options{})
+	s.many(2400)
+	q := &forgetful{Client: s.queue}
+	s.serveAlso(q, dashboard.Options{})
+	for _, action := range []url.Values{{"type": {"import.1"}, "action": {"cancel"}}, {"type": {"import.1"}, "action": {"purge"}, "state": {"cancelled"}}} {
+		q.late = 2
+		action.Set("csrf", s.token(s.get("jobs?type=import.1", http.StatusOK)))
+		action.Set("confirm", "1")
+		action.Set("count", "1200")
+		action.Set("typed", "1200")
+		for range 2 {
+			page := s.do(http.MethodPost, "jobs/bulk", action).body
+			s.has(page, "0 of 1,200 jobs", "The last part changed nothing", `name="going" value="1"`, ">Continue</button>")
+			s.lacks(page, "to confirm")
+			action.Del("typed")
+			for _, name := range []string{"going", "so_far", "count"} {
+				action.Set(name, hidden(page, name))
+			}
+		}
+		a := s.do(http.MethodPost, "jobs/bulk", action)
+		if to := a.Header.Get("Location"); a.StatusCode != http.StatusSeeOther || !strings.Contains(to, "n=1200") {
+			t.Errorf("%s led to %d %s", action.Get("action"), a.StatusCode, to)
+		}
+	}
 }
 
 // hidden returns the value of a hidden field.
@@ -92,7 +143,7 @@ func (s *site) finish(form url.Values, want string, part time.Duration) {
 		if a.StatusCode != http.StatusOK {
 			s.Fatalf("%d %s", a.StatusCode, a.body)
 		}
-		for _, name := range []string{"so_far", "next", "count"} {
+		for _, name := range []string{"going", "so_far", "next", "count"} {
 			form.Set(name, hidden(a.body, name))
 		}
 		form.Set("typed", form.Get("count"))

@@ -149,6 +149,16 @@ func ErrorFromStatus(err error) error {
 	return wire.NewRemoteError("", bareText(s), bareCause(s))
 }
 
+// PurgedFromStatus returns how many jobs a PurgeWhere removed that failed halfway.
+func PurgedFromStatus(err error) int64 {
+	for _, d := range status.Convert(err).Details() {
+		if r, ok := d.(*pb.PurgeReport); ok {
+			return r.GetPurged()
+		}
+	}
+	return 0
+}
+
 // CancelReportFromStatus returns the report of a CancelWhere that failed halfway.
 func CancelReportFromStatus(err error) gq.CancelReport {
 	for _, d := range status.Convert(err).Details() {

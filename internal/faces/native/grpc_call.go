@@ -170,10 +170,8 @@ func (g *GRPC) finish(ctx context.Context, c *rpc, began time.Time, err error) e
 		g.options.Log.Debug("call", slog.String("method", c.method), slog.String("request", c.request()),
 			slog.String("code", s.Code().String()), slog.Float64("took_ms", float64(time.Since(began).Microseconds())/1000))
 	}
-	var report *pb.CancelReport
 	if brokeOff, ok := errors.AsType[*brokenOffError](err); ok {
-		report = pbconv.ProtoCancelReport(brokeOff.report)
-		if detailed, e := s.WithDetails(report); e == nil {
+		if detailed, e := s.WithDetails(brokeOff.report); e == nil {
 			s = detailed
 		}
 	}

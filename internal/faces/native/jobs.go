@@ -8,10 +8,12 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/mem"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/protoadapt"
 
 	"github.com/gopherqueue/gq"
 	pb "github.com/gopherqueue/gq/api/gopherqueue/v1"
@@ -587,22 +589,39 @@ func (s *jobsServer) List(ctx context.Context, r *pb.ListRequest) (*pb.ListRespo
 	return &pb.ListResponse{Jobs: pbconv.ProtoJobs(page.Jobs), NextCursor: page.Next}, nil
 }
 
-// brokenOffError carries the progress of a CancelWhere that failed halfway.
+// brokenOffError carries the progress of an action on many jobs that failed halfway.
 type brokenOffError struct {
-	report gq.CancelReport
+	report protoadapt.MessageV1
 	error
 }
 
 func (e *brokenOffError) Unwrap() error { return e.error }
+
+// Times of actions on many jobs that stop for the deadline of their call.
+const (
+	spareShare = 8 // of the time left, so that the report arrives before the deadline
+	spareMost  = time.Second
+)
+
+// beforeDeadline returns a context that ends somewhat earlier.
+func beforeDeadline(ctx context.Context) (context.Context, context.CancelFunc) {
+	deadline, ok := ctx.Deadline()
+	if !ok {
+		return ctx, func() {}
+	}
+	return context.WithDeadline(ctx, deadline.Add(-min(time.Until(deadline)/spareShare, spareMost)))
+}
 
 func (s *jobsServer) CancelWhere(ctx context.Context, r *pb.CancelWhereRequest) (*pb.CancelReport, error) {
 	q, err := pbconv.QueryFromProto(r.GetQuery())
 	if err != nil {
 		return nil, fmt.Errorf("cancel many: %w", err)
 	}
+	ctx, cancel := beforeDeadline(ctx)
+	defer cancel()
 	report, err := s.engine.CancelWhere(ctx, q, r.GetReason())
 	if err != nil {
-		return nil, &brokenOffError{report, err}
+		return nil, &brokenOffError{pbconv.ProtoCancelReport(report), err}
 	}
 	return pbconv.ProtoCancelReport(report), nil
 }
@@ -612,9 +631,12 @@ func (s *jobsServer) PurgeWhere(ctx context.Context, r *pb.PurgeWhereRequest) (*
 	if err != nil {
 		return nil, fmt.Errorf("purge many: %w", err)
 	}
+	ctx, cancel := beforeDeadline(ctx)
+	defer cancel()
 	n, err := s.engine.PurgeWhere(ctx, q)
+	report := &pb.PurgeReport{Purged: int64(n)}
 	if err != nil {
-		return nil, err
+		return nil, &brokenOffError{report, err}
 	}
-	return &pb.PurgeReport{Purged: int64(n)}, nil
+	return report, nil
 }
