@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/gopherqueue/gq"
@@ -12,7 +13,9 @@ import (
 const (
 	quietAfter  = time.Minute     // without a heartbeat, and without a call of the worker
 	silentAfter = 5 * time.Minute // as quietAfter; its jobs are then a problem
-	heldSample  = 1000            // held jobs that are looked at, the oldest
+	heldSample  = 1000            // held jobs that are read at once, the oldest first
+	heldMost    = 20 * heldSample // that are looked at
+	dearSample  = 1000            // waiting jobs of a queue that are looked at for the cheapest
 )
 
 // overdue reports whether a worker has been silent for so long that it is taken for gone. A worker
@@ -47,9 +50,12 @@ func (f *findings) held(ctx context.Context, q queue, queues []gq.Queue, stats *
 	if stats.Total.Held() == 0 {
 		return nil
 	}
-	page, err := q.List(ctx, gq.Query{Statuses: []gq.Status{gq.StatusClaimed, gq.StatusRunning}, OldestFirst: true, Limit: heldSample})
+	jobs, more, err := holding(ctx, q)
 	if err != nil {
 		return err
+	}
+	if more {
+		f.add("note", "leases", "only %d of %s were looked at for silent workers", len(jobs), quantity.Of(stats.Total.Held(), "running job"))
 	}
 	asking, claims, pool := map[string]bool{}, map[string]bool{}, map[string]string{}
 	for i := range workers {
@@ -59,8 +65,8 @@ func (f *findings) held(ctx context.Context, q queue, queues []gq.Queue, stats *
 		claims[queues[i].Name], pool[queues[i].Name] = queues[i].Name != matching.Queue, queues[i].Pool
 	}
 	quiet, gone, filled := &silence{}, &silence{}, map[string]*silence{}
-	for i := range page.Jobs {
-		job := &page.Jobs[i]
+	for i := range jobs {
+		job := &jobs[i]
 		lease := job.State.Lease
 		if lease == nil || !claims[job.Spec.Queue] || time.Since(lease.HeartbeatAt) < quietAfter {
 			continue
@@ -82,11 +88,46 @@ func (f *findings) held(ctx context.Context, q queue, queues []gq.Queue, stats *
 			filled[name].add(job, lease.CostUnits)
 		}
 	}
-	f.silent(quiet, gone, page.Next != "")
+	f.silent(quiet, gone, more)
 	if len(filled) == 0 {
 		return nil
 	}
-	return f.pools(ctx, q, filled)
+	return f.pools(ctx, q, queues, filled)
+}
+
+// holding lists the jobs that workers hold; more says that there are others.
+func holding(ctx context.Context, q queue) (jobs []gq.Job, more bool, err error) {
+	query := gq.Query{Statuses: []gq.Status{gq.StatusClaimed, gq.StatusRunning}, OldestFirst: true, Limit: heldSample}
+	for {
+		page, err := q.List(ctx, query)
+		if err != nil {
+			return nil, false, err
+		}
+		jobs = append(jobs, page.Jobs...)
+		if query.Cursor = page.Next; query.Cursor == "" || len(jobs) >= heldMost {
+			return jobs, query.Cursor != "", nil
+		}
+	}
+}
+
+// cheapest returns the lowest cost of the jobs that wait for capacity of a pool, 1 if none does.
+func cheapest(ctx context.Context, q queue, queues []gq.Queue, pool string) (int64, error) {
+	lowest := int64(0)
+	for i := range queues {
+		if queues[i].Pool != pool || queues[i].Paused {
+			continue
+		}
+		page, err := q.List(ctx, gq.Query{Queue: queues[i].Name, Statuses: []gq.Status{gq.StatusScheduled}, OldestFirst: true, Limit: dearSample})
+		if err != nil {
+			return 0, err
+		}
+		for j := range page.Jobs {
+			if cost := page.Jobs[j].Spec.CostUnits; cost > 0 && (lowest == 0 || cost < lowest) {
+				lowest = cost
+			}
+		}
+	}
+	return max(lowest, 1), nil
 }
 
 // silent tells about jobs whose workers are not heard of; more says that there may be others.
@@ -105,8 +146,8 @@ func (f *findings) silent(quiet, gone *silence, more bool) {
 	}
 }
 
-// pools tells about full pools that silent workers occupy.
-func (f *findings) pools(ctx context.Context, q queue, filled map[string]*silence) error {
+// pools tells about pools that silent workers occupy and that have no room for any job that waits.
+func (f *findings) pools(ctx context.Context, q queue, queues []gq.Queue, filled map[string]*silence) error {
 	pools, err := q.Pools(ctx)
 	if err != nil {
 		return err
@@ -114,15 +155,27 @@ func (f *findings) pools(ctx context.Context, q queue, filled map[string]*silenc
 	var full, between group
 	for i := range pools {
 		p, by := &pools[i], filled[pools[i].Name]
-		if by == nil || by.units == 0 || p.Used < p.Capacity {
+		if by == nil || by.units == 0 {
 			continue
+		}
+		cost, err := cheapest(ctx, q, queues, p.Name)
+		if err != nil {
+			return err
+		}
+		free := p.Capacity - p.Used
+		if free >= cost {
+			continue
+		}
+		state := "is full"
+		if free > 0 {
+			state = fmt.Sprintf("has no room for the jobs that wait (%d free, and the cheapest needs %d)", free, cost)
 		}
 		to := &between
 		if by.overdue > 0 {
 			to = &full
 		}
-		to.add("pool %s is full, and workers without a sign of life hold %d of its %s, the longest %s since %s; gq job explain %s",
-			p.Name, by.units, quantity.Of(p.Capacity, "unit"), clean(by.longest.Worker), roundly(time.Since(by.longest.HeartbeatAt)), by.example)
+		to.add("pool %s %s, and workers without a sign of life hold %d of its %s, the longest %s since %s; gq job explain %s",
+			p.Name, state, by.units, quantity.Of(p.Capacity, "unit"), clean(by.longest.Worker), roundly(time.Since(by.longest.HeartbeatAt)), by.example)
 	}
 	f.group("fail", "pool", "pools", full)
 	f.group("note", "pool", "pools", between)

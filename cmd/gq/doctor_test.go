@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -23,21 +24,45 @@ type installation struct {
 	schedules []gq.Schedule
 	jobs      []gq.Job
 	limits    gq.Queue // of its queue
+	used      int64    // of the pool gpu; 0 is all of it
 }
 
 func (p installation) Stats(context.Context) (gq.Stats, error)              { return p.stats, nil }
 func (p installation) Workers(context.Context) ([]gq.LiveWorker, error)     { return p.workers, nil }
 func (p installation) Schedules(context.Context) ([]gq.Schedule, error)     { return p.schedules, nil }
 func (p installation) Inbox(context.Context, string, int) (gq.Inbox, error) { return gq.Inbox{}, nil }
-func (p installation) List(context.Context, gq.Query) (gq.Page, error) {
-	return gq.Page{Jobs: p.jobs}, nil
+
+// List returns jobs with or without a lease, by the page.
+func (p installation) List(_ context.Context, q gq.Query) (page gq.Page, err error) {
+	after := 0
+	if q.Cursor != "" {
+		if after, err = strconv.Atoi(q.Cursor); err != nil {
+			return page, err
+		}
+	}
+	for i := after; i < len(p.jobs); i++ {
+		if len(q.Statuses) > 0 && slices.Contains(q.Statuses, gq.StatusRunning) != (p.jobs[i].State.Lease != nil) {
+			continue
+		}
+		if len(page.Jobs) == q.Limit {
+			page.Next = strconv.Itoa(i)
+			break
+		}
+		page.Jobs = append(page.Jobs, p.jobs[i])
+	}
+	return page, nil
 }
+
 func (p installation) Queues(context.Context) ([]gq.Queue, error) {
 	return []gq.Queue{{Name: "mail", Pool: "gpu", MaxDepth: p.limits.MaxDepth, MaxRunning: p.limits.MaxRunning}}, nil
 }
 
 func (p installation) Pools(context.Context) ([]gq.Pool, error) {
-	return []gq.Pool{{Name: "gpu", Capacity: 8, Used: 8}, {Name: "free", Capacity: 1}}, nil
+	used := p.used
+	if used == 0 {
+		used = 8
+	}
+	return []gq.Pool{{Name: "gpu", Capacity: 8, Used: used}, {Name: "free", Capacity: 1}}, nil
 }
 
 // hold adds held jobs of a worker whose last heartbeat was some time ago.
@@ -48,6 +73,29 @@ func (p *installation) hold(n int, worker string, silent time.Duration, units in
 			Spec:  gq.Spec{Queue: "mail", Type: "send", Requires: []string{"smtp"}},
 			State: gq.State{CreatedAt: time.Now(), Lease: &gq.Lease{Worker: worker, HeartbeatAt: time.Now().Add(-silent), ExpiresAt: time.Now().Add(time.Hour), TTL: slices.Max(append(ttl, 0)), CostUnits: units}},
 		})
+	}
+}
+
+// Silent workers are found behind many jobs of others, and where there are too many the user learns it.
+func TestDoctorReadsManyHeldJobs(t *testing.T) {
+	for jobs, want := range map[int]string{
+		3 * heldSample: "fail leases workers that are gone hold 2 running jobs, the longest w2",
+		heldMost:       "note leases only 20000 of 20002 running jobs were looked at for silent workers",
+	} {
+		p := installation{workers: []gq.LiveWorker{{Name: "w", Queues: []string{"mail"}}}}
+		p.hold(jobs, "w", time.Second, 0)
+		p.hold(2, "w2", silentAfter+time.Minute, 0)
+		queues, err := p.Queues(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		var found findings
+		if err := found.held(t.Context(), p, queues, &p.stats, p.workers); err != nil {
+			t.Fatal(err)
+		}
+		if len(found.all) != 1 || !strings.HasPrefix(fmt.Sprintf("%s %s %s", found.all[0].Level, found.all[0].Check, found.all[0].Text), want) {
+			t.Errorf("%d jobs: %+v, want %s", jobs, found.all, want)
+		}
 	}
 }
 
@@ -119,6 +167,18 @@ func TestDoctorFinds(t *testing.T) {
 		{"a silent worker", func(p *installation) { p.hold(1, "w", silentAfter+time.Minute, 0) }, "", "", ""},
 		{"a pool full of silence", func(p *installation) { p.hold(2, "w", 20*time.Hour, 4) }, "fail", "pool", "pool gpu is full, and workers without a sign of life hold 8 of its 8 units, the longest w since 20h"},
 		{"a pool full of long leases", func(p *installation) { p.hold(2, "w", 30*time.Minute, 4, 24*time.Hour) }, "note", "pool", "pool gpu is full, and workers without a sign of life hold 8 of its 8 units"},
+		{"a pool with no room for what waits", func(p *installation) {
+			p.hold(2, "w", 20*time.Hour, 3)
+			p.used, p.jobs = 6, append(p.jobs, job(func(s *gq.Spec) { s.CostUnits = 5 }), job(func(s *gq.Spec) { s.CostUnits = 3 }), job(func(*gq.Spec) {}))
+		}, "fail", "pool", "pool gpu has no room for the jobs that wait (2 free, and the cheapest needs 3), and workers without a sign of life hold 6 of its 8 units, the longest w since 20h"},
+		{"a pool with room for a job that waits", func(p *installation) {
+			p.hold(2, "w", 20*time.Hour, 3)
+			p.used, p.jobs = 6, append(p.jobs, job(func(s *gq.Spec) { s.CostUnits = 5 }), job(func(s *gq.Spec) { s.CostUnits = 2 }))
+		}, "", "", ""},
+		{"a pool with room, and nothing waits", func(p *installation) {
+			p.hold(2, "w", 20*time.Hour, 3)
+			p.used = 7
+		}, "", "", ""},
 		{"backups", func(p *installation) {
 			p.stats.Server = &gq.ServerState{Backups: true, LastBackup: now.Add(-backupOld + time.Minute)}
 		}, "", "", ""},
