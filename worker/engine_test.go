@@ -130,7 +130,7 @@ func TestCancelReachesTheHandlerAtOnce(t *testing.T) {
 }
 
 // The same by the clock of the machine, with a store on disk.
-func TestCancelIsPromptInProcess(t *testing.T) {
+func TestCancelByTheClockOfTheMachine(t *testing.T) {
 	s, err := local.Open(t.TempDir(), local.Options{})
 	if err != nil {
 		t.Fatal(err)
