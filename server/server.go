@@ -142,7 +142,7 @@ func New(ctx context.Context, e *engine.Engine, cfg config.Config, o Options) (*
 	}
 	s.http = native.NewHTTP(s.access.guard, s.access.http(native.HTTPOptions{
 		DefaultPreset: cfg.DefaultPreset,
-		Log:           o.Log, Version: o.Version, MaxBody: int64(cfg.Limits.BodyBytes), BodyTimeout: cfg.Limits.BodyTimeout, CancelRequests: e.CancelRequests, Failed: s.fail,
+		Log:           o.Log, Version: o.Version, MaxBody: int64(cfg.Limits.BodyBytes), BodyTimeout: cfg.Limits.BodyTimeout, Failed: s.fail,
 	}))
 	s.grpc = native.NewGRPC(s.access.guard, s.access.grpc(native.GRPCOptions{
 		DefaultPreset: cfg.DefaultPreset,

@@ -35,10 +35,6 @@ type HTTPOptions struct {
 	// Failed is called when the store has failed permanently.
 	Failed func(error)
 
-	// CancelRequests calls a function with running jobs that are asked to stop, for heartbeats that
-	// wait; nil lets them answer at once. See [engine.Engine.CancelRequests].
-	CancelRequests func(func(jobs []gq.JobID)) (stop func())
-
 	// Identify authenticates the caller and stores the identity in the request context.
 	// nil turns authentication off.
 	Identify func(r *http.Request) (context.Context, error)

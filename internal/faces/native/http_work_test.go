@@ -84,50 +84,6 @@ func TestHeartbeatReports(t *testing.T) {
 	s.want(400, "GET", "/v1/jobs/"+id+"?checkpoint=maybe")
 }
 
-// A heartbeat that waits answers when its job is asked to stop and not for another job, and
-// otherwise when its time is over.
-func TestHeartbeatWaitsForACancel(t *testing.T) {
-	e := newEngine(t)
-	s := newSiteOver(t, e, HTTPOptions{CancelRequests: e.CancelRequests})
-	ids := []string{s.submit(`{"type":"a"}`), s.submit(`{"type":"a"}`)}
-	var leases []string
-	for range ids {
-		_, l := s.claim("")
-		leases = append(leases, l)
-	}
-	answers := make([]chan reply, len(ids))
-	for i, l := range leases {
-		answers[i] = make(chan reply, 1)
-		go func() { answers[i] <- s.do("POST", lease(l, "heartbeat"), `{"wait":"10m"}`) }()
-	}
-	for i, id := range ids {
-		s.want(200, "POST", "/v1/jobs/"+id+"/cancel")
-		if got := <-answers[i]; got.at("cancel_requested") != true || got.at("cancellation", "delivered_at") == nil {
-			t.Errorf("job %d: %s", i, got.text)
-		}
-		if i == 0 {
-			select {
-			case got := <-answers[1]:
-				t.Errorf("the heartbeat of another job is answered with %s", got.text)
-			default:
-			}
-		}
-		if got := s.want(200, "POST", lease(leases[i], "heartbeat"), `{"wait":"10m"}`); got.at("cancel_requested") != true {
-			t.Errorf("job %d, once more: %s", i, got.text)
-		}
-	}
-	s.submit(`{"type":"a"}`)
-	_, l := s.claim("")
-	if got := s.want(200, "POST", lease(l, "heartbeat"), `{"wait":"5ms"}`); got.at("cancel_requested") != nil || got.str("state") != "RUNNING" {
-		t.Errorf("without a request: %s", got.text)
-	}
-	for _, wait := range []string{"-1s", "11m"} {
-		if got := s.want(400, "POST", lease(l, "heartbeat"), `{"wait":"`+wait+`"}`).fields(); len(got) != 1 || got[0] != "wait" {
-			t.Errorf("wait %s: the fault is in %q", wait, got)
-		}
-	}
-}
-
 // Spawned jobs may need each other.
 func TestSpawnedJobsOverHTTP(t *testing.T) {
 	s := newSite(t, HTTPOptions{})

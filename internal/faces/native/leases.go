@@ -47,7 +47,6 @@ type (
 		Checkpoint       json.RawMessage `json:"checkpoint,omitempty" doc:"Kept for the next attempt."`
 		CheckpointBase64 *[]byte         `json:"checkpoint_base64,omitempty"`
 		Spawn            []wire.Child    `json:"spawn,omitempty" doc:"Children, accepted together with the checkpoint or not at all."`
-		Wait             *wire.Duration  `json:"wait,omitempty" doc:"Answer only when the job is asked to stop, and at the latest after this time, at most 10m, or when the next heartbeat is due."`
 	}
 	completeBody struct {
 		holder
@@ -83,7 +82,7 @@ func (h *HTTP) leaseRoutes() []httpx.Route {
 		}, h.claim),
 		httpx.Handle(under("start", "Start a held job", "Begins the execution of a job that was claimed with hold.", false), h.start),
 		httpx.Handle(under("heartbeat", "Keep a lease alive",
-			"And report progress. cancel_requested in the answer means that the job should stop. With wait the answer comes as soon as that is so.", true), h.heartbeat),
+			"And report progress. cancel_requested in the answer means that the job should stop.", true), h.heartbeat),
 		httpx.Handle(under("complete", "Complete a job", "The very same call again is answered as before.", true), h.complete),
 		httpx.Handle(under("fail", "End an attempt without success",
 			"Whether the job is tried again follows from the category and the job's policy.", false), h.fail),
@@ -92,9 +91,11 @@ func (h *HTTP) leaseRoutes() []httpx.Route {
 }
 
 func (h *HTTP) claim(ctx context.Context, _ *httpx.None, body *claimBody) (*httpx.Answer[wire.Claimed], error) {
-	wait, err := waitOf(body.Wait)
-	if err != nil {
-		return nil, err
+	wait := lasting(body.Wait)
+	if wait > MaxHTTPWait || wait < 0 {
+		var p parameters
+		p.fault("wait", "%v is not between 0s and %v", wait, MaxHTTPWait)
+		return nil, p.err()
 	}
 	n := 1
 	if body.N != nil {
@@ -119,16 +120,6 @@ func (h *HTTP) claim(ctx context.Context, _ *httpx.None, body *claimBody) (*http
 		out.Body.Jobs[i] = wire.JobOf(&jobs[i])
 	}
 	return out, nil
-}
-
-// waitOf returns how long a call may wait.
-func waitOf(d *wire.Duration) (time.Duration, error) {
-	var p parameters
-	wait := lasting(d)
-	if wait > MaxHTTPWait || wait < 0 {
-		p.fault("wait", "%v is not between 0s and %v", wait, MaxHTTPWait)
-	}
-	return wait, p.err()
 }
 
 func lasting(d *wire.Duration) time.Duration {
@@ -160,18 +151,14 @@ func (h *HTTP) heartbeat(ctx context.Context, in *leaseInput, body *heartbeatBod
 			return nil, p.err()
 		}
 	}
-	wait, err := waitOf(body.Wait)
-	if err != nil {
-		return nil, err
-	}
+	var err error
 	if beat.Checkpoint, err = wire.Contents("checkpoint", body.Checkpoint, body.CheckpointBase64); err != nil {
 		return nil, err
 	}
 	if beat.Spawn, err = wire.Children(body.Spawn, h.queuePolicy(ctx)); err != nil {
 		return nil, err
 	}
-	httpx.CallOf(ctx).AnswerAfter(wait)
-	answers, err := h.heartbeatWaiting(ctx, beat, wait)
+	answers, err := h.engine.Heartbeat(ctx, []gq.Heartbeat{beat})
 	return h.answer(ctx, answers, err)
 }
 
