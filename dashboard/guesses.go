@@ -3,7 +3,9 @@ package dashboard
 import (
 	"context"
 	"errors"
+	"net/http"
 	"net/netip"
+	"strings"
 	"sync"
 	"time"
 )
@@ -134,14 +136,30 @@ func (one *guess) slowed(now time.Time) (rest time.Duration, slowed bool) {
 	return max(0, wrongPeriod-now.Sub(one.began)), one.line != nil
 }
 
+// clientOf returns the address that a request comes from: what a reverse proxy of this machine says
+// last, since all its visitors have one address otherwise.
+func clientOf(r *http.Request) string {
+	if at, err := netip.ParseAddrPort(r.RemoteAddr); err == nil && at.Addr().Unmap().IsLoopback() {
+		hops := strings.Split(strings.Join(r.Header.Values("X-Forwarded-For"), ","), ",")
+		if last := strings.TrimSpace(hops[len(hops)-1]); last != "" {
+			return last
+		}
+	}
+	return r.RemoteAddr
+}
+
 // networkOf returns the network of a client: an IPv4 address, or the 64 bits of an IPv6 address
 // that its owner cannot choose. Addresses that it cannot parse count together.
 func networkOf(remote string) netip.Prefix {
-	at, err := netip.ParseAddrPort(remote)
+	addr, err := netip.ParseAddr(remote)
 	if err != nil {
-		return netip.Prefix{}
+		at, err := netip.ParseAddrPort(remote)
+		if err != nil {
+			return netip.Prefix{}
+		}
+		addr = at.Addr()
 	}
-	addr := at.Addr().Unmap().WithZone("")
+	addr = addr.Unmap().WithZone("")
 	bits := 32
 	if addr.Is6() {
 		bits = 64

@@ -192,7 +192,7 @@ func (d *Dashboard) signIn(v *visit) error {
 	waiting, cancel := context.WithCancel(v.r.Context())
 	defer cancel()
 	defer context.AfterFunc(d.serving, cancel)()
-	guess, err := d.guesses.begin(waiting, v.r.RemoteAddr, d.now())
+	guess, err := d.guesses.begin(waiting, clientOf(v.r), d.now())
 	if errors.Is(err, errCrowded) {
 		return v.slowDown(fmt.Sprintf("There were too many wrong tokens within a minute. Now one a second is tried from your network, and %d wait already.", maxGuesses), next, maxGuesses*guessPause)
 	}
