@@ -62,8 +62,9 @@ type snapshot struct {
 
 // reading is a read of all tokens, for all who wait for one.
 type reading struct {
-	done chan struct{}
-	err  error // set before done is closed
+	number uint64
+	done   chan struct{}
+	err    error // set before done is closed
 }
 
 type key struct {
@@ -223,7 +224,7 @@ func (k *Keyring) newer(ctx context.Context, seen *snapshot) (*snapshot, error) 
 			return nil, ctx.Err()
 		}
 	}
-	return k.after(ctx, before)
+	return k.after(ctx, before, false)
 }
 
 // reads returns how many reads have begun.
@@ -235,7 +236,8 @@ func (k *Keyring) reads() uint64 {
 
 // after returns a snapshot of a later read than the given number of reads. If any read fails that
 // the caller waits for, so does the caller: in an outage all wait for one read, not one for another.
-func (k *Keyring) after(ctx context.Context, before uint64) (*snapshot, error) {
+// own makes only those later reads count.
+func (k *Keyring) after(ctx context.Context, before uint64, own bool) (*snapshot, error) {
 	for {
 		k.mu.Lock()
 		if s := k.known.Load(); s != nil && s.read > before {
@@ -252,7 +254,7 @@ func (k *Keyring) after(ctx context.Context, before uint64) (*snapshot, error) {
 		case <-ctx.Done():
 			return nil, ctx.Err()
 		}
-		if r.err != nil {
+		if r.err != nil && (r.number > before || !own) {
 			return nil, r.err
 		}
 	}
@@ -261,8 +263,8 @@ func (k *Keyring) after(ctx context.Context, before uint64) (*snapshot, error) {
 // readLocked begins to read all tokens. One caller's deadline must not fail the read for others, so
 // it has a limit of its own, and they need not wait until it ends.
 func (k *Keyring) readLocked(ctx context.Context) *reading {
-	r := &reading{done: make(chan struct{})}
 	k.begun++
+	r := &reading{number: k.begun, done: make(chan struct{})}
 	k.reading = r
 	next := &snapshot{at: k.now(), read: k.begun, keys: map[string]*key{}}
 	go func() {
@@ -415,6 +417,6 @@ func (k *Keyring) Revoke(ctx context.Context, name string) (Token, error) {
 
 // reread rereads the tokens after a change by this process.
 func (k *Keyring) reread(ctx context.Context) error {
-	_, err := k.after(ctx, k.reads())
+	_, err := k.after(ctx, k.reads(), true)
 	return err
 }
