@@ -110,8 +110,9 @@ func holding(ctx context.Context, q queue) (jobs []gq.Job, more bool, err error)
 	}
 }
 
-// cheapest returns the lowest cost of the jobs that wait for capacity of a pool, 1 if none does.
-func cheapest(ctx context.Context, q queue, queues []gq.Queue, pool string) (int64, error) {
+// cheapest returns the lowest cost of the jobs that wait for capacity of a pool, 1 if none does or if
+// it cannot tell. It looks no further than for a job that needs no more than is free.
+func cheapest(ctx context.Context, q queue, queues []gq.Queue, pool string, free int64) (int64, error) {
 	lowest := int64(0)
 	for i := range queues {
 		if queues[i].Pool != pool || queues[i].Paused {
@@ -125,6 +126,9 @@ func cheapest(ctx context.Context, q queue, queues []gq.Queue, pool string) (int
 			if cost := page.Jobs[j].Spec.CostUnits; cost > 0 && (lowest == 0 || cost < lowest) {
 				lowest = cost
 			}
+		}
+		if page.Next != "" || lowest > 0 && lowest <= free {
+			return 1, nil // there may be cheaper ones behind these
 		}
 	}
 	return max(lowest, 1), nil
@@ -158,11 +162,12 @@ func (f *findings) pools(ctx context.Context, q queue, queues []gq.Queue, filled
 		if by == nil || by.units == 0 {
 			continue
 		}
-		cost, err := cheapest(ctx, q, queues, p.Name)
-		if err != nil {
-			return err
+		free, cost := p.Capacity-p.Used, int64(1)
+		if free > 0 {
+			if cost, err = cheapest(ctx, q, queues, p.Name, free); err != nil {
+				return err
+			}
 		}
-		free := p.Capacity - p.Used
 		if free >= cost {
 			continue
 		}

@@ -32,7 +32,7 @@ func (p installation) Workers(context.Context) ([]gq.LiveWorker, error)     { re
 func (p installation) Schedules(context.Context) ([]gq.Schedule, error)     { return p.schedules, nil }
 func (p installation) Inbox(context.Context, string, int) (gq.Inbox, error) { return gq.Inbox{}, nil }
 
-// List returns jobs with or without a lease, by the page.
+// List returns jobs that are held or not, by the page.
 func (p installation) List(_ context.Context, q gq.Query) (page gq.Page, err error) {
 	after := 0
 	if q.Cursor != "" {
@@ -41,7 +41,8 @@ func (p installation) List(_ context.Context, q gq.Query) (page gq.Page, err err
 		}
 	}
 	for i := after; i < len(p.jobs); i++ {
-		if len(q.Statuses) > 0 && slices.Contains(q.Statuses, gq.StatusRunning) != (p.jobs[i].State.Lease != nil) {
+		l := p.jobs[i].State.Lease
+		if held := l != nil && l.State != gq.LeaseCancelled; len(q.Statuses) > 0 && slices.Contains(q.Statuses, gq.StatusRunning) != held {
 			continue
 		}
 		if len(page.Jobs) == q.Limit {
