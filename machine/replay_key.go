@@ -25,7 +25,11 @@ func ReplayKey(old *gq.Spec) gq.IdempotencyKey {
 	if len(old.Unique.Fields) > 0 {
 		k.Scope, k.Name = "", ""
 	}
-	if !isReplayPrint(k.Fingerprint) {
+	switch {
+	case isReplayPrint(k.Fingerprint):
+	case k.Fingerprint == formerPrint(old.ReplayOf):
+		k.Fingerprint = replayPrint(old.ReplayOf)
+	default:
 		k.Fingerprint = replayPrint(old.ID)
 	}
 	return k
@@ -47,9 +51,22 @@ func lowerPrint(upper uint32) uint32 {
 // isReplayPrint reports whether a fingerprint is that of a replay.
 func isReplayPrint(f uint64) bool { return uint32(f) == lowerPrint(uint32(f>>32)) }
 
+// formerPrint is what replayPrint was at first. Stored replays have it.
+func formerPrint(of gq.JobID) uint64 {
+	sum := sha256.Sum256(append([]byte(ReplayScope), of[:]...))
+	return binary.BigEndian.Uint64(sum[:8]) | 1 // a zero fingerprint is none
+}
+
 // replayed reports whether the holder of a key replays the same job as a submission.
 func (h *KeyHolder) replayed(s *gq.Spec) bool {
-	return !s.ReplayOf.IsZero() && s.Replaces.IsZero() && h.State.ID != s.ReplayOf && h.Fingerprint == s.Key.Fingerprint && isReplayPrint(h.Fingerprint)
+	if s.ReplayOf.IsZero() || !s.Replaces.IsZero() || h.State.ID == s.ReplayOf {
+		return false
+	}
+	switch h.Fingerprint {
+	case formerPrint(s.ReplayOf), replayPrint(s.ReplayOf): // the latter also if the replay of a stored one holds the key
+		return true
+	}
+	return h.Fingerprint == s.Key.Fingerprint && isReplayPrint(h.Fingerprint)
 }
 
 // ShownKey returns the key of a job as users know it.

@@ -40,3 +40,38 @@ func TestTheLastReplayAnswers(t *testing.T) {
 		}
 	}
 }
+
+// Stored replays of two jobs have a fingerprint of the former formula. They are still the replays of these jobs,
+// and so is the replay of a stored replay.
+func TestStoredReplaysAnswer(t *testing.T) {
+	unique := gq.UniqueRule{While: gq.WhileLive, OnCollision: gq.Existing}
+	prints := []uint64{0x68f96a179a7dd9a7, 0x1c420cffb435744b} // of jobs 0 and 1
+	for n, stored := range prints {
+		for _, rule := range []gq.UniqueRule{{}, unique} {
+			job := gq.Spec{ID: groupID(n), Key: gq.IdempotencyKey{Scope: "t", Name: "k", Fingerprint: 7}, Unique: rule}
+			again := gq.Spec{ID: groupID(5), Key: machine.ReplayKey(&job), Unique: rule, ReplayOf: job.ID}
+			replay := gq.Spec{ID: groupID(3), Key: again.Key, Unique: rule, ReplayOf: job.ID}
+			replay.Key.Fingerprint = stored
+			ask := func(what string, of gq.Spec, holder gq.JobID, print uint64, same bool) {
+				t.Helper()
+				h := machine.KeyHolder{State: gq.State{ID: holder, Status: gq.StatusCancelled}, Fingerprint: print, While: rule.While, Until: machine.Forever}
+				if got := machine.Collide(h, &of, time.Unix(1e9, 0)); got.Err != nil || got.Same != same || got.Insert == same {
+					t.Errorf("job %d, unique %t, %s: %+v, want the holder as the answer: %t", n, !rule.IsZero(), what, got, same)
+				}
+			}
+			ask("a replay", again, replay.ID, stored, true)
+			if rule.IsZero() { // a replay of the replay has a key of its own
+				continue
+			}
+			ask("a replay where the other job's holds the key", again, replay.ID, prints[1-n], false)
+			next := gq.Spec{ID: groupID(6), Key: machine.ReplayKey(&replay), Unique: rule, ReplayOf: replay.ID}
+			ask("a replay of the stored replay", next, replay.ID, stored, false)
+			ask("a replay whose stored replay was replayed", again, next.ID, next.Key.Fingerprint, true)
+			ask("another replay of the stored replay", next, groupID(7), next.Key.Fingerprint, true)
+			last := replay // a stored replay of the stored replay
+			last.ID, last.ReplayOf, last.Key.Fingerprint = groupID(8), replay.ID, 0xe9639e97dcfa5d35
+			ask("a replay of a job whose stored replay was replayed", next, last.ID, last.Key.Fingerprint, true)
+			ask("a replay of a job whose stored replay's replay was replayed", next, groupID(9), machine.ReplayKey(&last).Fingerprint, true)
+		}
+	}
+}
