@@ -244,3 +244,10 @@ func held(err error) bool {
 	var e *pgconn.PgError
 	return errors.As(err, &e) && e.Code == lockNotAvailable
 }
+
+// overtime reports whether the server ended a statement that took too long.
+func overtime(err error) bool {
+	const queryCanceled = "57014"
+	var e *pgconn.PgError
+	return errors.As(err, &e) && e.Code == queryCanceled
+}

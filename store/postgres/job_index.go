@@ -28,8 +28,16 @@ const (
 	jobIndexAgain = time.Minute
 
 	// jobIndexKept is how long a store leaves the index alone after it has made one for the same
-	// weights. So servers that are configured with different policies do not make it in turns.
+	// weights, or has given up because that took too long. So servers that are configured with
+	// different policies do not make it in turns.
 	jobIndexKept = time.Hour
+
+	// jobIndexBuild is how long the statement that makes the index may take. Writers wait meanwhile,
+	// so a longer one would let leases expire.
+	jobIndexBuild = time.Second
+
+	// jobIndexWithin is how long all that comes before and after that statement may take.
+	jobIndexWithin = 5 * time.Second
 
 	// jobIndexSlow is how long a list may take. If it takes longer, the store does not list for
 	// jobIndexRest times as long: an old snapshot keeps the entries of the jobs that were taken since,
@@ -137,35 +145,43 @@ const jobIndexMark = "SELECT coalesce(obj_description(to_regclass('gq.report_job
 // jobIndex is what a store knows about the index that it makes.
 type jobIndex struct {
 	mu    sync.Mutex
-	mark  string    // of the last try
-	tried time.Time // when that began
-	made  bool      // it succeeded
+	mark  string        // of the last try
+	tried time.Time     // when that began
+	pause time.Duration // from then until the next one for the same weights
 
+	build time.Duration // 0 is jobIndexBuild
 	slow  time.Duration // 0 is jobIndexSlow
 	rests atomic.Int64  // until when no list is read
 }
 
+// LimitJobIndex sets how long making the index of waiting jobs and reading it may take, by default a
+// second each. Tests that expect rounds to read the index raise both, before the first round.
+func (s *Store) LimitJobIndex(build, list time.Duration) {
+	s.jobIndex.build, s.jobIndex.slow = build, list
+}
+
 // makeJobIndex makes the index, and reports whether it did. It leaves the index alone if it has tried
 // a moment ago, or has made this one and another server has replaced it since. While the index is made,
-// nobody can write to the table, nor read it if another index is replaced. If others use the table, it
-// gives up soon.
+// nobody can write to the table, nor read it if another index is replaced. If others use the table, or
+// the index takes too long, it gives up and the database is as before. It does not stop when the
+// request ends that it happens to serve: the next one would only begin anew.
 func (s *Store) makeJobIndex(ctx context.Context, o jobOrder) (made bool, err error) {
 	x := &s.jobIndex
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	pause := jobIndexAgain
-	if x.made {
-		pause = jobIndexKept
-	}
-	if x.mark == o.mark && time.Since(x.tried) < pause {
+	if x.mark == o.mark && time.Since(x.tried) < x.pause {
 		return false, nil
 	}
-	x.mark, x.tried, x.made = o.mark, time.Now(), false
+	x.mark, x.tried, x.pause = o.mark, time.Now(), jobIndexAgain
 	if err := s.enter(); err != nil {
 		return false, err
 	}
 	defer s.leave()
-	err = s.transact(ctx, s.begins.write+maintainWait, func(tx *txn) error {
+	build := cmp.Or(x.build, jobIndexBuild)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), build+jobIndexWithin)
+	defer cancel()
+	begin := fmt.Sprintf("%s%s; SET LOCAL statement_timeout = %d", s.begins.write, maintainWait, build.Milliseconds())
+	err = s.transact(ctx, begin, func(tx *txn) error {
 		if _, err := tx.Exec(ctx, "SELECT pg_advisory_xact_lock($1, 0)", lockPartition); err != nil {
 			return err
 		}
@@ -182,11 +198,15 @@ func (s *Store) makeJobIndex(ctx context.Context, o jobOrder) (made bool, err er
 		_, err := tx.Exec(ctx, o.index()+"; COMMENT ON INDEX gq.report_job_index IS '"+o.mark+"'")
 		return err
 	})
-	if x.made = err == nil; held(err) {
-		return false, nil // next time
-	}
-	if err != nil {
+	switch {
+	case held(err):
+		return false, nil
+	case overtime(err):
+		x.pause = jobIndexKept
+		return false, nil
+	case err != nil:
 		return false, fmt.Errorf("make the index of waiting jobs: %w", err)
 	}
+	x.pause = jobIndexKept
 	return true, nil
 }

@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"maps"
 	"math/rand/v2"
@@ -82,24 +83,39 @@ func listed(t *testing.T, s *Store, p *match.Priority, n int) (texts []string, o
 	return texts, ok
 }
 
+// openJobIndex opens a store for n servers of one database in which nothing but the test decides whether
+// the index is made and read: autovacuum takes no lock on the tables, and both may take long.
+func openJobIndex(t *testing.T, clock store.Clock, parameters string, n int) (url string, nodes []*Store) {
+	t.Helper()
+	url = pgtest.Own(t, "autovacuum=off").Database(t) + parameters
+	for range n {
+		s, err := Open(t.Context(), url, store.Config{Clock: clock})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			if err := s.Close(); err != nil {
+				t.Error(err)
+			}
+		})
+		s.LimitJobIndex(time.Hour, time.Hour)
+		nodes = append(nodes, s)
+	}
+	return url, nodes
+}
+
 // TestJobIndexServesThePop reads the first of 20,000 waiting jobs and checks the order and the plan:
 // with the settings of the store and with those of the database, before and after ANALYZE.
 func TestJobIndexServesThePop(t *testing.T) {
 	spec.Covers(t, "M-117")
 	for _, schema := range []string{"", "shop"} {
-		url, clock := pgtest.Database(t), &ticking{time.Unix(1_900_000_000, 0)}
+		clock := &ticking{time.Unix(1_900_000_000, 0)}
+		waiting, parameters := 20_000, ""
 		if schema != "" {
-			url += map[bool]string{false: "?", true: "&"}[strings.Contains(url, "?")] + "gq_schema=" + schema
+			waiting, parameters = 500, "&gq_schema="+schema
 		}
-		s, err := Open(t.Context(), url, store.Config{Clock: clock})
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer s.Close()
-		waiting := 20_000
-		if schema != "" {
-			waiting = 500
-		}
+		url, nodes := openJobIndex(t, clock, parameters, 1)
+		s := nodes[0]
 		r := rand.New(rand.NewPCG(1, 2))
 		jobs := submitMatching(t, s, clock, r, "matching", waiting)
 		submitMatching(t, s, clock, r, "other", 500)
@@ -112,7 +128,7 @@ func TestJobIndexServesThePop(t *testing.T) {
 			}
 		}
 		var size int
-		err = s.pool.QueryRow(t.Context(), "SELECT count(*) FROM gq.report").Scan(&size)
+		err := s.pool.QueryRow(t.Context(), "SELECT count(*) FROM gq.report").Scan(&size)
 		if err != nil || size != waiting {
 			t.Errorf("the table of the index has %d rows, want the %d jobs of the queue matching alone (%v)", size, waiting, err)
 		}
@@ -146,7 +162,10 @@ func TestJobIndexServesThePop(t *testing.T) {
 		}
 		check("with the settings of the database", strings.Join(lines, "\n"))
 		// Jobs that no longer wait leave it.
-		first, _ := listed(t, s, &p, 1)
+		first, ok := listed(t, s, &p, 1)
+		if !ok {
+			t.Fatal("the index is not read")
+		}
 		id, err := gq.ParseJobID(first[0])
 		if err != nil {
 			t.Fatal(err)
@@ -167,11 +186,8 @@ func TestJobIndexServesThePop(t *testing.T) {
 // TestJobIndexOfPolicies orders jobs by random policies, each of which makes the index anew.
 func TestJobIndexOfPolicies(t *testing.T) {
 	clock := &ticking{time.Unix(1_900_000_000, 0)}
-	s, err := Open(t.Context(), pgtest.Database(t), store.Config{Clock: clock})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer s.Close()
+	_, nodes := openJobIndex(t, clock, "", 1)
+	s := nodes[0]
 	seed := rand.Uint64()
 	r := rand.New(rand.NewPCG(seed, 3))
 	jobs := submitMatching(t, s, clock, r, "matching", 60)
@@ -210,16 +226,8 @@ func TestJobIndexOfPolicies(t *testing.T) {
 
 // TestJobIndexIsLeftAlone opens servers with different policies, and locks the table.
 func TestJobIndexIsLeftAlone(t *testing.T) {
-	url, clock := pgtest.Database(t), &ticking{time.Unix(1_900_000_000, 0)}
-	var nodes []*Store
-	for range 2 {
-		s, err := Open(t.Context(), url, store.Config{Clock: clock})
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer s.Close()
-		nodes = append(nodes, s)
-	}
+	clock := &ticking{time.Unix(1_900_000_000, 0)}
+	_, nodes := openJobIndex(t, clock, "", 2)
 	jobs := submitMatching(t, nodes[0], clock, rand.New(rand.NewPCG(1, 2)), "matching", 10)
 	one, two, three := match.DefaultPolicy().Priority, match.DefaultPolicy().Priority, match.DefaultPolicy().Priority
 	two.FeeWeight, three.FeeWeight = 1, 2
@@ -268,14 +276,60 @@ func TestJobIndexIsLeftAlone(t *testing.T) {
 	expect(nodes[1], &one, true)
 }
 
+// TestJobIndexThatTakesTooLong makes every CREATE INDEX take a minute. A store gives up after a second, so
+// that writers do not wait for long, and tries again after an hour.
+func TestJobIndexThatTakesTooLong(t *testing.T) {
+	clock := &ticking{time.Unix(1_900_000_000, 0)}
+	_, nodes := openJobIndex(t, clock, "", 2)
+	jobs := submitMatching(t, nodes[0], clock, rand.New(rand.NewPCG(1, 2)), "matching", 10)
+	p := match.DefaultPolicy().Priority
+	for _, s := range nodes {
+		s.LimitJobIndex(0, time.Hour)
+	}
+	execute := func(sql string) {
+		t.Helper()
+		if _, err := nodes[0].pool.Exec(t.Context(), sql); err != nil {
+			t.Fatal(err)
+		}
+	}
+	expect := func(s *Store, want bool) {
+		t.Helper()
+		got, ok := listed(t, s, &p, 10)
+		if ok != want || ok && !slices.Equal(got, inOrder(&p, jobs, 10)) {
+			t.Errorf("the order is %q (%v), want %v", got, ok, want)
+		}
+	}
+	execute("CREATE FUNCTION public.linger() RETURNS event_trigger LANGUAGE plpgsql AS 'BEGIN PERFORM pg_sleep(60); END'")
+	execute("CREATE EVENT TRIGGER linger ON ddl_command_end WHEN TAG IN ('CREATE INDEX') EXECUTE FUNCTION public.linger()")
+	expect(nodes[0], false)
+	execute("DROP EVENT TRIGGER linger")
+	last := nodes[0].jobIndex.tried
+	nodes[0].jobIndex.tried = last.Add(-2 * jobIndexAgain)
+	expect(nodes[0], false) // not again soon
+	nodes[0].jobIndex.tried = last.Add(-jobIndexKept)
+	expect(nodes[0], true)
+	expect(nodes[1], true)
+}
+
+// TestJobIndexOutlivesTheRequest makes the index for requests that have ended.
+func TestJobIndexOutlivesTheRequest(t *testing.T) {
+	_, nodes := openJobIndex(t, &ticking{time.Unix(1_900_000_000, 0)}, "", 2)
+	p := match.DefaultPolicy().Priority
+	ended, end := context.WithCancel(t.Context())
+	end()
+	for i, s := range nodes {
+		p.FeeWeight = int64(i)
+		if made, err := s.makeJobIndex(ended, orderOfJobs(&p)); !made || err != nil {
+			t.Errorf("server %d: made %v, %v", i, made, err)
+		}
+	}
+}
+
 // TestJobIndexInNewPartitions lets a day begin after the index was made.
 func TestJobIndexInNewPartitions(t *testing.T) {
 	clock := &ticking{time.Unix(1_900_000_000, 0)}
-	s, err := Open(t.Context(), pgtest.Database(t), store.Config{Clock: clock})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer s.Close()
+	_, nodes := openJobIndex(t, clock, "", 1)
+	s := nodes[0]
 	r, p := rand.New(rand.NewPCG(1, 2)), match.DefaultPolicy().Priority
 	jobs := submitMatching(t, s, clock, r, "matching", 10)
 	if _, ok := listed(t, s, &p, 100); !ok {

@@ -81,7 +81,11 @@ type reports struct {
 
 func newReports(t *testing.T, set match.Settings) *reports {
 	t.Helper()
-	url := pgtest.Database(t)
+	return newReportsAt(t, pgtest.Database(t), set)
+}
+
+func newReportsAt(t *testing.T, url string, set match.Settings) *reports {
+	t.Helper()
 	clock := &movable{begin: time.Now()}
 	const kept = 40 * 24 * time.Hour
 	s, err := postgres.Open(t.Context(), url, store.Config{
@@ -386,7 +390,9 @@ func TestJobIndex(t *testing.T) {
 	spec.Covers(t, "M-117")
 	set := match.DefaultSettings()
 	set.BatchSize, set.Starvation.Every, set.AckTimeout = 5, 0, 120_000
-	r := newReports(t, set)
+	// Nothing else decides whether rounds use the index: no lock of autovacuum, and no slow machine.
+	r := newReportsAt(t, pgtest.Own(t, "autovacuum=off").Database(t), set)
+	r.store.LimitJobIndex(time.Hour, time.Hour)
 	for i := range 30 {
 		kind := "AI"
 		if i%3 == 0 {
