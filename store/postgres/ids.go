@@ -1,6 +1,8 @@
 package postgres
 
 import (
+	"crypto/sha256"
+
 	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/store"
 )
@@ -8,12 +10,13 @@ import (
 // idKey makes the ids of jobs from their numbers, which contain the day.
 type idKey struct {
 	*store.IDKey
-	secret []byte
+	hash []byte // SHA-256 of the key
 }
 
 func newIDKey(secret []byte) (*idKey, error) {
 	key, err := store.NewIDKey(secret)
-	return &idKey{key, secret}, err
+	hash := sha256.Sum256(secret)
+	return &idKey{key, hash[:]}, err
 }
 
 // maxDay is the end of the days of all numbers.

@@ -1,6 +1,8 @@
 package postgres_test
 
 import (
+	"bytes"
+	"context"
 	"database/sql"
 	"errors"
 	"strings"
@@ -100,6 +102,70 @@ func TestTransactionWithoutRights(t *testing.T) {
 	execute(t, url, `GRANT USAGE ON SCHEMA "gq" TO shopper; GRANT INSERT ON "gq".inbox TO shopper`)
 	if errs := submit(); errs[0] == nil || errs[1] != nil {
 		t.Errorf("with the rights for the inbox: %v", errs)
+	}
+}
+
+// arguments collects the arguments of all statements of a connection.
+type arguments struct{ all []any }
+
+func (a *arguments) TraceQueryStart(ctx context.Context, _ *pgx.Conn, d pgx.TraceQueryStartData) context.Context {
+	a.all = append(a.all, d.Args...)
+	return ctx
+}
+
+func (*arguments) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
+
+func (a *arguments) TraceBatchStart(ctx context.Context, _ *pgx.Conn, d pgx.TraceBatchStartData) context.Context {
+	for _, q := range d.Batch.QueuedQueries {
+		a.all = append(a.all, q.Arguments...)
+	}
+	return ctx
+}
+
+func (*arguments) TraceBatchQuery(context.Context, *pgx.Conn, pgx.TraceBatchQueryData) {}
+
+func (*arguments) TraceBatchEnd(context.Context, *pgx.Conn, pgx.TraceBatchEndData) {}
+
+// TestKeyOfIDsIsNoArgument submits two jobs in transactions of the application. Its server may log the
+// arguments of statements, so the key of job ids is none of them.
+func TestKeyOfIDsIsNoArgument(t *testing.T) {
+	url := pgtest.Database(t)
+	s := open(t, url, store.Config{})
+	defer s.Close()
+	var key []byte
+	if err := connect(t, url).QueryRow(t.Context(), "SELECT secret FROM gq.id_key").Scan(&key); err != nil {
+		t.Fatal(err)
+	}
+	cfg, err := pgx.ParseConfig(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var sent arguments
+	cfg.Tracer = &sent
+	conn, err := pgx.ConnectConfig(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close(context.WithoutCancel(t.Context())) //nolint:errcheck // it has committed
+	for range 2 {
+		err := pgx.BeginFunc(t.Context(), conn, func(tx pgx.Tx) error {
+			out, err := s.Tx(tx).Insert(t.Context(), []store.Group{store.One(newSpec("q"))})
+			if err == nil {
+				err = out[0].Err
+			}
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, a := range sent.all {
+		if b, ok := a.([]byte); ok && bytes.Contains(b, key) {
+			t.Error("a statement has the key of job ids as an argument")
+		}
+	}
+	if len(sent.all) == 0 {
+		t.Error("no statement with arguments was seen")
 	}
 }
 

@@ -166,7 +166,7 @@ func (s *Store) announceWithin(ctx context.Context, inner pgx.Tx, c *effects) er
 	var outdated, foreign bool
 	for _, text := range texts {
 		if err == nil {
-			err = inner.QueryRow(ctx, noticeWithin, s.pool.dialect.channel(), text, s.ids.secret).Scan(&outdated, &foreign)
+			err = inner.QueryRow(ctx, noticeWithin, s.pool.dialect.channel(), text, s.ids.hash).Scan(&outdated, &foreign)
 		}
 	}
 	switch {
@@ -184,11 +184,12 @@ func (s *Store) announceWithin(ctx context.Context, inner pgx.Tx, c *effects) er
 // contains a partition that has since been dropped. The transaction does not see what was
 // copied out of it: a job that it releases would be lost, and a key would seem free. After
 // its first write no other partition can be dropped. It also selects whether the tables are those
-// of another queue, which have another key of job ids.
+// of another queue, which have another key of job ids. The key itself is no argument, because servers
+// can be configured to log these.
 const noticeWithin = `
 	SELECT current_setting('transaction_isolation') <> 'read committed' AND EXISTS (
 		SELECT FROM pg_inherits WHERE inhparent = 'gq.done'::regclass AND pg_relation_filenode(inhrelid) IS NULL
-	), (SELECT secret FROM gq.id_key) <> $3
+	), sha256((SELECT secret FROM gq.id_key)) <> $3
 	FROM pg_notify($1, $2)`
 
 // errOutdated means that the application must retry its transaction.
