@@ -223,29 +223,42 @@ type Event struct {
 	Failure   *Failure  `json:"failure,omitempty"`
 }
 
-// History returns the view of events, of one job or of many: one for each change of state. What it
-// says of an event does not depend on the others, so a stream can be shown part by part. A signal of a workflow, which no worker runs, is SCHEDULED and RUNNING at the instant at
+// History returns the view of consecutive events, of one job or of many: one for each change of state.
+// What it says of an event does not depend on the others, so a stream can be shown part by part. Only
+// events of an earlier version do not say that their job was claimed: those of a job are shown together.
+// A signal of a workflow, which no worker runs, is SCHEDULED and RUNNING at the instant at
 // which it comes or its time is over.
 func History(events []gq.Event) (all []Event) {
+	held, back := make(map[gq.JobID]bool), make(map[gq.JobID]bool) // back: it waits because a hold was lost
 	for i := range events {
 		e := &events[i]
 		out := Event{Seq: e.Seq, ID: e.Job, State: stateOf(e.Status), UpdatedAt: utc(e.Time), Attempt: e.Attempt, Failure: failureOf(e.Failure)}
 		switch e.Type {
+		case gq.EventClaimed:
+			held[e.Job] = true
+			continue
 		case gq.EventScheduled:
-			if e.Lease != "" || e.Detail == gq.DetailClaimed { // a hold was lost: SCHEDULED before and after
+			lost := e.Lease != "" || e.Detail == gq.DetailClaimed || back[e.Job]
+			delete(held, e.Job)
+			delete(back, e.Job)
+			if lost { // a hold was lost: SCHEDULED before and after
 				continue
 			}
 		case gq.EventRetrying:
-			if e.Detail == gq.DetailClaimed { // so was this one, before an execution
+			if e.Detail == gq.DetailClaimed || held[e.Job] { // so was this one, before an execution
+				delete(held, e.Job)
+				back[e.Job] = true
 				continue
 			}
+		case gq.EventStarted:
+			delete(held, e.Job)
 		case gq.EventCompleted, gq.EventFailed:
 			if e.Type == gq.EventCompleted && e.Lease == "" || e.Reason == machine.ReasonSignalTimeout {
 				out.Attempt = 1
 				all = append(all, Event{Seq: e.Seq, ID: e.Job, State: Scheduled, UpdatedAt: out.UpdatedAt},
 					Event{Seq: e.Seq, ID: e.Job, State: Running, UpdatedAt: out.UpdatedAt, Attempt: 1})
 			}
-		case gq.EventSubmitted, gq.EventDelayed, gq.EventStarted, gq.EventDeadLettered, gq.EventCancelled:
+		case gq.EventSubmitted, gq.EventDelayed, gq.EventDeadLettered, gq.EventCancelled:
 		default:
 			continue
 		}

@@ -137,13 +137,21 @@ type Event struct {
 	LeaseExpiresAt time.Time  `json:"LeaseExpiresAt,omitzero"`
 }
 
-// History returns the view of events, of one job or of many. What it says of an event does not depend
-// on the others, so a stream can be shown part by part. Events that are no transition of the four states
-// are left out. A signal of a workflow, which no worker runs, is
+// History returns the view of consecutive events, of one job or of many. What it says of an event does
+// not depend on the others, so a stream can be shown part by part. Only events of an earlier version do
+// not say that their job was claimed: those of a job are shown together. Events that are no transition
+// of the four states are left out. A signal of a workflow, which no worker runs, is
 // InFlight at the instant at which it comes or its time is over.
 func History(events []gq.Event) (all []Event) {
+	claimed := make(map[gq.LeaseID]bool) // of the claims among the events
 	for i := range events {
 		e := &events[i]
+		switch {
+		case e.Type == gq.EventClaimed:
+			claimed[e.Lease] = true
+		case e.Type == gq.EventStarted && claimed[e.Lease]:
+			continue // InFlight before and after
+		}
 		out, ok := eventOf(e)
 		if !ok {
 			continue

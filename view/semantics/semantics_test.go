@@ -135,6 +135,16 @@ func TestHistory(t *testing.T) {
 	if !slices.Equal(got, want) || !slices.Equal(parts, want) {
 		t.Errorf("at once        %q\nevent by event %q\nwant           %q", got, parts, want)
 	}
+	got = nil
+	for i := range history {
+		history[i].Detail = gq.DetailNone // as an earlier version stored it
+	}
+	for _, e := range semantics.History(history) {
+		got = append(got, text(e))
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("of an earlier version %q\nwant                  %q", got, want)
+	}
 }
 
 // A signal that comes goes the way of every other job, and so does one that does not come.
