@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/match"
 	"github.com/gopherqueue/gq/store"
 )
 
@@ -65,7 +66,9 @@ func (e *Engine) unended(ctx context.Context, id gq.JobID) (gq.Job, error) {
 
 // edited returns the spec of the job that takes the place of another one.
 func (e *Engine) edited(ctx context.Context, job *gq.Job, change gq.JobEdit) (gq.Spec, error) {
-	s := change.Apply(job.Spec)
+	old := job.Spec
+	match.KeepUnits(&old)
+	s := change.Apply(old)
 	s.ID, s.Replaces, s.Delay = gq.JobID{}, job.State.ID, 0
 	if change.RunAt.IsZero() {
 		if s.RunAt = job.State.RunAt; !s.RunAt.After(job.State.CreatedAt) {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/machine"
+	"github.com/gopherqueue/gq/match"
 	"github.com/gopherqueue/gq/store"
 )
 
@@ -97,6 +98,7 @@ func replayed(ctx context.Context, job *gq.Job) gq.Spec {
 	again.Metadata = job.Metadata
 	again.Metadata.Tags = maps.Clone(job.Metadata.Tags)
 	again.Attributes = maps.Clone(job.Spec.Attributes)
+	match.KeepUnits(&again)
 	delete(again.Attributes, gq.AttributeReplayedBy) // who replayed the old job
 	if by, _ := ctx.Value(callerKey{}).(string); by != "" && len(again.Attributes) < gq.MaxAttributes {
 		if again.Attributes == nil {

@@ -2,6 +2,7 @@ package match
 
 import (
 	"encoding/json"
+	"maps"
 
 	"github.com/gopherqueue/gq"
 )
@@ -118,6 +119,19 @@ func CountUnits(s *gq.Spec) {
 	if _, err := ParseKind(s.Type); err == nil && s.Queue == Queue && s.CostUnits == 0 && s.Attributes[AttributeUnits] != "0" {
 		s.CostUnits = DefaultUnits
 	}
+}
+
+// KeepUnits makes a spec name its units if it is that of a stored job of [Queue] with 0, so that [CountUnits] leaves
+// a copy of the job at 0. Jobs that were stored
+// before there was a default lack the attribute.
+func KeepUnits(s *gq.Spec) {
+	if _, err := ParseKind(s.Type); err != nil || s.Queue != Queue || s.CostUnits != 0 || len(s.Attributes) >= gq.MaxAttributes {
+		return
+	}
+	if s.Attributes = maps.Clone(s.Attributes); s.Attributes == nil {
+		s.Attributes = make(map[string]string, 1)
+	}
+	s.Attributes[AttributeUnits] = "0"
 }
 
 // Demand is what a job needs of a provider. Fields of the other kind are ignored.
