@@ -4,6 +4,7 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
+	"io/fs"
 	"os"
 	"path"
 	"path/filepath"
@@ -16,6 +17,7 @@ import (
 var (
 	pictureName = regexp.MustCompile(`(\w+)\["([^"]+)"\]`)
 	pictureEdge = regexp.MustCompile(`(?m)^ *(\w+)(?:\["[^"]+"\])? --> (\w+)`)
+	packageRow  = regexp.MustCompile("(?m)^\\| `([^` ]+)` \\| [^|]+ \\|$")
 	whereRow    = regexp.MustCompile("(?m)^\\| [^|]+ \\| `([^`]+)` \\| `([^`]+)` \\|$")
 )
 
@@ -53,6 +55,25 @@ func TestArchitecturePage(t *testing.T) {
 			t.Errorf("the picture has an arrow from %s to %s, and no file of %[1]s imports it", from, to)
 		}
 	}
+	var named []string
+	for _, m := range packageRow.FindAllStringSubmatch(page, -1) {
+		named = append(named, m[1])
+	}
+	slices.Sort(named)
+	existing := packagesOf(t, ".")
+	for _, pkg := range existing {
+		if !slices.Contains(named, pkg) {
+			t.Errorf("the tables lack package %s: add a row that says what it does", pkg)
+		}
+	}
+	for i, pkg := range named {
+		if !slices.Contains(existing, pkg) {
+			t.Errorf("the tables name %s, which is no package", pkg)
+		}
+		if i > 0 && pkg == named[i-1] {
+			t.Errorf("the tables name %s twice", pkg)
+		}
+	}
 	rows := whereRow.FindAllStringSubmatch(page, -1)
 	if len(rows) < 10 {
 		t.Fatalf("the page answers %d questions", len(rows))
@@ -62,6 +83,28 @@ func TestArchitecturePage(t *testing.T) {
 			t.Errorf("%s has no function %s", r[1], r[2])
 		}
 	}
+}
+
+// packagesOf lists the directories of a module that have Go files.
+func packagesOf(t *testing.T, root string) (dirs []string) {
+	t.Helper()
+	sources := os.DirFS(root)
+	err := fs.WalkDir(sources, ".", func(name string, d fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case d.IsDir() && name != "." && foreignDirectory(sources, name):
+			return fs.SkipDir
+		case !d.IsDir() && path.Ext(name) == ".go":
+			dirs = append(dirs, path.Dir(name))
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	slices.Sort(dirs)
+	return slices.Compact(dirs)
 }
 
 // importsOf lists what the files of a package import, without its tests.
