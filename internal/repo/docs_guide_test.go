@@ -1,4 +1,4 @@
-package gq_test
+package repo_test
 
 import (
 	"fmt"
