@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"path/filepath"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -183,7 +182,7 @@ func TestContractLateVisibility(t *testing.T) {
 // detector: those that pin requirements or reopen the store. The store in memory runs
 // all it can.
 func variantCases(c storetest.Case) bool {
-	return !race.Share() || len(c.Covers) > 0 || slices.Contains(c.Needs, "Reopen")
+	return !race.Share() || len(c.Covers) > 0 || c.Reopens
 }
 
 func TestContractOnDisk(t *testing.T) {

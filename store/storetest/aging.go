@@ -10,26 +10,23 @@ var agingCases = []Case{
 	{
 		Name:   "Aging/Overtakes",
 		Clause: "a job that has waited for its policy's aging is served before a fresh one of the next higher priority, and not earlier",
-		Needs:  []string{"Insert", "Claim", "Close"},
 		run:    agingOvertakes,
 	},
 	{
 		Name:   "Aging/Ready",
 		Clause: "a job ages from the time at which it may run, not from its submission, and a retry from its backoff",
-		Needs:  []string{"Insert", "Claim", "Update", "Close"},
 		run:    agingReady,
 	},
 	{
 		Name:   "Aging/Priority",
 		Clause: "a job that ages moves when its priority changes",
-		Needs:  []string{"Insert", "Claim", "Update", "Close"},
 		run:    agingPriority,
 	},
 	{
-		Name:   "Aging/Reopen",
-		Clause: "what has aged keeps its place after a restart",
-		Needs:  []string{"Insert", "Claim", "Close", reopening},
-		run:    agingReopen,
+		Name:    "Aging/Reopen",
+		Clause:  "what has aged keeps its place after a restart",
+		Reopens: true,
+		run:     agingReopen,
 	},
 }
 

@@ -14,41 +14,36 @@ var blobCases = []Case{
 	{
 		Name:   "Blob/Result",
 		Clause: "the result is stored with the settlement and read back byte for byte",
-		Needs:  []string{"Insert", "Claim", "Update", "Get", "Close"},
 		Covers: []string{"J-22"},
 		run:    blobResult,
 	},
 	{
 		Name:   "Blob/Checkpoint",
 		Clause: "a checkpoint saved by one attempt is handed to the next",
-		Needs:  []string{"Insert", "Claim", "Update", "Get", "Close"},
 		Covers: []string{"J-73"},
 		run:    blobCheckpoint,
 	},
 	{
 		Name:   "Blob/Kept",
 		Clause: "an update without a blob leaves the one that is there",
-		Needs:  []string{"Insert", "Claim", "Update", "Get", "Close"},
 		run:    blobKept,
 	},
 	{
 		Name:   "Blob/Metadata",
 		Clause: "metadata can be replaced while the job lives; what was submitted is kept beside it",
-		Needs:  []string{"Insert", "Claim", "Update", "Get", "List", "History", "Close"},
 		Covers: []string{"J-142", "J-145"},
 		run:    blobMetadata,
 	},
 	{
 		Name:   "Blob/Limits",
 		Clause: "a result or checkpoint above its limit and invalid metadata are refused, and nothing changes",
-		Needs:  []string{"Insert", "Claim", "Update", "Get", "Close"},
 		run:    blobLimits,
 	},
 	{
-		Name:   "Blob/Reopen",
-		Clause: "results, checkpoints and metadata survive a restart",
-		Needs:  []string{"Insert", "Claim", "Update", "Get", "Close", reopening},
-		run:    blobReopen,
+		Name:    "Blob/Reopen",
+		Clause:  "results, checkpoints and metadata survive a restart",
+		Reopens: true,
+		run:     blobReopen,
 	},
 }
 

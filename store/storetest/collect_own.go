@@ -11,44 +11,38 @@ var collectOwnCases = []Case{
 	{
 		Name:   "Collect/Own",
 		Clause: "a finished job whose policy has a retention is kept for exactly that long, however it ended; others are not affected",
-		Needs:  []string{"Insert", "Claim", "Update", "Get", "List", "Counts", "Collect", "Close"},
 		run:    collectOwn,
 	},
 	{
 		Name:   "Collect/OwnLonger",
 		Clause: "a retention of its own can be longer than that of the store, and the job keeps its history",
-		Needs:  []string{"Insert", "Claim", "Update", "Get", "History", "Collect", "Close"},
 		run:    collectOwnLonger,
 	},
 	{
 		Name:   "Collect/None",
 		Clause: "a job that is not to be kept goes with the next collection after its end; its events stay for whoever follows them",
-		Needs:  []string{"Insert", "Claim", "Update", "Get", "Events", "Counts", "Collect", "Close"},
 		run:    collectNone,
 	},
 	{
 		Name:   "Collect/OwnKey",
 		Clause: "no key may outlive a job with a retention of its own, and a key is free again when that job is gone",
-		Needs:  []string{"Insert", "Update", "Collect", "Close"},
 		run:    collectOwnKey,
 	},
 	{
 		Name:   "Collect/OwnDependents",
 		Clause: "dependents learn how a dependency ended that was not to be kept",
-		Needs:  []string{"Insert", "Claim", "Update", "Get", "ReleaseDependents", "Collect", "Close"},
 		run:    collectOwnDependents,
 	},
 	{
 		Name:   "Collect/OwnLimit",
 		Clause: "a step counts jobs with a retention of their own against its limit, and passes over those that are kept longer or were purged",
-		Needs:  []string{"Insert", "Update", "List", "Collect", "Close"},
 		run:    collectOwnLimit,
 	},
 	{
-		Name:   "Collect/OwnReopen",
-		Clause: "a retention of its own holds after a restart",
-		Needs:  []string{"Insert", "Update", "Get", "Collect", "Close", reopening},
-		run:    collectOwnReopen,
+		Name:    "Collect/OwnReopen",
+		Clause:  "a retention of its own holds after a restart",
+		Reopens: true,
+		run:     collectOwnReopen,
 	},
 }
 

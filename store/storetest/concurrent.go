@@ -14,20 +14,17 @@ var concurrentCases = []Case{
 	{
 		Name:   "Concurrent/Work",
 		Clause: "many submit, claim and settle at once: each job is done exactly once",
-		Needs:  []string{"Insert", "Claim", "Update", "Counts", "Close"},
 		run:    concurrentWork,
 	},
 	{
 		Name:   "Concurrent/Losses",
 		Clause: "with holders that vanish and come back too late each job is still done, by one who held it",
-		Needs:  []string{"Insert", "Claim", "Update", "Get", "Counts", "Close"},
 		Covers: []string{"Q-01", "Q-64", "J-90"},
 		run:    concurrentLosses,
 	},
 	{
 		Name:   "Concurrent/Dependents",
 		Clause: "a dependent inserted while its dependency ends is told, whichever comes first",
-		Needs:  []string{"Insert", "Claim", "Update", "Get", "ReleaseDependents", "Close"},
 		run:    concurrentDependents,
 	},
 }

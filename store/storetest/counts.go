@@ -13,26 +13,23 @@ var countCases = []Case{
 	{
 		Name:   "Counts/Steps",
 		Clause: "after every step the counts are what a recount finds, for each queue and status",
-		Needs:  []string{"Insert", "Claim", "Update", "List", "Counts", "Due", "ReleaseDependents", "Close"},
 		run:    countSteps,
 	},
 	{
 		Name:   "Counts/Queues",
 		Clause: "the counts are for the named queues or for all",
-		Needs:  []string{"Insert", "Counts", "Close"},
 		run:    countQueues,
 	},
 	{
 		Name:   "Counts/Collected",
 		Clause: "what is collected is no longer counted",
-		Needs:  []string{"Insert", "Claim", "Update", "Counts", "Collect", "Close"},
 		run:    countCollected,
 	},
 	{
-		Name:   "Counts/Reopen",
-		Clause: "the counts survive a restart",
-		Needs:  []string{"Insert", "Claim", "Update", "Counts", "Close", reopening},
-		run:    countReopen,
+		Name:    "Counts/Reopen",
+		Clause:  "the counts survive a restart",
+		Reopens: true,
+		run:     countReopen,
 	},
 }
 

@@ -14,62 +14,53 @@ var docCases = []Case{
 	{
 		Name:   "Docs/Version",
 		Clause: "a document is written only under the version that its caller has read; 0 says that there must be none",
-		Needs:  []string{"PutDocs", "Doc", "Close"},
 		run:    docVersion,
 	},
 	{
 		Name:   "Docs/Atomic",
 		Clause: "the documents of a call are written all or not at all, and the error names the one that has changed",
-		Needs:  []string{"PutDocs", "Doc", "Docs", "Close"},
 		run:    docAtomic,
 	},
 	{
 		Name:   "Docs/Again",
 		Clause: "a document that is deleted and made again has a version that nobody has seen",
-		Needs:  []string{"PutDocs", "Close"},
 		run:    docAgain,
 	},
 	{
 		Name:   "Docs/Kind",
 		Clause: "a name is unique within its kind only",
-		Needs:  []string{"PutDocs", "Doc", "Docs", "Close"},
 		run:    docKinds,
 	},
 	{
 		Name:   "Docs/Data",
 		Clause: "data is kept as it is, empty included, and belongs to whoever got it",
-		Needs:  []string{"PutDocs", "Doc", "Docs", "Close"},
 		run:    docData,
 	},
 	{
 		Name:   "Docs/Pages",
 		Clause: "documents are listed by name, each once, however long the pages and whatever changes between them",
-		Needs:  []string{"PutDocs", "Docs", "Close"},
 		run:    docPages,
 	},
 	{
 		Name:   "Docs/Find",
 		Clause: "documents are found by many names at once, all as of one moment; names without a document are left out",
-		Needs:  []string{"PutDocs", "FindDocs", "Close"},
 		run:    docFind,
 	},
 	{
 		Name:   "Docs/Invalid",
 		Clause: "documents that cannot be are ErrInvalid, with every fault, and nothing is written",
-		Needs:  []string{"PutDocs", "Doc", "Docs", "Close"},
 		run:    docInvalid,
 	},
 	{
 		Name:   "Docs/Concurrent",
 		Clause: "of many writers who have read the same version one succeeds",
-		Needs:  []string{"PutDocs", "Doc", "Close"},
 		run:    docConcurrent,
 	},
 	{
-		Name:   "Docs/Reopen",
-		Clause: "documents and their versions survive a restart, and no version is given again after it",
-		Needs:  []string{"PutDocs", "Doc", "Docs", "Close", reopening},
-		run:    docReopen,
+		Name:    "Docs/Reopen",
+		Clause:  "documents and their versions survive a restart, and no version is given again after it",
+		Reopens: true,
+		run:     docReopen,
 	},
 }
 

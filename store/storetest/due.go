@@ -13,46 +13,40 @@ var dueCases = []Case{
 	{
 		Name:   "Due/Nothing",
 		Clause: "with nothing due the list is empty, and Next is when the first job will be due, or zero",
-		Needs:  []string{"Insert", "Update", "Due", "Close"},
 		run:    dueNothing,
 	},
 	{
 		Name:   "Due/Each",
 		Clause: "a job is listed exactly from the instant on at which time has something to do for it: delay, backoff, lease, hold, execution timeout, lifetime",
-		Needs:  []string{"Insert", "Claim", "Update", "Get", "Due", "Close"},
 		Covers: []string{"J-57", "J-72"},
 		run:    dueEach,
 	},
 	{
 		Name:   "Due/Order",
 		Clause: "the most overdue job comes first, a limit, which is 1 at least, cuts the rest, and Next is when the first job is due that is not listed",
-		Needs:  []string{"Insert", "Update", "Due", "Close"},
 		run:    dueOrder,
 	},
 	{
 		Name:   "Due/Once",
 		Clause: "a job for which time has several things to do is listed once, for the first of them, and Next is about the others",
-		Needs:  []string{"Insert", "Due", "Close"},
 		run:    dueOnce,
 	},
 	{
 		Name:   "Due/Moves",
 		Clause: "what a job is due for moves with its state: heartbeats, settlements and claims change it at once",
-		Needs:  []string{"Insert", "Claim", "Update", "Due", "Close"},
 		run:    dueMoves,
 	},
 	{
 		Name:   "Due/Swept",
 		Clause: "an advanced job is no longer listed, and a sweep changes nothing about who gets it",
-		Needs:  []string{"Insert", "Claim", "Update", "Get", "History", "Due", "Close"},
 		Covers: []string{"J-28", "J-34", "J-54", "J-139"},
 		run:    dueSwept,
 	},
 	{
-		Name:   "Due/Reopen",
-		Clause: "what is due is due after a restart",
-		Needs:  []string{"Insert", "Claim", "Due", "Close", reopening},
-		run:    dueReopen,
+		Name:    "Due/Reopen",
+		Clause:  "what is due is due after a restart",
+		Reopens: true,
+		run:     dueReopen,
 	},
 }
 

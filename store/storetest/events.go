@@ -17,57 +17,49 @@ var eventCases = []Case{
 	{
 		Name:   "Events/Replay",
 		Clause: "events are read in ascending order, and from any of them on the rest follows",
-		Needs:  []string{"Insert", "Claim", "Update", "Events", "Due", "ReleaseDependents", "Close"},
 		run:    eventReplay,
 	},
 	{
 		Name:   "Events/History",
 		Clause: "a job's history is what the events tell of it, and its last entry tells the status it has",
-		Needs:  []string{"Insert", "Claim", "Update", "Get", "Events", "History", "Due", "ReleaseDependents", "Close"},
 		run:    eventHistory,
 	},
 	{
 		Name:   "Events/Legal",
 		Clause: "every change of status has its event, and each is a move that the table of moves allows",
-		Needs:  []string{"Insert", "Claim", "Update", "Events", "Due", "ReleaseDependents", "Close"},
 		Covers: []string{"J-36"},
 		run:    eventLegal,
 	},
 	{
 		Name:   "Events/Only",
 		Clause: "reads, heartbeats, refusals and repeats are no events",
-		Needs:  []string{"Insert", "Get", "Claim", "Peek", "Update", "List", "Counts", "Events", "Due", "ReleaseDependents", "Collect", "PutQueue", "Queues", "History", "Close"},
 		run:    eventOnly,
 	},
 	{
 		Name:   "Events/Order",
 		Clause: "no event ever appears behind one that was returned, also while many write",
-		Needs:  []string{"Insert", "Claim", "Update", "Events", "Close"},
 		run:    eventOrder,
 	},
 	{
 		Name:   "Events/Turns",
 		Clause: "what was done by calls that were made one after the other is told in that order",
-		Needs:  []string{"Insert", "Claim", "Update", "Events", "Close"},
 		run:    eventTurns,
 	},
 	{
 		Name:   "Events/Last",
 		Clause: "the number of the newest event is 0 before there was any, is that of the last one that can be read, and stays when that is collected",
-		Needs:  []string{"Insert", "Claim", "Update", "Events", "LastEvent", "Collect", "Close"},
 		run:    eventLast,
 	},
 	{
 		Name:   "Events/Unknown",
 		Clause: "the history of an unknown job is ErrNotFound",
-		Needs:  []string{"History", "Close"},
 		run:    eventUnknown,
 	},
 	{
-		Name:   "Events/Reopen",
-		Clause: "events keep their numbers over a restart, and new ones get larger ones",
-		Needs:  []string{"Insert", "Claim", "Update", "Events", "History", "Close", reopening},
-		run:    eventReopen,
+		Name:    "Events/Reopen",
+		Clause:  "events keep their numbers over a restart, and new ones get larger ones",
+		Reopens: true,
+		run:     eventReopen,
 	},
 }
 

@@ -8,7 +8,6 @@ import (
 var skimCases = []Case{{
 	Name:   "Events/Skim",
 	Clause: "what a store tells those who only count is what its events tell, from any number on and however many at a time",
-	Needs:  []string{"Insert", "Claim", "Update", "Events", "Due", "ReleaseDependents", "Close"},
 	run:    eventSkim,
 }}
 

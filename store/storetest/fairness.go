@@ -12,50 +12,43 @@ var fairCases = []Case{
 	{
 		Name:   "Fair/Turns",
 		Clause: "within a level the keys of a fair queue are served in turn, each in the order of submission",
-		Needs:  []string{"Insert", "Claim", "PutQueue", "Close"},
 		run:    fairTurns,
 	},
 	{
 		Name:   "Fair/Late",
 		Clause: "a key that comes late joins at the turn being served, however much others have waiting",
-		Needs:  []string{"Insert", "Claim", "PutQueue", "Close"},
 		run:    fairLate,
 	},
 	{
 		Name:   "Fair/Returns",
 		Clause: "a key that submits its next job when the last was taken gets its share and no more",
-		Needs:  []string{"Insert", "Claim", "PutQueue", "Close"},
 		run:    fairReturns,
 	},
 	{
 		Name:   "Fair/Levels",
 		Clause: "the more urgent level is served first, whoever's turn it is, and a job whose level changes takes a turn there",
-		Needs:  []string{"Insert", "Claim", "Update", "PutQueue", "Close"},
 		run:    fairLevels,
 	},
 	{
 		Name:   "Fair/Retried",
 		Clause: "a job that is tried again keeps its turn",
-		Needs:  []string{"Insert", "Claim", "Update", "PutQueue", "Close"},
 		run:    fairRetried,
 	},
 	{
 		Name:   "Fair/Filter",
 		Clause: "turns hold among the jobs that match, and those without a key share one",
-		Needs:  []string{"Insert", "Claim", "PutQueue", "Close"},
 		run:    fairFilter,
 	},
 	{
 		Name:   "Fair/Changed",
 		Clause: "a queue that is made fair serves the jobs it has in turn, and one that no longer is in the order of submission",
-		Needs:  []string{"Insert", "Claim", "PutQueue", "Close"},
 		run:    fairChanged,
 	},
 	{
-		Name:   "Fair/Reopen",
-		Clause: "turns go on after a restart",
-		Needs:  []string{"Insert", "Claim", "PutQueue", "Close", reopening},
-		run:    fairReopen,
+		Name:    "Fair/Reopen",
+		Clause:  "turns go on after a restart",
+		Reopens: true,
+		run:     fairReopen,
 	},
 }
 

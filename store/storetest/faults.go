@@ -16,20 +16,17 @@ var faultCases = []Case{
 	{
 		Name:   "Insert/EachFault",
 		Clause: "an invalid job is ErrInvalid, naming the field, and nothing is stored",
-		Needs:  []string{"Insert", "Get", "Close"},
 		Covers: []string{"J-126", "J-143"},
 		run:    eachFault,
 	},
 	{
 		Name:   "Insert/AllFaults",
 		Clause: "ErrInvalid carries every fault of a group at once, each with the member it belongs to",
-		Needs:  []string{"Insert", "Get", "Close"},
 		run:    allFaults,
 	},
 	{
 		Name:   "Insert/GroupSize",
 		Clause: "a group has at least one job and at most MaxGroupJobs, with payloads of at most MaxGroupBytes together",
-		Needs:  []string{"Insert", "Counts", "Close"},
 		run:    groupSize,
 	},
 }

@@ -10,37 +10,31 @@ var filterCases = []Case{
 	{
 		Name:   "Filter/Types",
 		Clause: "a claim that names types gets jobs of those types only, and without any it gets all",
-		Needs:  []string{"Insert", "Claim", "Close"},
 		run:    filterTypes,
 	},
 	{
 		Name:   "Filter/Capabilities",
 		Clause: "a job goes only to a worker that offers everything the job requires",
-		Needs:  []string{"Insert", "Claim", "Close"},
 		run:    filterCapabilities,
 	},
 	{
 		Name:   "Filter/Cost",
 		Clause: "a job goes only to a claim whose largest cost is not below the job's; 0 is any",
-		Needs:  []string{"Insert", "Claim", "Close"},
 		run:    filterCost,
 	},
 	{
 		Name:   "Filter/Order",
 		Clause: "the order holds among the jobs that match",
-		Needs:  []string{"Insert", "Claim", "Close"},
 		run:    filterOrder,
 	},
 	{
 		Name:   "Filter/Behind",
 		Clause: "a claim finds what matches behind any number of jobs that do not",
-		Needs:  []string{"Insert", "Claim", "Close"},
 		run:    filterBehind,
 	},
 	{
 		Name:   "Filter/Retried",
 		Clause: "filters hold as well for jobs whose backoff is over or whose lease ran out",
-		Needs:  []string{"Insert", "Claim", "Update", "Close"},
 		run:    filterRetried,
 	},
 }

@@ -14,43 +14,37 @@ var gateCases = []Case{
 	{
 		Name:   "Gate/Signal",
 		Clause: "a job that waits for a signal is PENDING and out of reach until the signal completes it; its dependents go on",
-		Needs:  []string{"Insert", "Claim", "Update", "Get", "ReleaseDependents", "Close"},
 		run:    gateSignal,
 	},
 	{
 		Name:   "Gate/EarlySignal",
 		Clause: "a signal that comes before the dependencies have ended is kept and completes the job with the last of them",
-		Needs:  []string{"Insert", "Claim", "Update", "Get", "ReleaseDependents", "Close"},
 		run:    gateEarly,
 	},
 	{
 		Name:   "Gate/Deadline",
 		Clause: "a job that gets no signal within its execution timeout, counted from the end of its dependencies, is due then and FAILED",
-		Needs:  []string{"Insert", "Claim", "Update", "Get", "Due", "ReleaseDependents", "Close"},
 		run:    gateDeadline,
 	},
 	{
 		Name:   "Gate/Race",
 		Clause: "of a signal and a deadline at the same moment exactly one decides, and no signal counts twice",
-		Needs:  []string{"Insert", "Update", "Get", "Close"},
 		run:    gateRace,
 	},
 	{
 		Name:   "Gate/Failure",
 		Clause: "a job for failures runs once all have ended if one failed, and is CANCELLED if none did",
-		Needs:  []string{"Insert", "Claim", "Update", "Get", "ReleaseDependents", "Close"},
 		run:    gateFailure,
 	},
 	{
-		Name:   "Gate/Reopen",
-		Clause: "a job that waits for a signal still waits after a restart, until the same deadline",
-		Needs:  []string{"Insert", "Get", "Due", "Close", reopening},
-		run:    gateReopen,
+		Name:    "Gate/Reopen",
+		Clause:  "a job that waits for a signal still waits after a restart, until the same deadline",
+		Reopens: true,
+		run:     gateReopen,
 	},
 	{
 		Name:   "Gate/ManyDependencies",
 		Clause: "a job of a workflow may depend on more than 1000 jobs",
-		Needs:  []string{"Insert", "Claim", "Update", "ReleaseDependents", "Close"},
 		run:    gateMany,
 	},
 }

@@ -12,13 +12,11 @@ var keyCrowdCases = []Case{
 	{
 		Name:   "KeyRate/Crowd",
 		Clause: "however many jobs wait for the rate of their key, each unit that becomes free lets the first of them that a claim selects through, by their present order, and a new rate counts for all of them",
-		Needs:  []string{"Insert", "Claim", "Update", "Peek", "Waiting", "PutQueue", "Close"},
 		run:    keyRateCrowd,
 	},
 	{
 		Name:   "KeyRate/Limited",
 		Clause: "a KeyLimit counts the running jobs of a key that were claimed when the queue had only a KeyRate",
-		Needs:  []string{"Insert", "Claim", "Update", "PutQueue", "Close"},
 		run:    keyRateLimited,
 	},
 }

@@ -12,44 +12,37 @@ var limitCases = []Case{
 	{
 		Name:   "Limit/Paused",
 		Clause: "a paused queue hands out nothing and takes submissions; a settled job is settled",
-		Needs:  []string{"Insert", "Claim", "Update", "PutQueue", "Close"},
 		run:    limitPaused,
 	},
 	{
 		Name:   "Limit/MaxRunning",
 		Clause: "at most MaxRunning jobs of a queue are held at once, over all workers; each end of a lease frees one place",
-		Needs:  []string{"Insert", "Claim", "Update", "Get", "PutQueue", "Close"},
 		run:    limitRunning,
 	},
 	{
 		Name:   "Limit/MaxRunningExpiry",
 		Clause: "a lease that has run out occupies no place, and nobody's late words free one twice",
-		Needs:  []string{"Insert", "Claim", "Update", "Get", "PutQueue", "Close"},
 		run:    limitRunningExpiry,
 	},
 	{
 		Name:   "Limit/MaxRunningQueues",
 		Clause: "a queue at its limit does not hold up the others of a claim",
-		Needs:  []string{"Insert", "Claim", "Peek", "PutQueue", "Close"},
 		run:    limitRunningQueues,
 	},
 	{
 		Name:   "Limit/MaxRunningChanged",
 		Clause: "a limit counts from the next claim on, and takes nothing from those that hold",
-		Needs:  []string{"Insert", "Claim", "Update", "PutQueue", "Close"},
 		run:    limitRunningChanged,
 	},
 	{
 		Name:   "Limit/OneWinner",
 		Clause: "however many claim at once, one gets the job",
-		Needs:  []string{"Insert", "Claim", "Get", "Close"},
 		Covers: []string{"Q-22", "Q-43"},
 		run:    limitOneWinner,
 	},
 	{
 		Name:   "Limit/MaxRunningConcurrent",
 		Clause: "however many claim at once, no more than MaxRunning are held",
-		Needs:  []string{"Insert", "Claim", "PutQueue", "Close"},
 		run:    limitRunningConcurrent,
 	},
 }

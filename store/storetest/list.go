@@ -17,55 +17,46 @@ var listCases = []Case{
 	{
 		Name:   "List/Order",
 		Clause: "jobs are listed by submission, newest first or oldest first, live and finished together, without blobs",
-		Needs:  []string{"Insert", "Claim", "Update", "Get", "List", "Close"},
 		run:    listOrder,
 	},
 	{
 		Name:   "List/Pages",
 		Clause: "the pages of a list hold each job once, whatever the limit and whatever happens in between",
-		Needs:  []string{"Insert", "Claim", "Update", "List", "Close"},
 		run:    listPages,
 	},
 	{
 		Name:   "List/Filter",
 		Clause: "a query selects by queue and status, alone or together",
-		Needs:  []string{"Insert", "Claim", "Update", "List", "Close"},
 		run:    listFilter,
 	},
 	{
 		Name:   "List/Oldest",
 		Clause: "the oldest claimable job of a queue is the one that was submitted first, whatever its priority, turn and limit key, also if many queues are asked for at once",
-		Needs:  []string{"Insert", "Claim", "List", "PutQueue", "Close"},
 		run:    listOldest,
 	},
 	{
 		Name:   "List/Created",
 		Clause: "a range of creation times includes its beginning and not its end",
-		Needs:  []string{"Insert", "Update", "List", "Close"},
 		run:    listCreated,
 	},
 	{
 		Name:   "List/Scan",
 		Clause: "a limit of the search makes shorter pages, never fewer jobs",
-		Needs:  []string{"Insert", "Claim", "Update", "List", "Close"},
 		run:    listScan,
 	},
 	{
 		Name:   "List/Invalid",
 		Clause: "a bad limit, status, queue or cursor is ErrInvalid, and so is what a store cannot select by",
-		Needs:  []string{"Insert", "List", "Close"},
 		run:    listInvalid,
 	},
 	{
 		Name:   "List/Limit",
 		Clause: "without a limit a page has 50 jobs, and at most 1000 can be asked for",
-		Needs:  []string{"Insert", "List", "Close"},
 		run:    listLimit,
 	},
 	{
 		Name:   "List/Empty",
 		Clause: "a query that nothing matches is one empty page",
-		Needs:  []string{"Insert", "List", "Close"},
 		run:    listEmpty,
 	},
 }

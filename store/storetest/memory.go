@@ -18,32 +18,23 @@ var memoryCases = []Case{
 	{
 		Name:   "Memory/Read",
 		Clause: "what a read returned belongs to the caller: overwriting it changes nothing in the store",
-		Needs:  memoryNeeds,
 		run:    memoryRead,
 	},
 	{
 		Name:   "Memory/Written",
 		Clause: "what a write returned belongs to the caller: overwriting it changes nothing in the store",
-		Needs:  memoryNeeds,
 		run:    memoryWritten,
 	},
 	{
 		Name:   "Memory/Held",
 		Clause: "a claimant that overwrites its job neither keeps it longer nor disturbs anybody else",
-		Needs:  []string{"Insert", "Claim", "Update", "Close"},
 		run:    memoryHeld,
 	},
 	{
 		Name:   "Memory/Apart",
 		Clause: "the items of an answer share no memory, since they may go to different callers",
-		Needs:  memoryNeeds,
 		run:    memoryApart,
 	},
-}
-
-var memoryNeeds = []string{
-	"Insert", "Get", "List", "Claim", "Peek", "Update", "Due", "Counts", "Events", "History",
-	"PutQueue", "Queues", "PutPool", "Pools", "PutDocs", "Doc", "Docs", "Close",
 }
 
 // stock is a store with at least one item of each kind.

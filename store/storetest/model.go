@@ -26,9 +26,6 @@ import (
 // shows it, and -rapid.checks makes a run longer.
 func RunModel(t *testing.T, b Backend) {
 	t.Helper()
-	if len(b.Lacks) > 0 {
-		t.Skipf("the store lacks %s", strings.Join(b.Lacks, ", "))
-	}
 	if checks := flag.Lookup("rapid.checks"); b.Stories > 0 && checks.Value.String() == checks.DefValue {
 		if err := checks.Value.Set(strconv.Itoa(b.Stories)); err != nil {
 			t.Fatal(err)

@@ -17,51 +17,40 @@ var moveCases = []Case{
 	{
 		Name:   "Move/Everything",
 		Clause: "a store that was filled from another one shows all that the other one does, with the same numbers, versions and instants",
-		Needs:  moving,
 		run:    moveEverything,
 	},
 	{
 		Name:   "Move/GoesOn",
 		Clause: "what was begun in one store goes on in the one that was filled from it: leases, timers, dependencies, keys, turns, rates, numbers",
-		Needs:  moving,
 		run:    moveGoesOn,
 	},
 	{
-		Name:   "Move/Resume",
-		Clause: "an import that was broken off goes on from its mark and ends as if it had not been",
-		Needs:  append([]string{reopening}, moving...),
-		run:    moveResume,
+		Name:    "Move/Resume",
+		Clause:  "an import that was broken off goes on from its mark and ends as if it had not been",
+		Reopens: true,
+		run:     moveResume,
 	},
 	{
 		Name:   "Move/Refused",
 		Clause: "a store that is not empty, or holds a part of another one, is not filled, and nothing changes",
-		Needs:  moving,
 		run:    moveRefused,
 	},
 	{
 		Name:   "Move/Collected",
 		Clause: "jobs that were collected are not moved, those that are left keep their histories and are collected in their time, and a replay goes on from the last event",
-		Needs:  append([]string{"Collect", "LastEvent"}, moving...),
 		run:    moveCollected,
 	},
 	{
-		Name:   "Move/Origin",
-		Clause: "the origin of an export is the same while nothing changes, over a restart too, and another one after any change",
-		Needs:  append([]string{reopening}, moving...),
-		run:    moveOrigin,
+		Name:    "Move/Origin",
+		Clause:  "the origin of an export is the same while nothing changes, over a restart too, and another one after any change",
+		Reopens: true,
+		run:     moveOrigin,
 	},
 	{
 		Name:   "Move/Moment",
 		Clause: "an export shows one moment, whatever happens while it is read",
-		Needs:  moving,
 		run:    moveMoment,
 	},
-}
-
-// moving has the calls that the cases use.
-var moving = []string{
-	"Insert", "Claim", "Update", "Get", "List", "Counts", "Events", "History", "Queues", "PutQueue", "Pools", "PutPool",
-	"PutDocs", "Doc", "Docs", "Due", "ReleaseDependents", "Close",
 }
 
 // movable reports whether the store implements both.

@@ -81,7 +81,3 @@ func (n *naive) Change(ctx context.Context, c store.Change) (out store.Changed, 
 	}
 	return own(n, out), nil
 }
-
-func (r recordingStore) Change(ctx context.Context, c store.Change) (store.Changed, error) {
-	return r.Store.(store.Changer).Change(ctx, c)
-}

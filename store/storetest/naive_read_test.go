@@ -314,14 +314,6 @@ func (n *naive) Queues(ctx context.Context, asked store.QueueQuery) (queues []gq
 	return queues, nil
 }
 
-func (r recordingStore) Notify(events bool, f func(store.News)) (stop func()) {
-	return r.Store.(store.Notifier).Notify(events, f)
-}
-
-func (r recordingStore) Purge(ctx context.Context, ids []gq.JobID) ([]error, error) {
-	return r.Store.(store.Purger).Purge(ctx, ids)
-}
-
 func (n *naive) Keyed(ctx context.Context, scopes, names []string) (ids []gq.JobID, err error) {
 	if _, err := n.begin(ctx, false); err != nil {
 		return nil, err

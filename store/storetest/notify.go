@@ -16,25 +16,21 @@ var notifyCases = []Case{
 	{
 		Name:   "Notify/Claimable",
 		Clause: "there is news of a queue where a job has become claimable: submitted, given back, to be retried, released by what it waited for",
-		Needs:  []string{"Insert", "Claim", "Update", "ReleaseDependents", "Close"},
 		run:    notifyClaimable,
 	},
 	{
 		Name:   "Notify/Room",
 		Clause: "there is news of a queue where there is room again: a job has ended, a limit was raised, it goes on after a pause, or its pool has room because of another queue",
-		Needs:  []string{"Insert", "Claim", "Update", "PutQueue", "PutPool", "Close"},
 		run:    notifyRoom,
 	},
 	{
 		Name:   "Notify/Due",
 		Clause: "news that says when something is due names no instant after the first at which time changes a job of its commits",
-		Needs:  []string{"Insert", "Claim", "Update", "Close"},
 		run:    notifyDue,
 	},
 	{
 		Name:   "Notify/Cancels",
 		Clause: "there is news of every running job that is asked to stop, and of no other",
-		Needs:  []string{"Insert", "Claim", "Update", "Close"},
 		run:    notifyCancels,
 	},
 }

@@ -14,41 +14,35 @@ var payloadCases = []Case{
 	{
 		Name:   "Payload/Bytes",
 		Clause: "a payload is read back byte for byte, whatever it is",
-		Needs:  []string{"Insert", "Get", "Claim", "Close"},
 		Covers: []string{"J-123", "J-127"},
 		run:    payloadBytes,
 	},
 	{
 		Name:   "Payload/Size",
 		Clause: "a payload of exactly the limit is accepted and one byte more is ErrInvalid, naming the payload",
-		Needs:  []string{"Insert", "Get", "Close"},
 		Covers: []string{"J-124"},
 		run:    payloadSize,
 	},
 	{
 		Name:   "Payload/Limit",
 		Clause: "the configured limit counts, not the default, up to 16 MiB",
-		Needs:  []string{"Insert", "Get", "Close"},
 		Covers: []string{"J-125"},
 		run:    payloadLimit,
 	},
 	{
 		Name:   "Payload/Immutable",
 		Clause: "nothing that happens to a job changes its payload",
-		Needs:  []string{"Insert", "Get", "Claim", "Update", "Close"},
 		Covers: []string{"J-128"},
 		run:    payloadImmutable,
 	},
 	{
 		Name:   "Payload/Copied",
 		Clause: "a store keeps what was submitted, not the caller's memory",
-		Needs:  []string{"Insert", "Get", "Close"},
 		run:    payloadCopied,
 	},
 	{
 		Name:   "Payload/Parts",
 		Clause: "blobs are read only where they were asked for",
-		Needs:  []string{"Insert", "Get", "Claim", "Update", "Close"},
 		run:    payloadParts,
 	},
 }

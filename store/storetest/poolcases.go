@@ -12,74 +12,63 @@ var poolCases = []Case{
 	{
 		Name:   "Pool/Capacity",
 		Clause: "the held jobs of all queues of a pool cost no more than its capacity; what does not fit is passed over, and what costs nothing always fits",
-		Needs:  []string{"Insert", "Claim", "Update", "PutQueue", "PutPool", "Close"},
 		run:    poolCapacity,
 	},
 	{
 		Name:   "Pool/Behind",
 		Clause: "a claim finds what fits behind any number of jobs that do not",
-		Needs:  []string{"Insert", "Claim", "PutQueue", "PutPool", "Close"},
 		run:    poolBehind,
 	},
 	{
 		Name:   "Pool/Expiry",
 		Clause: "a lease that has run out occupies no capacity, and nobody's late words free it twice",
-		Needs:  []string{"Insert", "Claim", "Update", "PutQueue", "PutPool", "Close"},
 		run:    poolExpiry,
 	},
 	{
 		Name:   "Pool/Changed",
 		Clause: "a capacity, and which queues share it, counts from the next claim on, with what is held by then",
-		Needs:  []string{"Insert", "Claim", "Update", "PutQueue", "PutPool", "Close"},
 		run:    poolChanged,
 	},
 	{
 		Name:   "Pool/AtStart",
 		Clause: "a pool that is occupied at the start lets any number of jobs be held; a start that does not fit is a CapacityError and changes nothing",
-		Needs:  []string{"Insert", "Claim", "Update", "PutQueue", "PutPool", "Close"},
 		run:    poolAtStart,
 	},
 	{
 		Name:   "Pool/AtStartExpiry",
 		Clause: "a lease that has run out makes room for a start, whether or not a sweep has run",
-		Needs:  []string{"Insert", "Claim", "Update", "PutQueue", "PutPool", "Close"},
 		run:    poolAtStartExpiry,
 	},
 	{
 		Name:   "Pool/AtStartBatch",
 		Clause: "starts and ends of one call see each other's use of a pool in order",
-		Needs:  []string{"Insert", "Claim", "Update", "PutQueue", "PutPool", "Close"},
 		run:    poolAtStartBatch,
 	},
 	{
 		Name:   "Pool/AtStartConcurrent",
 		Clause: "however many start at once, the running jobs of a pool cost no more than its capacity, and as many start as fit",
-		Needs:  []string{"Insert", "Claim", "Update", "PutQueue", "PutPool", "Close"},
 		run:    poolAtStartConcurrent,
 	},
 	{
 		Name:   "Pool/Used",
 		Clause: "Pools tells what is in use: what counts, under leases that have not run out",
-		Needs:  []string{"Insert", "Claim", "Update", "PutQueue", "PutPool", "Pools", "Close"},
 		run:    poolUsed,
 	},
 	{
 		Name:   "Pool/Unknown",
 		Clause: "a queue that names a pool which does not exist is ErrInvalid and stays as it was",
-		Needs:  []string{"PutQueue", "Queues", "PutPool", "Close"},
 		run:    poolUnknown,
 	},
 	{
 		Name:   "Pool/List",
 		Clause: "a pool reads as it was put last, with the time of that; one that cannot be is ErrInvalid with every fault",
-		Needs:  []string{"PutPool", "Pools", "Close"},
 		run:    poolList,
 	},
 	{
-		Name:   "Pool/Reopen",
-		Clause: "pools and what is held of them are known after a restart",
-		Needs:  []string{"Insert", "Claim", "Update", "PutQueue", "PutPool", "Pools", "Close", reopening},
-		run:    poolReopen,
+		Name:    "Pool/Reopen",
+		Clause:  "pools and what is held of them are known after a restart",
+		Reopens: true,
+		run:     poolReopen,
 	},
 }
 

@@ -16,44 +16,38 @@ var purgeCases = []Case{
 	{
 		Name:   "Purge/Gone",
 		Clause: "a purged job is gone for every reader, with its history, its leases and its key, and is no longer counted",
-		Needs:  []string{"Insert", "Claim", "Update", "Get", "List", "History", "Counts", "Close"},
 		run:    purgeGone,
 	},
 	{
 		Name:   "Purge/Live",
 		Clause: "a job that has not ended is not purged, nor is one that does not exist; each has its own answer",
-		Needs:  []string{"Insert", "Claim", "Update", "Get", "Close"},
 		run:    purgeLive,
 	},
 	{
 		Name:   "Purge/Events",
 		Clause: "whoever follows the events misses none of a purged job's",
-		Needs:  []string{"Insert", "Claim", "Update", "Events", "Close"},
 		run:    purgeEvents,
 	},
 	{
 		Name:   "Purge/Dependents",
 		Clause: "dependents learn how a purged job ended",
-		Needs:  []string{"Insert", "Claim", "Update", "Get", "ReleaseDependents", "Close"},
 		run:    purgeDependents,
 	},
 	{
 		Name:   "Purge/Retention",
 		Clause: "retention passes over what was purged, and counts only what it removes",
-		Needs:  []string{"Insert", "Claim", "Update", "Get", "Counts", "Collect", "Close"},
 		run:    purgeRetention,
 	},
 	{
 		Name:   "Purge/Concurrent",
 		Clause: "of many who purge a job at once one removes it, and it is counted once",
-		Needs:  []string{"Insert", "Update", "Get", "Counts", "Collect", "Close"},
 		run:    purgeConcurrent,
 	},
 	{
-		Name:   "Purge/Reopen",
-		Clause: "what was purged stays gone after a restart, and its numbers are not used again",
-		Needs:  []string{"Insert", "Claim", "Update", "Get", "Counts", "Close", reopening},
-		run:    purgeReopen,
+		Name:    "Purge/Reopen",
+		Clause:  "what was purged stays gone after a restart, and its numbers are not used again",
+		Reopens: true,
+		run:     purgeReopen,
 	},
 }
 

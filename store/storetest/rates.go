@@ -10,44 +10,38 @@ var rateCases = []Case{
 	{
 		Name:   "Rate/Claims",
 		Clause: "a queue with a rate hands out its burst at once and then one in each interval, whoever asks",
-		Needs:  []string{"Insert", "Claim", "PutQueue", "Close"},
 		run:    rateClaims,
 	},
 	{
 		Name:   "Rate/RetryAt",
 		Clause: "a claim that only a rate kept from another job says when that lets one through, and no other claim does",
-		Needs:  []string{"Insert", "Claim", "PutQueue", "PutPool", "Close"},
 		run:    rateRetryAt,
 	},
 	{
 		Name:   "Rate/Queues",
 		Clause: "a queue whose rate is used up does not hold up the others of a claim, and the earliest of them is named",
-		Needs:  []string{"Insert", "Claim", "PutQueue", "Close"},
 		run:    rateQueues,
 	},
 	{
 		Name:   "Rate/Peek",
 		Clause: "Peek shows what a rate would let a claim have, and uses nothing of it up",
-		Needs:  []string{"Insert", "Claim", "Peek", "PutQueue", "Close"},
 		run:    ratePeek,
 	},
 	{
 		Name:   "Rate/Unused",
 		Clause: "a claim that gets nothing uses nothing up, and a job that is tried again counts again",
-		Needs:  []string{"Insert", "Claim", "Update", "PutQueue", "Close"},
 		run:    rateUnused,
 	},
 	{
 		Name:   "Rate/Changed",
 		Clause: "a new rate counts from the next claim on; nobody waits for what a slower one left behind",
-		Needs:  []string{"Insert", "Claim", "PutQueue", "Close"},
 		run:    rateChanged,
 	},
 	{
-		Name:   "Rate/Reopen",
-		Clause: "what was used up of a rate is used up after a restart",
-		Needs:  []string{"Insert", "Claim", "PutQueue", "Close", reopening},
-		run:    rateReopen,
+		Name:    "Rate/Reopen",
+		Clause:  "what was used up of a rate is used up after a restart",
+		Reopens: true,
+		run:     rateReopen,
 	},
 }
 

@@ -14,50 +14,43 @@ var spawnCases = []Case{
 	{
 		Name:   "Spawn/Complete",
 		Clause: "the children of an update are inserted with it: they may depend on each other and on the job as it is from then on",
-		Needs:  []string{"Insert", "Claim", "Get", "Update", "History", "ReleaseDependents", "Close"},
 		run:    spawnComplete,
 	},
 	{
 		Name:   "Spawn/Heartbeat",
 		Clause: "children of a job that goes on wait for it as any dependents do",
-		Needs:  []string{"Insert", "Claim", "Get", "Update", "ReleaseDependents", "Close"},
 		run:    spawnHeartbeat,
 	},
 	{
 		Name:   "Spawn/Unchanged",
 		Clause: "an update that is refused, or was answered before, inserts nothing",
-		Needs:  []string{"Insert", "Claim", "Get", "Update", "Close"},
 		run:    spawnUnchanged,
 	},
 	{
 		Name:   "Spawn/Refused",
 		Clause: "children that are refused leave the job as it was, with its blobs, and nothing is inserted",
-		Needs:  []string{"Insert", "Claim", "Get", "Update", "PutQueue", "History", "Counts", "Close"},
 		run:    spawnRefused,
 	},
 	{
 		Name:   "Spawn/Keys",
 		Clause: "a child whose idempotency key is taken is the job that has it",
-		Needs:  []string{"Insert", "Claim", "Get", "Update", "ReleaseDependents", "Close"},
 		run:    spawnKeys,
 	},
 	{
 		Name:   "Spawn/Depth",
 		Clause: "a job that ends makes room for its children",
-		Needs:  []string{"Insert", "Claim", "Get", "Update", "PutQueue", "Close"},
 		run:    spawnDepth,
 	},
 	{
 		Name:   "Spawn/Batch",
 		Clause: "updates of one call spawn one after the other, and a refused one does not disturb the others",
-		Needs:  []string{"Insert", "Claim", "Get", "Update", "ReleaseDependents", "Close"},
 		run:    spawnBatch,
 	},
 	{
-		Name:   "Spawn/Reopen",
-		Clause: "a job and its children survive a restart together",
-		Needs:  []string{"Insert", "Claim", "Get", "Update", "ReleaseDependents", "Close", reopening},
-		run:    spawnReopen,
+		Name:    "Spawn/Reopen",
+		Clause:  "a job and its children survive a restart together",
+		Reopens: true,
+		run:     spawnReopen,
 	},
 }
 

@@ -1,7 +1,6 @@
 package storetest
 
 import (
-	"fmt"
 	"runtime/debug"
 	"slices"
 	"strings"
@@ -21,10 +20,6 @@ type Backend struct {
 	// Reopen closes s, if it is still open, and opens the same data again. It is nil if
 	// closing a store loses its data; cases that need it are then skipped.
 	Reopen func(t testing.TB, s store.Store, cfg store.Config) store.Store
-
-	// Lacks names methods of [store.Store] that are not implemented yet, such as "List".
-	// Cases that need one are skipped, and the suite reports that.
-	Lacks []string
 
 	// Late says that a claim may miss jobs submitted just before. The suite then claims
 	// again before it fails.
@@ -48,15 +43,12 @@ type Backend struct {
 	Stories int
 }
 
-// reopening is the name of Backend.Reopen in Case.Needs.
-const reopening = "Reopen"
-
 // Case tests one clause of the contract with a short story.
 type Case struct {
-	Name   string   // "Group/Story"
-	Clause string   // the rule of the contract
-	Needs  []string // methods of store.Store it calls, and "Reopen"
-	Covers []string // requirements that the case tests
+	Name    string   // "Group/Story"
+	Clause  string   // the rule of the contract
+	Reopens bool     // it needs Backend.Reopen
+	Covers  []string // requirements that the case tests
 
 	run func(e *env)
 }
@@ -80,8 +72,8 @@ func Run(t *testing.T, b Backend) {
 		if b.Only != nil && !b.Only(c) {
 			continue
 		}
-		if missing := b.missing(c); len(missing) > 0 {
-			left = append(left, fmt.Sprintf("%s (needs %s)", c.Name, strings.Join(missing, ", ")))
+		if c.Reopens && b.Reopen == nil {
+			left = append(left, c.Name)
 			continue
 		}
 		t.Run(c.Name, func(t *testing.T) {
@@ -95,7 +87,7 @@ func Run(t *testing.T, b Backend) {
 		})
 	}
 	if len(left) > 0 {
-		t.Logf("%d cases were not run:\n\t%s", len(left), strings.Join(left, "\n\t"))
+		t.Logf("%d cases were not run, because the store cannot be opened again:\n\t%s", len(left), strings.Join(left, "\n\t"))
 	}
 }
 
@@ -111,16 +103,6 @@ func (c Case) on(t testing.TB, b Backend) {
 	c.run(e)
 }
 
-// missing lists what a case needs and the backend lacks.
-func (b Backend) missing(c Case) (missing []string) {
-	for _, need := range c.Needs {
-		if slices.Contains(b.Lacks, need) || need == reopening && b.Reopen == nil {
-			missing = append(missing, need)
-		}
-	}
-	return missing
-}
-
 // Failure is a case that a store did not pass.
 type Failure struct {
 	Case   string
@@ -134,7 +116,7 @@ func Failures(t testing.TB, b Backend, names ...string) (failures []Failure) {
 	t.Helper()
 	for _, c := range Cases() {
 		wanted := len(names) == 0 || slices.ContainsFunc(names, func(n string) bool { return strings.HasPrefix(c.Name, n) })
-		if !wanted || len(b.missing(c)) > 0 {
+		if !wanted || c.Reopens && b.Reopen == nil {
 			continue
 		}
 		if output, failed := record(t, c, b); failed {

@@ -11,7 +11,6 @@ var traceCases = []Case{
 	{
 		Name:   "Trace/Events",
 		Clause: "every event of a job names the trace context that it was submitted in",
-		Needs:  []string{"Insert", "Claim", "Update", "Get", "History", "Close"},
 		run:    traceEvents,
 	},
 }

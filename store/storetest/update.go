@@ -15,73 +15,61 @@ var updateCases = []Case{
 	{
 		Name:   "Update/Unknown",
 		Clause: "an unknown job is ErrNotFound, a lease that the store does not know ErrStaleLease, and the function is not asked",
-		Needs:  []string{"Insert", "Update", "Close"},
 		run:    updateUnknown,
 	},
 	{
 		Name:   "Update/Refused",
 		Clause: "a function that returns an error changes nothing, and its error is the answer",
-		Needs:  []string{"Insert", "Claim", "Update", "Get", "History", "Counts", "Close"},
 		run:    updateRefused,
 	},
 	{
 		Name:   "Update/Unauthorized",
 		Clause: "an update that is not authorised for the job's queue changes nothing and is answered with that error and without a state; a lease that the job does not have is stale, as any unknown one",
-		Needs:  []string{"Insert", "Claim", "Update", "Get", "History", "Counts", "Close"},
 		run:    updateUnauthorized,
 	},
 	{
 		Name:   "Update/Panics",
 		Clause: "a function that panics or returns the state of another job changes nothing, and the store goes on",
-		Needs:  []string{"Insert", "Claim", "Update", "Get", "History", "Counts", "Close"},
 		run:    updatePanics,
 	},
 	{
 		Name:   "Update/Nothing",
 		Clause: "a function that changes nothing is answered with the state and writes nothing",
-		Needs:  []string{"Insert", "Update", "Get", "History", "Counts", "Close"},
 		run:    updateNothing,
 	},
 	{
 		Name:   "Update/ByLease",
 		Clause: "a job is named by its id or by any lease it ever had",
-		Needs:  []string{"Insert", "Claim", "Update", "Get", "Close"},
 		run:    updateByLease,
 	},
 	{
 		Name:   "Update/Twice",
 		Clause: "two updates of one job in one call see each other in order",
-		Needs:  []string{"Insert", "Claim", "Update", "Get", "History", "Close"},
 		run:    updateTwice,
 	},
 	{
 		Name:   "Update/Mixed",
 		Clause: "each update of a call has its own answer, and a bad one does not disturb the others",
-		Needs:  []string{"Insert", "Claim", "Update", "Get", "Close"},
 		run:    updateMixed,
 	},
 	{
 		Name:   "Update/Concurrent",
 		Clause: "updates of one job happen one after the other: none is lost",
-		Needs:  []string{"Insert", "Claim", "Update", "Get", "Close"},
 		run:    updateConcurrent,
 	},
 	{
 		Name:   "Update/Time",
 		Clause: "the function gets the time of the store, and its events carry it",
-		Needs:  []string{"Insert", "Update", "History", "Close"},
 		run:    updateTime,
 	},
 	{
 		Name:   "Update/Priority",
 		Clause: "a new priority changes a waiting job's place, also between two attempts, and stands while a worker holds the job",
-		Needs:  []string{"Insert", "Claim", "Update", "Get", "Close"},
 		run:    updatePriority,
 	},
 	{
 		Name:   "Update/Large",
 		Clause: "a call may carry a thousand updates",
-		Needs:  []string{"Insert", "Claim", "Update", "Counts", "Close"},
 		run:    updateLarge,
 	},
 }

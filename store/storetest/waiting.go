@@ -14,13 +14,11 @@ var waitingCases = []Case{
 	{
 		Name:   "Waiting/Claimable",
 		Clause: "Waiting lists every queue with a claimable job, also one whose time has come or whose lease has expired, and no idle one",
-		Needs:  []string{"Insert", "Claim", "Update", "Get", "Counts", "History", "Waiting", "PutQueue", "Close"},
 		run:    waitingClaimable,
 	},
 	{
 		Name:   "Waiting/Pages",
 		Clause: "Waiting lists queues with a prefix by name, page by page",
-		Needs:  []string{"Insert", "Waiting", "Close"},
 		run:    waitingPages,
 	},
 }
