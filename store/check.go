@@ -42,7 +42,7 @@ func CheckGroup(g Group, l gq.Limits) error {
 }
 
 // CheckRunTimes refuses a group with a job that may not run before its lifetime
-// is over, as [gq.Spec.CheckRunAt] does for one. A store calls it with the time of
+// is over, as [machine.CheckRunAt] does for one. A store calls it with the time of
 // its commit. Members for which exists reports true are jobs already; their times
 // were checked when they were made.
 func CheckRunTimes(g Group, now time.Time, exists func(i int) bool) error {

@@ -100,7 +100,7 @@ type Writer interface {
 	// group is refused, with an error of Insert, the job stays as it was.
 	//
 	// If a held job would need more of its pool than is free, nothing changes: the
-	// answer is the old state and a [gq.CapacityError]. This is how a held job starts
+	// answer is the old state and a [machine.CapacityError]. This is how a held job starts
 	// in a pool that is occupied AtStart; the check and the start are atomic.
 	//
 	// Item errors: [gq.ErrNotFound], [gq.ErrStaleLease] for an unknown lease,
