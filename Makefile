@@ -9,7 +9,7 @@ SOAK_TIME    ?= 10m
 
 # Linters and formatters are pinned in a module of their own, so that they never
 # enter the builds of users.
-TOOL = $(GO) tool -modfile=tools/go.mod
+TOOL = $(GO) tool -modfile=tools/lint/go.mod
 BUF  = $(GO) tool -modfile=tools/proto/go.mod buf
 
 # gq is built without cgo, so the database in its store compresses with zstd written in Go.
@@ -105,7 +105,7 @@ CROSS = linux/amd64 linux/arm64 darwin/amd64 darwin/arm64 windows/amd64 windows/
 # operating system is enough here.
 .PHONY: crosscheck
 crosscheck:
-	CGO_ENABLED=0 $(GO) run -trimpath ./internal/crosscheck linux/arm64 darwin/arm64 windows/amd64 freebsd/amd64
+	CGO_ENABLED=0 $(GO) run -trimpath ./tools/crosscheck linux/arm64 darwin/arm64 windows/amd64 freebsd/amd64
 
 .PHONY: cross
 cross: ## Build gq without cgo for every platform it supports

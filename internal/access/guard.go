@@ -12,7 +12,7 @@ import (
 	"github.com/gopherqueue/gq/machine"
 )
 
-//go:generate go run ../guardgen
+//go:generate go run ../../tools/guardgen
 
 // Guard limits access to an engine to what the caller's identity allows. It checks the
 // items of a batch one by one: a rejected item gets [gq.ErrDenied] as its result and

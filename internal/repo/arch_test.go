@@ -172,10 +172,6 @@ var arrows = []arrow{
 	{pkg: "internal/repo", tests: []string{"."}},
 	{pkg: "internal/testing/scribble"},
 	{pkg: "internal/testing/spec"},
-	{pkg: "internal/conformance", imports: []string{"internal/testing/spec"}},
-	{pkg: "internal/diagram", imports: []string{"."}},
-	{pkg: "internal/crosscheck"},
-	{pkg: "internal/guardgen"},
 	{pkg: "internal/testing/cmdtest"},
 	{pkg: "internal/testing/leaktest"},
 	{pkg: "internal/testing/promptly"},
@@ -183,6 +179,12 @@ var arrows = []arrow{
 	{pkg: "internal/testing/pgtest"},
 	{pkg: "internal/testing/dockertest"},
 	{pkg: "docker", tests: []string{"api/*", "internal/designs/compare", "internal/testing/dockertest", "internal/designs/load", "internal/designs/rpc", "internal/designs/taskqueuetest"}},
+
+	// Programs of the build.
+	{pkg: "tools/conformance", imports: []string{"internal/testing/spec"}},
+	{pkg: "tools/diagram", imports: []string{"."}},
+	{pkg: "tools/crosscheck"},
+	{pkg: "tools/guardgen"},
 
 	// The one place where everything meets; nothing imports it.
 	{pkg: "cmd/gq", imports: []string{
@@ -361,7 +363,7 @@ func (f sourceFile) placeFaults() (faults []string) {
 	if i := slices.Index(elements, "internal"); i > 0 || (i == 0 && len(elements) != depth) {
 		faults = append(faults, f.fault(f.syntax, "internal packages lie directly below the root's internal or in one of its groups, not in %s", f.pkg()))
 	}
-	if ast.IsGenerated(f.syntax) && elements[0] != "api" && f.pkg() != "internal/access" { // which internal/guardgen writes
+	if ast.IsGenerated(f.syntax) && elements[0] != "api" && f.pkg() != "internal/access" { // which tools/guardgen writes
 		faults = append(faults, f.fault(f.syntax, "generated code belongs under api"))
 	}
 	return faults

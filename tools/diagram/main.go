@@ -42,7 +42,7 @@ func run(args []string, stderr io.Writer) int {
 	return 0
 }
 
-var errOutOfDate = errors.New("out of date: run go generate ./internal/diagram")
+var errOutOfDate = errors.New("out of date: run go generate ./tools/diagram")
 
 func update(name string, check bool) error {
 	text, err := os.ReadFile(name)
@@ -87,7 +87,7 @@ func splice(text, block []byte) ([]byte, error) {
 // a table.
 func render(moves []machine.Move) []byte {
 	var b bytes.Buffer
-	b.WriteString("<!-- Made from the table in status.go by internal/diagram. Change it there. -->\n\n")
+	b.WriteString("<!-- Made from the table in status.go by tools/diagram. Change it there. -->\n\n")
 	b.WriteString("```mermaid\nstateDiagram-v2\n")
 	for _, m := range moves {
 		fmt.Fprintf(&b, "    %s --> %s: %s\n", origin(m.From, "[*]"), m.To, m.Why)

@@ -1,6 +1,6 @@
 // Command crosscheck type-checks gq for platforms other than this one:
 //
-//	go run ./internal/crosscheck darwin/arm64 windows/amd64
+//	go run ./tools/crosscheck darwin/arm64 windows/amd64
 //
 // It finds what a build for those platforms would stumble over, such as a system
 // call that Windows lacks, without compiling the standard library and every

@@ -15,7 +15,7 @@ func TestGuardIsGenerated(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	got, err := os.ReadFile("../access/guard_calls.go")
+	got, err := os.ReadFile("../../internal/access/guard_calls.go")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,4 +1,4 @@
-module github.com/gopherqueue/gq/tools
+module github.com/gopherqueue/gq/tools/lint
 
 go 1.26.0
 

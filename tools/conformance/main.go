@@ -4,9 +4,9 @@
 // GQ_CONFORMANCE_DIR set to an empty directory and without cached results, then
 // point this command at the directory:
 //
-//	go run ./internal/conformance -dir DIR          # write docs/conformance.md
-//	go run ./internal/conformance -dir DIR -check   # compare with it instead
-//	go run ./internal/conformance -check            # compare it with the sources
+//	go run ./tools/conformance -dir DIR          # write docs/conformance.md
+//	go run ./tools/conformance -dir DIR -check   # compare with it instead
+//	go run ./tools/conformance -check            # compare it with the sources
 //
 // The last one needs no run: within a second it detects that a test was added, renamed
 // or removed without renewing the document, or that the document was edited by hand.
