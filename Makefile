@@ -26,7 +26,7 @@ help: ## List the targets
 
 # What make check leaves out even with -short: packages whose tests build and start
 # programs, containers or databases, or measure.
-CHECK_WITHOUT = cmd/gq docker services internal/bench internal/designs/compare internal/designs/load internal/testing/dockertest internal/designs/monolith internal/testing/pgtest internal/designs/taskqueuetest store/postgres
+CHECK_WITHOUT = cmd/gq internal/bench internal/testing/pgtest store/postgres
 
 .PHONY: check
 check: format-check ## For a first contribution: format, vet and the tests that need neither Docker, root nor PostgreSQL
@@ -40,6 +40,12 @@ test: ## Run what CI runs: format, vet, tests with the race detector, conformanc
 	cd dashboard/browsertest && $(GO) vet -race . && $(GO) test -race -vet=off -short -count=1 . # compiled for vet before, except the browser's driver
 	scripts/compare --quick
 	$(MAKE) bench-gate
+
+.PHONY: test-lab
+test-lab: format-check ## Vet and test the laboratory, the module in services: designs A and B, their load, comparison and containers (needs root and Docker)
+	@scripts/install-docker
+	cd services && $(GO) vet -race -tags $(TEST_TAGS) ./...
+	scripts/test-lab
 
 # Both wait for the network and the disk now and then, so they run side by side. Packages
 # are installed one after the other, because the package manager locks its database.
@@ -96,6 +102,7 @@ format-check:
 .PHONY: vet
 vet:
 	$(GO) vet -race -tags $(TEST_TAGS),failover,arch ./...
+	cd services && $(GO) vet -race -tags $(TEST_TAGS) ./...
 
 # What gq must build on.
 CROSS = linux/amd64 linux/arm64 darwin/amd64 darwin/arm64 windows/amd64 windows/arm64 freebsd/amd64
@@ -123,6 +130,7 @@ build: ## Build bin/gq: static, without debug information (panics keep their sta
 .PHONY: lint
 lint: proto-check ## Run golangci-lint with .golangci.yml, and check the wire: style, compatibility, generated code
 	$(TOOL) golangci-lint run
+	cd services && $(GO) tool -modfile=../tools/lint/go.mod golangci-lint run
 
 .PHONY: proto-check
 proto-check:
@@ -223,4 +231,4 @@ compare: ## Compare the task queue's designs; COMPARE_FLAGS=--quick for a small 
 
 .PHONY: soak
 soak: ## Put each design of the task queue under load for SOAK_TIME (10m) and watch its memory
-	GQ_SOAK=$(SOAK_TIME) $(GO) test -count=1 -timeout 3h -run '^TestSoak$$' -v ./internal/designs/compare
+	cd services && GQ_SOAK=$(SOAK_TIME) $(GO) test -count=1 -timeout 3h -run '^TestSoak$$' -v ./internal/compare

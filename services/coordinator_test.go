@@ -13,10 +13,10 @@ import (
 
 	publicpb "github.com/gopherqueue/gq/api/taskqueue/v1"
 	internalpb "github.com/gopherqueue/gq/api/taskqueueinternal/v1"
-	"github.com/gopherqueue/gq/internal/designs/rpc"
 	"github.com/gopherqueue/gq/internal/taskwork"
 	"github.com/gopherqueue/gq/internal/testing/spec"
 	"github.com/gopherqueue/gq/services/coordinator"
+	"github.com/gopherqueue/gq/services/internal/rpc"
 	"github.com/gopherqueue/gq/services/queue"
 )
 

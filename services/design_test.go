@@ -8,11 +8,12 @@ import (
 
 	publicpb "github.com/gopherqueue/gq/api/taskqueue/v1"
 	internalpb "github.com/gopherqueue/gq/api/taskqueueinternal/v1"
-	"github.com/gopherqueue/gq/internal/designs/rpc"
-	"github.com/gopherqueue/gq/internal/designs/taskqueuetest"
 	"github.com/gopherqueue/gq/internal/testing/spec"
+	"github.com/gopherqueue/gq/internal/testing/taskqueuetest"
 	"github.com/gopherqueue/gq/services/coordinator"
 	"github.com/gopherqueue/gq/services/gateway"
+	"github.com/gopherqueue/gq/services/internal/rpc"
+	"github.com/gopherqueue/gq/services/internal/servicetest"
 	"github.com/gopherqueue/gq/services/job"
 	"github.com/gopherqueue/gq/services/queue"
 	"github.com/gopherqueue/gq/services/result"
@@ -21,7 +22,7 @@ import (
 
 // design is design A in the test process, each service on its own port.
 type design struct {
-	journal taskqueuetest.Journal
+	journal servicetest.Journal
 	dial    func(addr, caller string) (*grpc.ClientConn, error)
 
 	gateway, job, queue, coordinator, result string // addresses
@@ -50,7 +51,7 @@ func startWith(t *testing.T, slots int, dial func(addr, caller string) (*grpc.Cl
 	d := &design{dial: dial}
 	serve := func(name string, register func(grpc.ServiceRegistrar)) (addr string, stop func()) {
 		listener := taskqueuetest.Listen(t)
-		return listener.Addr().String(), taskqueuetest.Serve(t, listener, d.journal.Log(name), register)
+		return listener.Addr().String(), servicetest.Serve(t, listener, d.journal.Log(name), register)
 	}
 	jobs := job.New(job.Config{Log: d.journal.Log("job")})
 	d.job, d.stopJob = serve("job", func(r grpc.ServiceRegistrar) { internalpb.RegisterJobInternalServiceServer(r, jobs) })

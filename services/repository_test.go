@@ -172,7 +172,7 @@ func TestReadmeDocumentsTheRun(t *testing.T) {
 	for _, want := range []string{
 		"Design A is six services, B six identical nodes", "scripts/docker-build #", "docker compose -f docker/compose.a.yaml up -d ",
 		"docker compose -f docker/compose.a.yaml --profile load run --rm load docker compose", "docker compose -f docker/compose.a.yaml down -v",
-		"compose.b.yaml", "compose.c.yaml", "gqlab compare --quick ", "](docs/taskqueue.md)", "](docs/change-control.md)", "](results/full/report.md)", "](proto/taskqueue_public.proto)",
+		"compose.b.yaml", "compose.c.yaml", "scripts/compare --quick ", "](docs/taskqueue.md)", "](docs/change-control.md)", "](results/full/report.md)", "](proto/taskqueue_public.proto)",
 	} {
 		if !strings.Contains(words, want) {
 			t.Errorf("the section does not say %q", want)

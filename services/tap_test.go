@@ -15,9 +15,9 @@ import (
 
 	publicpb "github.com/gopherqueue/gq/api/taskqueue/v1"
 	internalpb "github.com/gopherqueue/gq/api/taskqueueinternal/v1"
-	"github.com/gopherqueue/gq/internal/designs/taskqueuetest"
 	"github.com/gopherqueue/gq/services/coordinator"
 	"github.com/gopherqueue/gq/services/gateway"
+	"github.com/gopherqueue/gq/services/internal/servicetest"
 	"github.com/gopherqueue/gq/services/job"
 	"github.com/gopherqueue/gq/services/queue"
 	"github.com/gopherqueue/gq/services/result"
@@ -112,7 +112,7 @@ func (p *tap) taken() []string {
 // one on the coordinator's.
 type wired struct {
 	t       *testing.T
-	journal taskqueuetest.Journal
+	journal servicetest.Journal
 
 	gateway     *gateway.Service
 	jobs        *job.Service

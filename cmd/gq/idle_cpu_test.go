@@ -23,8 +23,8 @@ import (
 	"github.com/gopherqueue/gq"
 	publicpb "github.com/gopherqueue/gq/api/taskqueue/v1"
 	"github.com/gopherqueue/gq/client"
-	"github.com/gopherqueue/gq/internal/designs/rpc"
 	"github.com/gopherqueue/gq/internal/testing/pgtest"
+	"github.com/gopherqueue/gq/internal/testing/taskqueuetest"
 	"github.com/gopherqueue/gq/worker"
 )
 
@@ -274,10 +274,7 @@ func runScheduler(t *testing.T, s *served, n int) {
 
 func runTaskQueue(t *testing.T, s *served, n int) {
 	t.Helper()
-	conn, err := rpc.DialPatiently(s.grpc, "test", patience)
-	if err != nil {
-		t.Fatal(err)
-	}
+	conn := taskqueuetest.Dial(t, s.grpc)
 	defer conn.Close()
 	c := publicpb.NewTaskQueuePublicServiceClient(conn)
 	spread(t, n, func() error { // the server runs them itself

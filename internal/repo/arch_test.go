@@ -137,24 +137,15 @@ var arrows = []arrow{
 	// concrete store.
 	{pkg: "internal/faces/native", imports: append([]string{"webhook", "internal/wire", "internal/pbconv", "internal/httpx", "internal/socket", "internal/access", "internal/trail", "internal/feed", "internal/delivery", "internal/view", "view/semantics", "view/jobmodel"}, faceImports...), tests: append([]string{"internal/admin"}, faceTests...)},
 	{pkg: "internal/faces/scheduler", imports: append([]string{"internal/projection", "internal/wire", "internal/httpx"}, faceImports...), tests: append([]string{"store/postgres"}, faceTests...)},
-	{pkg: "internal/faces/taskqueue", imports: append([]string{"internal/projection", "internal/taskwork", "internal/retry"}, faceImports...), tests: append([]string{"internal/faces/native", "internal/designs/rpc", "internal/designs/taskqueuetest", "store/postgres"}, faceTests...)},
+	{pkg: "internal/faces/taskqueue", imports: append([]string{"internal/projection", "internal/taskwork", "internal/retry"}, faceImports...), tests: append([]string{"internal/faces/native", "internal/testing/taskqueuetest", "store/postgres"}, faceTests...)},
 	{pkg: "internal/faces/matching", imports: append([]string{"internal/wire", "internal/httpx", "internal/socket", "internal/access", "internal/matchmaker"}, faceImports...), tests: append([]string{"store/postgres"}, faceTests...)},
 
 	// The dashboard is a face that a program can mount too. It knows a queue only by
 	// its driver, and the engine for what a schedule means.
 	{pkg: "dashboard", imports: []string{".", "engine", "internal/httpx", "internal/wake"}, tests: []string{"driver/file", "driver/postgres"}},
 
-	// The task queue's designs: six services that know each other only over gRPC,
-	// the same six in one process, and what measures them from outside.
-	{pkg: "internal/designs/rpc", imports: []string{"internal/logline", "internal/retry"}, tests: []string{"api/*", "internal/designs/taskqueuetest"}},
+	// The work of the task queue's jobs.
 	{pkg: "internal/taskwork", pure: true},
-	{pkg: "services", tests: []string{"api/*", "internal/designs/rpc", "internal/designs/taskqueuetest", "internal/taskwork", "services/*"}},
-	{pkg: "services/job", imports: append([]string{"."}, serviceImports...), tests: serviceTests},
-	{pkg: "services/*", imports: serviceImports, tests: serviceTests},
-	{pkg: "internal/designs/monolith", imports: []string{"api/*", "internal/designs/rpc", "internal/taskwork", "services/*"}, tests: serviceTests},
-	{pkg: "internal/designs/load", imports: serviceImports, tests: serviceTests},
-	{pkg: "internal/designs/compare", imports: []string{"api/*", "internal/designs/load", "internal/designs/rpc", "internal/taskwork"}, tests: serviceTests},
-	{pkg: "internal/designs/taskqueuetest", imports: []string{"api/*", "internal/designs/rpc", "internal/testing/spec", "internal/taskwork"}},
 
 	// What the programs have in common.
 	{pkg: "internal/cli", imports: []string{".", "internal/wire", "internal/version"}},
@@ -177,8 +168,7 @@ var arrows = []arrow{
 	{pkg: "internal/testing/promptly"},
 	{pkg: "internal/testing/race"},
 	{pkg: "internal/testing/pgtest"},
-	{pkg: "internal/testing/dockertest"},
-	{pkg: "docker", tests: []string{"api/*", "internal/designs/compare", "internal/testing/dockertest", "internal/designs/load", "internal/designs/rpc", "internal/designs/taskqueuetest"}},
+	{pkg: "internal/testing/taskqueuetest", imports: []string{"api/*", "internal/retry", "internal/testing/spec", "internal/taskwork"}},
 
 	// Programs of the build.
 	{pkg: "tools/conformance", imports: []string{"internal/testing/spec"}},
@@ -191,16 +181,27 @@ var arrows = []arrow{
 		"webhook", ".", "classify", "match", "store", "store/local", "store/postgres", "engine", "worker", "client", "api/*",
 		"server", "server/config", "internal/faces/native", "internal/faces/matching", "internal/faces/scheduler", "internal/bench", "internal/transfer",
 		"internal/wire", "internal/pbconv", "internal/view", "internal/cli", "internal/version", "internal/spelling", "internal/quantity", "internal/storeurl", "internal/access", "internal/delivery", "internal/observe", "internal/logline", "internal/tracing", "internal/retry", "worker/workerprom",
-	}, tests: []string{"internal/designs/*", "internal/matchmaker"}},
+	}, tests: []string{"internal/matchmaker", "internal/taskwork", "internal/testing/taskqueuetest"}},
 
 	// What a user's program looks like: it imports what users import.
 	{pkg: "examples/shop", imports: []string{".", "worker", "driver/*", "dashboard"}, tests: []string{"gqtest"}},
 
-	// The laboratory, which gq links none of.
-	{pkg: "cmd/gqlab", imports: []string{
+	// The laboratory, a module of its own: six services that know each other only over gRPC,
+	// the same six in one process, and what measures them from outside. No package above
+	// imports one of these.
+	{pkg: "services/internal/rpc", imports: []string{"internal/logline", "internal/retry"}, tests: []string{"api/*", "services/internal/servicetest", "internal/testing/taskqueuetest"}},
+	{pkg: "services/internal/servicetest", imports: []string{"services/internal/rpc", "internal/testing/taskqueuetest"}},
+	{pkg: "services/internal/monolith", imports: append([]string{"services/*"}, serviceImports...), tests: serviceTests},
+	{pkg: "services/internal/load", imports: serviceImports, tests: serviceTests},
+	{pkg: "services/internal/compare", imports: append([]string{"services/internal/load"}, serviceImports...), tests: serviceTests},
+	{pkg: "services/internal/dockertest"},
+	{pkg: "services/internal/containers", tests: append([]string{"api/*", "services/internal/compare", "services/internal/dockertest", "services/internal/load", "services/internal/rpc"}, serviceTests...)},
+	{pkg: "services/cmd/gqlab", imports: []string{
 		".", "api/*", "server", "server/config", "internal/cli", "internal/observe", "services/*",
-		"internal/designs/compare", "internal/designs/load", "internal/designs/monolith", "internal/designs/rpc",
-	}, tests: []string{"internal/designs/taskqueuetest"}},
+	}, tests: serviceTests},
+	{pkg: "services", tests: append([]string{"api/*", "internal/taskwork", "services/*"}, serviceTests...)},
+	{pkg: "services/job", imports: append([]string{"."}, serviceImports...), tests: serviceTests},
+	{pkg: "services/*", imports: serviceImports, tests: serviceTests},
 }
 
 var (
@@ -209,15 +210,15 @@ var (
 
 	viewTests = []string{"driver/file"}
 
-	serviceImports = []string{"api/*", "internal/designs/rpc", "internal/taskwork"}
-	serviceTests   = []string{"internal/designs/taskqueuetest"}
+	serviceImports = []string{"api/*", "internal/taskwork", "services/internal/rpc"}
+	serviceTests   = []string{"internal/testing/taskqueuetest", "services/internal/servicetest"}
 
 	// nouns are the packages that whoever imports the root may import too.
 	nouns = []string{"machine", "internal/enum", "internal/errs"}
 
 	// internalGroups are the folders of internal that hold packages; matchmaker is a package
 	// too, and holds its parts.
-	internalGroups = []string{"designs", "faces", "testing", "matchmaker"}
+	internalGroups = []string{"faces", "testing", "matchmaker"}
 
 	// testHelpers may be imported by any test.
 	testHelpers = []string{"internal/testing/scribble", "internal/testing/spec", "internal/testing/cmdtest", "internal/testing/leaktest", "internal/testing/pgtest", "internal/testing/promptly", "internal/testing/race", "store/storetest"}
@@ -306,9 +307,16 @@ func architectureFaults(sources fs.FS, rules []arrow) (faults []string, err erro
 	return faults, err
 }
 
+// laboratory is the module of the task queue's designs. Its path is this module's and its
+// directory, so its packages are named as if they were of this one.
+const laboratory = "services"
+
 // foreignDirectory tells the directories the go command ignores and modules of
-// their own.
+// their own, except the laboratory.
 func foreignDirectory(sources fs.FS, dir string) bool {
+	if dir == laboratory {
+		return false
+	}
 	base := path.Base(dir)
 	if base == "testdata" || base == "vendor" || strings.HasPrefix(base, ".") || strings.HasPrefix(base, "_") {
 		return true
@@ -352,7 +360,7 @@ func (f sourceFile) fault(at ast.Node, format string, args ...any) string {
 
 // placeFaults checks where the file lies.
 func (f sourceFile) placeFaults() (faults []string) {
-	elements := strings.Split(f.pkg(), "/")
+	elements := strings.Split(strings.TrimPrefix(f.pkg(), laboratory+"/"), "/")
 	depth := 2
 	if len(elements) > 1 && slices.Contains(internalGroups, elements[1]) {
 		depth = 3
@@ -361,7 +369,7 @@ func (f sourceFile) placeFaults() (faults []string) {
 		depth = 2
 	}
 	if i := slices.Index(elements, "internal"); i > 0 || (i == 0 && len(elements) != depth) {
-		faults = append(faults, f.fault(f.syntax, "internal packages lie directly below the root's internal or in one of its groups, not in %s", f.pkg()))
+		faults = append(faults, f.fault(f.syntax, "internal packages lie directly below a module's internal or in one of its groups, not in %s", f.pkg()))
 	}
 	if ast.IsGenerated(f.syntax) && elements[0] != "api" && f.pkg() != "internal/access" { // which tools/guardgen writes
 		faults = append(faults, f.fault(f.syntax, "generated code belongs under api"))

@@ -19,8 +19,8 @@ import (
 	"google.golang.org/grpc/status"
 
 	internalpb "github.com/gopherqueue/gq/api/taskqueueinternal/v1"
-	"github.com/gopherqueue/gq/internal/designs/rpc"
 	"github.com/gopherqueue/gq/internal/taskwork"
+	"github.com/gopherqueue/gq/services/internal/rpc"
 )
 
 // The fixed policy of heartbeats and idle workers.

@@ -11,7 +11,7 @@ import (
 
 	publicpb "github.com/gopherqueue/gq/api/taskqueue/v1"
 	internalpb "github.com/gopherqueue/gq/api/taskqueueinternal/v1"
-	"github.com/gopherqueue/gq/internal/designs/rpc"
+	"github.com/gopherqueue/gq/services/internal/rpc"
 )
 
 // tries limits how many jobs that need no worker one call passes over.

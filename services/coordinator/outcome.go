@@ -11,8 +11,8 @@ import (
 
 	publicpb "github.com/gopherqueue/gq/api/taskqueue/v1"
 	internalpb "github.com/gopherqueue/gq/api/taskqueueinternal/v1"
-	"github.com/gopherqueue/gq/internal/designs/rpc"
 	"github.com/gopherqueue/gq/internal/taskwork"
+	"github.com/gopherqueue/gq/services/internal/rpc"
 )
 
 // Limits of texts from workers.

@@ -7,8 +7,8 @@ import (
 
 	publicpb "github.com/gopherqueue/gq/api/taskqueue/v1"
 	internalpb "github.com/gopherqueue/gq/api/taskqueueinternal/v1"
-	"github.com/gopherqueue/gq/internal/designs/rpc"
 	"github.com/gopherqueue/gq/internal/taskwork"
+	"github.com/gopherqueue/gq/services/internal/rpc"
 )
 
 // WorkerLost is the failure reason of a job that was dispatched too often without an

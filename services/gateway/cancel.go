@@ -10,7 +10,7 @@ import (
 
 	publicpb "github.com/gopherqueue/gq/api/taskqueue/v1"
 	internalpb "github.com/gopherqueue/gq/api/taskqueueinternal/v1"
-	"github.com/gopherqueue/gq/internal/designs/rpc"
+	"github.com/gopherqueue/gq/services/internal/rpc"
 )
 
 // A job that is QUEUED but not in the queue is usually about to change one of them, so

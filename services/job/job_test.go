@@ -15,10 +15,10 @@ import (
 
 	publicpb "github.com/gopherqueue/gq/api/taskqueue/v1"
 	internalpb "github.com/gopherqueue/gq/api/taskqueueinternal/v1"
-	"github.com/gopherqueue/gq/internal/designs/rpc"
-	"github.com/gopherqueue/gq/internal/designs/taskqueuetest"
 	"github.com/gopherqueue/gq/internal/taskwork"
 	"github.com/gopherqueue/gq/internal/testing/spec"
+	"github.com/gopherqueue/gq/services/internal/rpc"
+	"github.com/gopherqueue/gq/services/internal/servicetest"
 	"github.com/gopherqueue/gq/services/job"
 )
 
@@ -36,7 +36,7 @@ var statuses = []publicpb.JobStatus{queued, running, done, failed, canceled}
 type fixture struct {
 	*testing.T
 	*job.Service
-	journal taskqueuetest.Journal
+	journal servicetest.Journal
 	now     time.Time
 }
 

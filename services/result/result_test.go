@@ -11,14 +11,14 @@ import (
 
 	publicpb "github.com/gopherqueue/gq/api/taskqueue/v1"
 	internalpb "github.com/gopherqueue/gq/api/taskqueueinternal/v1"
-	"github.com/gopherqueue/gq/internal/designs/taskqueuetest"
 	"github.com/gopherqueue/gq/internal/taskwork"
 	"github.com/gopherqueue/gq/internal/testing/spec"
+	"github.com/gopherqueue/gq/services/internal/servicetest"
 	"github.com/gopherqueue/gq/services/result"
 )
 
-func open(c result.Config) (*result.Service, *taskqueuetest.Journal) {
-	journal := &taskqueuetest.Journal{}
+func open(c result.Config) (*result.Service, *servicetest.Journal) {
+	journal := &servicetest.Journal{}
 	c.Log = journal.Log("result")
 	return result.New(c), journal
 }

@@ -14,9 +14,9 @@ import (
 
 	publicpb "github.com/gopherqueue/gq/api/taskqueue/v1"
 	internalpb "github.com/gopherqueue/gq/api/taskqueueinternal/v1"
-	"github.com/gopherqueue/gq/internal/designs/taskqueuetest"
 	"github.com/gopherqueue/gq/internal/taskwork"
 	"github.com/gopherqueue/gq/internal/testing/spec"
+	"github.com/gopherqueue/gq/services/internal/servicetest"
 	"github.com/gopherqueue/gq/services/worker"
 )
 
@@ -81,7 +81,7 @@ func during(t *testing.T, b *boss, slots int, d time.Duration, meanwhile func())
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), d)
 	defer cancel()
-	var journal taskqueuetest.Journal
+	var journal servicetest.Journal
 	w := worker.New(worker.Config{ID: "w", Slots: slots, Log: journal.Log("worker"), Coordinator: b})
 	if meanwhile != nil {
 		go meanwhile()

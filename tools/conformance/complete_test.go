@@ -13,7 +13,7 @@ import (
 func named(t *testing.T) map[string]bool {
 	t.Helper()
 	sources := os.DirFS("../..")
-	module, err := modulePath(sources)
+	module, err := modulePath(sources, ".")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -55,7 +55,7 @@ func run(args []string, stderr io.Writer) int {
 
 func report(root, dir, output string, check bool) error {
 	sources := os.DirFS(root)
-	module, err := modulePath(sources)
+	module, err := modulePath(sources, ".")
 	if err != nil {
 		return err
 	}

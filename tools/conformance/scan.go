@@ -34,9 +34,9 @@ func (m mention) matches(r spec.Record) bool {
 		(m.test == "" || m.test == r.Test || strings.HasPrefix(r.Test, m.test+"/"))
 }
 
-// modulePath reads the module's name from its go.mod.
-func modulePath(sources fs.FS) (string, error) {
-	text, err := fs.ReadFile(sources, "go.mod")
+// modulePath reads the name of the module in a directory from its go.mod.
+func modulePath(sources fs.FS, dir string) (string, error) {
+	text, err := fs.ReadFile(sources, path.Join(dir, "go.mod"))
 	if err != nil {
 		return "", fmt.Errorf("find module: %w", err)
 	}
@@ -53,7 +53,7 @@ func modulePath(sources fs.FS) (string, error) {
 // composite literals, which table-driven suites use. It reads every package of the
 // module with a file that imports package spec.
 func scan(sources fs.FS, module string) ([]mention, error) {
-	packages, err := parsePackages(sources)
+	packages, err := parsePackages(sources, module)
 	if err != nil {
 		return nil, err
 	}
@@ -84,10 +84,10 @@ type file struct {
 	fset   *token.FileSet
 }
 
-// parsePackages reads the module's own packages in the order of their
-// directories; like the go command it skips testdata, vendor, hidden
-// directories and nested modules.
-func parsePackages(sources fs.FS) ([]*parsedPackage, error) {
+// parsePackages reads the module's own packages, and those of nested modules whose
+// paths continue its own, in the order of their directories; like the go command it
+// skips testdata, vendor, hidden directories and other nested modules.
+func parsePackages(sources fs.FS, module string) ([]*parsedPackage, error) {
 	var packages []*parsedPackage
 	fset := token.NewFileSet()
 	err := fs.WalkDir(sources, ".", func(name string, d fs.DirEntry, err error) error {
@@ -95,7 +95,7 @@ func parsePackages(sources fs.FS) ([]*parsedPackage, error) {
 			return err
 		}
 		if d.IsDir() {
-			if name != "." && skipped(sources, name) {
+			if name != "." && skipped(sources, module, name) {
 				return fs.SkipDir
 			}
 			return nil
@@ -126,13 +126,13 @@ func parsePackages(sources fs.FS) ([]*parsedPackage, error) {
 	return packages, nil
 }
 
-func skipped(sources fs.FS, dir string) bool {
+func skipped(sources fs.FS, module, dir string) bool {
 	base := path.Base(dir)
 	if base == "testdata" || base == "vendor" || strings.HasPrefix(base, ".") || strings.HasPrefix(base, "_") {
 		return true
 	}
-	_, err := fs.Stat(sources, path.Join(dir, "go.mod"))
-	return err == nil
+	nested, err := modulePath(sources, dir)
+	return !errors.Is(err, fs.ErrNotExist) && nested != path.Join(module, dir)
 }
 
 // specName returns the name by which the file refers to package spec, "" if it does not

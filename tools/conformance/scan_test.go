@@ -55,6 +55,8 @@ func TestScanFindsLiteralIDs(t *testing.T) {
 		"a/.hidden/x_test.go":   "not Go",
 		"nested/go.mod":         "module example.com/nested",
 		"nested/nested_test.go": callTest,
+		"part/go.mod":           "module example.com/m/part",
+		"part/b/b_test.go":      renamedImport,
 	}), testModule)
 	if err != nil {
 		t.Fatal(err)
@@ -65,6 +67,7 @@ func TestScanFindsLiteralIDs(t *testing.T) {
 		{"J-03", "a/call_test.go:5", "example.com/m/a", "TestCall"},
 		{"J-04", "a/call_test.go:7", "example.com/m/a", ""},
 		{"J-05", "a/renamed_test.go:3", "example.com/m/a", "FuzzRenamed"},
+		{"J-05", "part/b/b_test.go:3", "example.com/m/part/b", "FuzzRenamed"},
 		{"Q-59", "suite/cases.go:3", "", ""},
 		{"Q-62", "suite/cases.go:3", "", ""},
 	}

@@ -17,12 +17,11 @@ import (
 	"github.com/gopherqueue/gq"
 	publicpb "github.com/gopherqueue/gq/api/taskqueue/v1"
 	"github.com/gopherqueue/gq/engine"
-	"github.com/gopherqueue/gq/internal/designs/rpc"
-	"github.com/gopherqueue/gq/internal/designs/taskqueuetest"
 	"github.com/gopherqueue/gq/internal/faces/native"
 	"github.com/gopherqueue/gq/internal/faces/taskqueue"
 	"github.com/gopherqueue/gq/internal/testing/pgtest"
 	"github.com/gopherqueue/gq/internal/testing/spec"
+	"github.com/gopherqueue/gq/internal/testing/taskqueuetest"
 	"github.com/gopherqueue/gq/store"
 	"github.com/gopherqueue/gq/store/local"
 	"github.com/gopherqueue/gq/store/postgres"
@@ -74,12 +73,7 @@ func serve(t *testing.T, e *engine.Engine, slots int) string {
 
 func client(t *testing.T, addr string) publicpb.TaskQueuePublicServiceClient {
 	t.Helper()
-	conn, err := rpc.DialPatiently(addr, "test", 2*time.Minute)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { conn.Close() })
-	return publicpb.NewTaskQueuePublicServiceClient(conn)
+	return publicpb.NewTaskQueuePublicServiceClient(taskqueuetest.Dial(t, addr))
 }
 
 // One server with a store on disk.

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -17,16 +18,18 @@ import (
 
 var (
 	dir  = sync.OnceValues(func() (string, error) { return os.MkdirTemp("", "gq-program-") })
-	gq   = sync.OnceValues(func() (string, error) { return build("gq") })
-	lab  = sync.OnceValues(func() (string, error) { return build("gqlab") })
 	used atomic.Bool // dir exists
+
+	builds   sync.Mutex
+	programs = map[string]func() (string, error){} // by their packages; guarded by builds
 )
 
 // programsVariable names a directory of freshly built programs. scripts/test sets it,
 // so that packages do not each link the same program.
 const programsVariable = "GQ_TEST_PROGRAMS"
 
-func build(name string) (program string, err error) {
+func build(source string) (program string, err error) {
+	name := path.Base(source)
 	if ready := os.Getenv(programsVariable); ready != "" {
 		return filepath.Join(ready, name), nil
 	}
@@ -36,7 +39,7 @@ func build(name string) (program string, err error) {
 		return "", err
 	}
 	program = filepath.Join(in, name)
-	return program, Build(program, "github.com/gopherqueue/gq/cmd/"+name)
+	return program, Build(program, source)
 }
 
 // Build builds a program the way scripts/docker-build builds the image's, static and
@@ -51,13 +54,21 @@ func Build(program, source string, tags ...string) error {
 }
 
 // Program returns the path of gq, and builds it on first use.
-func Program(t testing.TB) string { t.Helper(); return built(t, gq) }
-
-// Lab returns the path of gqlab, and builds it on first use.
-func Lab(t testing.TB) string { t.Helper(); return built(t, lab) }
-
-func built(t testing.TB, program func() (string, error)) string {
+func Program(t testing.TB) string {
 	t.Helper()
+	return Command(t, "github.com/gopherqueue/gq/cmd/gq")
+}
+
+// Command returns the path of the program that a package is, and builds it on first use.
+func Command(t testing.TB, source string) string {
+	t.Helper()
+	builds.Lock()
+	program, ok := programs[source]
+	if !ok {
+		program = sync.OnceValues(func() (string, error) { return build(source) })
+		programs[source] = program
+	}
+	builds.Unlock()
 	name, err := program()
 	if err != nil {
 		t.Fatal(err)
