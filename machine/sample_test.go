@@ -94,10 +94,45 @@ func TestDeny(t *testing.T) {
 			}
 		}
 	}
+	denyOtherNumbers(t)
 	for _, other := range []string{"", "capacity", text + "0", text + "1 ", text + "01"} {
 		if d, ok := machine.ParseDenial(other); ok {
 			t.Errorf("%q is the denial %+v", other, d)
 		}
+	}
+}
+
+// denyOtherNumbers changes the numbers of a denial one by one: each change begins another row, and
+// an event says how long the one before was.
+func denyOtherNumbers(t *testing.T) {
+	t.Helper()
+	j := submit(t, gq.PresetScheduler.Policy())
+	ref := j.claim(machine.Grant{})
+	j.do(func(s gq.State, now time.Time) (gq.State, []gq.Event, error) {
+		return machine.Ask(s, ref, time.Second, now)
+	})
+	told := len(j.events)
+	var want []string
+	for _, full := range []machine.CapacityError{
+		{Used: 60, Requested: 30, Capacity: 70}, {Used: 60, Requested: 30, Capacity: 80}, {Used: 60, Requested: 40, Capacity: 80}, {Used: 61, Requested: 40, Capacity: 80},
+	} {
+		for range 2 {
+			j.do(func(s gq.State, now time.Time) (gq.State, []gq.Event, error) { return machine.Deny(s, ref, &full, now) })
+		}
+		row := machine.Denial{Used: full.Used, Requested: full.Requested, Capacity: full.Capacity, Count: 1}
+		want = append(want, row.String())
+		row.Count = 2
+		want = append(want, row.String())
+		if j.s.Reason != row.String() {
+			t.Errorf("the reason is %q, want %q", j.s.Reason, row)
+		}
+	}
+	var got []string
+	for _, e := range j.events[told:] {
+		got = append(got, e.Reason)
+	}
+	if want = want[:len(want)-1]; !slices.Equal(got, want) { // the last row goes on
+		t.Errorf("the denials are\n%q, want\n%q", got, want)
 	}
 }
 

@@ -65,6 +65,7 @@ func TestPutOff(t *testing.T) {
 		}
 	}
 	j.refuses(gq.ErrConflict, map[string]verb{"claimed since": putOff(0)})
+	j.s.Losses, j.s.Progress, j.s.Note, j.s.CheckpointBytes, j.s.Checkpoints = 3, 0.5, "half", 7, 2
 	old := j.s
 	j.do(putOff(1))
 	j.is(gq.StatusCancelled)
@@ -79,6 +80,9 @@ func TestPutOff(t *testing.T) {
 	}
 	if s.Attempt != 1 || s.Bound != old.Bound || s.Faults != 1 || s.Version != 1 || s.PreviousLease != ref.ID || s.Failure == nil || s.Lease != nil {
 		t.Errorf("it carries on with %+v", s)
+	}
+	if s.Losses != 3 || s.Progress != 0.5 || s.Note != "half" || s.CheckpointBytes != 7 || s.Checkpoints != 2 || !s.StartedAt.Equal(old.StartedAt) || !s.FirstStartedAt.Equal(old.FirstStartedAt) {
+		t.Errorf("it carries on with %+v, want what attempts have left of %+v", s, old)
 	}
 	if end := machine.LifeEnd(&s); !s.CreatedAt.Equal(j.now) || !end.Equal(old.CreatedAt.Add(p.Lifetime)) {
 		t.Errorf("its lifetime ends at %v", end)

@@ -67,6 +67,15 @@ func TestHeldJob(t *testing.T) {
 	}
 }
 
+// The limits are those of the policy that the job has now.
+func TestTimeouts(t *testing.T) {
+	now := gq.PresetSemantics.Policy()
+	j := gq.Job{Spec: gq.Spec{Policy: gq.PresetJobModel.Policy()}, State: gq.State{Status: gq.StatusScheduled, Policy: &now}}
+	if got, want := jobmodel.Of(&j).Timeouts, (jobmodel.Timeouts{Execution: jobmodel.Duration(30 * time.Minute), Visibility: jobmodel.Duration(5 * time.Second)}); got != want {
+		t.Errorf("the timeouts are %+v, want %+v", got, want)
+	}
+}
+
 func TestContents(t *testing.T) {
 	for _, test := range []struct {
 		payload gq.Payload

@@ -77,6 +77,8 @@ func TestJob(t *testing.T) {
 			job{State: "InFlight", Retries: 1, LeaseToken: "t", LeaseVersion: 2, LeaseExpiresAt: active.ExpiresAt, LeaseTTL: semantics.Duration(9 * time.Second)}},
 		{"nacked", gq.State{Status: gq.StatusRetrying, Attempt: 2, Faults: 2, Version: 2, Lease: &over, RunAt: at},
 			job{State: "Ready", Retries: 2, LeaseVersion: 2, RetryAt: at}},
+		{"nacked, and claimable again", gq.State{Status: gq.StatusScheduled, Attempt: 2, Faults: 2, Version: 2, Lease: &over, RunAt: at},
+			job{State: "Ready", Retries: 2, LeaseVersion: 2, RetryAt: at}},
 		{"exhausted", gq.State{Status: gq.StatusDeadLetter, Attempt: 4, Faults: 4, Version: 2, Lease: &over, RunAt: at}, job{State: "Failed", Retries: 3, LeaseVersion: 2}},
 		{"failed for good at once", gq.State{Status: gq.StatusFailed, Attempt: 1, Faults: 1, Version: 1, Lease: &over}, job{State: "Failed", LeaseVersion: 1}},
 		{"cancelled", gq.State{Status: gq.StatusCancelled}, job{State: "Failed", Reason: "cancelled"}},
