@@ -135,7 +135,7 @@ var arrows = []arrow{
 
 	// Faces translate between the outside and the engine and never see a
 	// concrete store.
-	{pkg: "internal/faces/native", imports: append([]string{"webhook", "internal/wire", "internal/pbconv", "internal/httpx", "internal/socket", "internal/access", "internal/trail", "internal/feed", "internal/delivery", "internal/view", "view/semantics", "view/jobmodel"}, faceImports...), tests: append([]string{"internal/admin"}, faceTests...)},
+	{pkg: "internal/faces/native", imports: append([]string{"webhook", "internal/wire", "internal/pbconv", "internal/httpx", "internal/socket", "internal/access", "internal/trail", "internal/feed", "internal/delivery", "internal/view", "view/semantics", "view/jobmodel", "match"}, faceImports...), tests: append([]string{"internal/admin"}, faceTests...)}, // match: the units that a job counts
 	{pkg: "internal/faces/scheduler", imports: append([]string{"internal/projection", "internal/wire", "internal/httpx"}, faceImports...), tests: append([]string{"store/postgres"}, faceTests...)},
 	{pkg: "internal/faces/taskqueue", imports: append([]string{"internal/projection", "internal/taskwork", "internal/retry"}, faceImports...), tests: append([]string{"internal/faces/native", "internal/testing/taskqueuetest", "store/postgres"}, faceTests...)},
 	{pkg: "internal/faces/matching", imports: append([]string{"internal/wire", "internal/httpx", "internal/socket", "internal/access", "internal/matchmaker"}, faceImports...), tests: append([]string{"store/postgres"}, faceTests...)},

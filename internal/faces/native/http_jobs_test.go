@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -85,6 +86,34 @@ func TestSubmittingTwice(t *testing.T) {
 	// The key belongs only to the submission.
 	if got := s.want(400, "PATCH", "/v1/jobs/"+first.str("id"), `{"idempotency_key":"x"}`); got.fields()[0] != "idempotency_key" {
 		t.Errorf("%s", got.text)
+	}
+}
+
+// The answer to a submission shows the job as a read does, also what the queue has filled in, alone
+// and in a batch, as it is and in the views.
+func TestSubmissionsAnswerWhatIsRead(t *testing.T) {
+	s := newSite(t, HTTPOptions{})
+	done := s.submit(`{"type":"a","queue":"done"}`)
+	for _, body := range []string{
+		`{"type":"a"}`, `{"type":"a","queue":"q","delay":"1h","payload":{"n":1.10},"tags":{"a":"b"},"cost_units":3,"requires":["gpu"]}`,
+		`{"type":"a","order_key":"o"}`, `{"type":"a","order_key":"o"}`, `{"type":"a","depends_on":[{"kind":"AFTER","job":"` + done + `"}]}`,
+		`{"type":"a","policy":{"preset":"semantics","lease_ttl":"7s"}}`,
+		`{"type":"AI","queue":"matching"}`, `{"type":"QUANTUM","queue":"matching"}`, `{"type":"AI","queue":"matching","cost_units":4}`,
+		`{"type":"AI","queue":"matching","attributes":{"matching.units":"0"}}`, `{"type":"other","queue":"matching"}`, `{"type":"AI","queue":"q"}`,
+	} {
+		for _, view := range []string{"", "?view=jobmodel", "?view=semantics"} {
+			one := s.want(201, "POST", "/v1/jobs"+view, body)
+			many := s.want(200, "POST", "/v1/jobs/batch"+view, `{"jobs":[`+body+`]}`).at("jobs", 0).(map[string]any)
+			for _, answer := range []map[string]any{one.body, many} {
+				read := s.want(200, "GET", fmt.Sprintf("/v1/jobs/%s%s", answer["id"], view))
+				if !reflect.DeepEqual(answer, read.body) {
+					t.Errorf("%s %s is answered with\n%v, and read as\n%v", body, view, answer, read.body)
+				}
+			}
+		}
+	}
+	if got := s.want(201, "POST", "/v1/jobs", `{"type":"AI","queue":"matching"}`); got.at("cost_units") != jsonNumber("1") {
+		t.Errorf("a matching job that names no units: %s", got.text)
 	}
 }
 

@@ -23,6 +23,7 @@ import (
 	"github.com/gopherqueue/gq/internal/view"
 	"github.com/gopherqueue/gq/internal/wire"
 	"github.com/gopherqueue/gq/machine"
+	"github.com/gopherqueue/gq/match"
 )
 
 // maxPage is the largest page of jobs.
@@ -187,6 +188,7 @@ func (h *HTTP) submitted(ctx context.Context, spec gq.Spec, s gq.SubmitResult) (
 		return job, err
 	}
 	spec = spec.WithDefaults()
+	match.CountUnits(&spec)
 	spec.ID, spec.Replaces = s.ID(), s.Replaces
 	if s.State.Policy != nil {
 		spec.Policy = *s.State.Policy
