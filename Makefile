@@ -149,7 +149,7 @@ format: ## Format all Go code with gofumpt
 	$(TOOL) golangci-lint fmt
 
 .PHONY: proto
-proto: ## Renew the Go code below api/ from proto/
+proto: ## Renew the Go code below api/ and services/api/ from proto/
 	$(BUF) generate
 
 .PHONY: proto-baseline

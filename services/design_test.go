@@ -7,9 +7,9 @@ import (
 	"google.golang.org/grpc"
 
 	publicpb "github.com/gopherqueue/gq/api/taskqueue/v1"
-	internalpb "github.com/gopherqueue/gq/api/taskqueueinternal/v1"
 	"github.com/gopherqueue/gq/internal/testing/spec"
 	"github.com/gopherqueue/gq/internal/testing/taskqueuetest"
+	internalpb "github.com/gopherqueue/gq/services/api/taskqueueinternal/v1"
 	"github.com/gopherqueue/gq/services/coordinator"
 	"github.com/gopherqueue/gq/services/gateway"
 	"github.com/gopherqueue/gq/services/internal/rpc"

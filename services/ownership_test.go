@@ -20,10 +20,10 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	publicpb "github.com/gopherqueue/gq/api/taskqueue/v1"
-	internalpb "github.com/gopherqueue/gq/api/taskqueueinternal/v1"
 	"github.com/gopherqueue/gq/internal/taskwork"
 	"github.com/gopherqueue/gq/internal/testing/spec"
 	"github.com/gopherqueue/gq/internal/testing/taskqueuetest"
+	internalpb "github.com/gopherqueue/gq/services/api/taskqueueinternal/v1"
 	"github.com/gopherqueue/gq/services/coordinator"
 	"github.com/gopherqueue/gq/services/gateway"
 	"github.com/gopherqueue/gq/services/internal/rpc"
@@ -85,7 +85,8 @@ func TestServicesShareNothing(t *testing.T) {
 		}
 		for _, i := range syntax.Imports {
 			path := strings.Trim(i.Path.Value, `"`)
-			other := strings.Contains(path, "gopherqueue/gq/services") && path != "github.com/gopherqueue/gq/services/internal/rpc"
+			other := strings.Contains(path, "gopherqueue/gq/services") && path != "github.com/gopherqueue/gq/services/internal/rpc" &&
+				!strings.HasPrefix(path, "github.com/gopherqueue/gq/services/api/")
 			if other || strings.HasPrefix(path, "net") || strings.HasPrefix(path, "os") || strings.HasPrefix(path, "database") {
 				t.Errorf("%s imports %s", file, path)
 			}

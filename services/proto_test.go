@@ -12,8 +12,8 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 
 	publicpb "github.com/gopherqueue/gq/api/taskqueue/v1"
-	internalpb "github.com/gopherqueue/gq/api/taskqueueinternal/v1"
 	"github.com/gopherqueue/gq/internal/testing/spec"
+	internalpb "github.com/gopherqueue/gq/services/api/taskqueueinternal/v1"
 )
 
 var rewrite = flag.Bool("rewrite", false, "write the golden file anew: only after an entry in docs/change-control.md")

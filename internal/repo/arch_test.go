@@ -91,7 +91,6 @@ var arrows = []arrow{
 	{pkg: "driver/file", imports: []string{".", "engine", "store", "store/local", "internal/storeurl"}},
 	{pkg: "driver/postgres", imports: []string{".", "engine", "store", "store/postgres", "internal/wire"}}, // wire: the requests of gq.submit
 	{pkg: "driver/remote", imports: []string{".", "client"}},
-	{pkg: "api/taskqueueinternal/v1", imports: []string{"api/taskqueue/v1"}},
 	{pkg: "api/*"},
 
 	// How the vocabulary is written outside of a Go program, by servers and by
@@ -189,7 +188,8 @@ var arrows = []arrow{
 	// The laboratory, a module of its own: six services that know each other only over gRPC,
 	// the same six in one process, and what measures them from outside. No package above
 	// imports one of these.
-	{pkg: "services/internal/rpc", imports: []string{"internal/logline", "internal/retry"}, tests: []string{"api/*", "services/internal/servicetest", "internal/testing/taskqueuetest"}},
+	{pkg: "services/api/*", imports: []string{"api/taskqueue/v1"}},
+	{pkg: "services/internal/rpc", imports: []string{"internal/logline", "internal/retry"}, tests: []string{"api/*", "services/api/*", "services/internal/servicetest", "internal/testing/taskqueuetest"}},
 	{pkg: "services/internal/servicetest", imports: []string{"services/internal/rpc", "internal/testing/taskqueuetest"}},
 	{pkg: "services/internal/monolith", imports: append([]string{"services/*"}, serviceImports...), tests: serviceTests},
 	{pkg: "services/internal/load", imports: serviceImports, tests: serviceTests},
@@ -210,7 +210,7 @@ var (
 
 	viewTests = []string{"driver/file"}
 
-	serviceImports = []string{"api/*", "internal/taskwork", "services/internal/rpc"}
+	serviceImports = []string{"api/*", "services/api/*", "internal/taskwork", "services/internal/rpc"}
 	serviceTests   = []string{"internal/testing/taskqueuetest", "services/internal/servicetest"}
 
 	// nouns are the packages that whoever imports the root may import too.

@@ -18,8 +18,8 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	internalpb "github.com/gopherqueue/gq/api/taskqueueinternal/v1"
 	"github.com/gopherqueue/gq/internal/taskwork"
+	internalpb "github.com/gopherqueue/gq/services/api/taskqueueinternal/v1"
 	"github.com/gopherqueue/gq/services/internal/rpc"
 )
 

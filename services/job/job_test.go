@@ -14,9 +14,9 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	publicpb "github.com/gopherqueue/gq/api/taskqueue/v1"
-	internalpb "github.com/gopherqueue/gq/api/taskqueueinternal/v1"
 	"github.com/gopherqueue/gq/internal/taskwork"
 	"github.com/gopherqueue/gq/internal/testing/spec"
+	internalpb "github.com/gopherqueue/gq/services/api/taskqueueinternal/v1"
 	"github.com/gopherqueue/gq/services/internal/rpc"
 	"github.com/gopherqueue/gq/services/internal/servicetest"
 	"github.com/gopherqueue/gq/services/job"

@@ -8,7 +8,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	publicpb "github.com/gopherqueue/gq/api/taskqueue/v1"
-	internalpb "github.com/gopherqueue/gq/api/taskqueueinternal/v1"
+	internalpb "github.com/gopherqueue/gq/services/api/taskqueueinternal/v1"
 )
 
 const (

@@ -11,8 +11,8 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	publicpb "github.com/gopherqueue/gq/api/taskqueue/v1"
-	internalpb "github.com/gopherqueue/gq/api/taskqueueinternal/v1"
 	"github.com/gopherqueue/gq/internal/taskwork"
+	internalpb "github.com/gopherqueue/gq/services/api/taskqueueinternal/v1"
 )
 
 // record is one job. The table owns the spec, which never changes after creation.

@@ -11,7 +11,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	internalpb "github.com/gopherqueue/gq/api/taskqueueinternal/v1"
+	internalpb "github.com/gopherqueue/gq/services/api/taskqueueinternal/v1"
 )
 
 const (

@@ -5,7 +5,7 @@ import (
 
 	"google.golang.org/grpc"
 
-	pb "github.com/gopherqueue/gq/api/taskqueueinternal/v1"
+	pb "github.com/gopherqueue/gq/services/api/taskqueueinternal/v1"
 )
 
 // The services of a node call each other directly. They share messages without copying:

@@ -15,9 +15,9 @@ import (
 	"google.golang.org/grpc/status"
 
 	publicpb "github.com/gopherqueue/gq/api/taskqueue/v1"
-	internalpb "github.com/gopherqueue/gq/api/taskqueueinternal/v1"
 	"github.com/gopherqueue/gq/internal/testing/spec"
 	"github.com/gopherqueue/gq/internal/testing/taskqueuetest"
+	internalpb "github.com/gopherqueue/gq/services/api/taskqueueinternal/v1"
 	"github.com/gopherqueue/gq/services/internal/rpc"
 	"github.com/gopherqueue/gq/services/internal/servicetest"
 )
