@@ -62,7 +62,7 @@ func (k *keeper) cancelRequested(jobs []gq.JobID) {
 		case r.policy.Extend != gq.ExtendReset || r.interval == 0:
 			notices = append(notices, k.cancelLocked(r, "", now))
 		default:
-			r.beatAt = now
+			r.beatAt, r.asked = now, true
 			k.atLocked(now)
 		}
 	}
@@ -204,8 +204,8 @@ func (k *keeper) renewLocked(r *Run, l *gq.Lease, sent time.Time) {
 	}
 	r.lastBeat = sent
 	t := beatAfter(sent, r.interval)
-	if r.unsent && !t.IsZero() {
-		t = wake.Earlier(r.beatAt, t) // progress waits to be reported
+	if (r.unsent || r.asked) && !t.IsZero() {
+		t = wake.Earlier(r.beatAt, t) // progress waits to be reported, or a request to stop to be confirmed
 	}
 	r.beatAt = t
 	k.atLocked(t)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -327,38 +328,114 @@ func (q *telling) CancelRequests(f func(jobs []gq.JobID)) (stop func()) {
 	return func() {}
 }
 
-// A request to stop several jobs reaches all their handlers at once.
+// A request to stop several jobs reaches all their handlers at once, and nothing happens to others. Jobs whose
+// heartbeats are limited spend none of them on it.
 func TestCancelOfSeveralJobs(t *testing.T) {
 	bubble(t, func(f *fixture) {
 		q := &telling{link: f.link}
 		w := worker.New(q, worker.Config{Logger: discard(), HeartbeatEvery: time.Hour})
 		var asked time.Time
+		stopped := make(map[gq.JobID]bool)
+		var mu sync.Mutex // of stopped
 		w.HandleFunc("work", func(ctx context.Context, run *worker.Run) error {
 			<-ctx.Done()
+			mu.Lock()
+			defer mu.Unlock()
+			stopped[run.ID()] = true
 			if late := time.Since(asked); late > time.Millisecond {
 				t.Errorf("job %s learned it after %v", run.ID(), late)
 			}
 			return context.Cause(ctx)
 		})
 		w.Start(f.Context())
+		limited := func(p *gq.Policy) { *p = gq.PresetAI.Policy() }
 		var ids []gq.JobID
 		for range 3 {
-			ids = append(ids, f.work(patient), f.work(func(p *gq.Policy) { *p = gq.PresetAI.Policy() }))
+			ids = append(ids, f.work(patient), f.work(limited))
 		}
+		others := []gq.JobID{f.work(patient), f.work(limited)}
 		after(time.Second)
 		asked = time.Now()
 		for _, id := range ids {
 			f.memory.ask(id, "enough")
 		}
+		before := len(f.link.made("heartbeat"))
 		q.tell(ids)
 		after(time.Second)
 		for _, id := range ids {
 			f.wantStatus(id, gq.StatusCancelled)
 		}
+		for _, id := range others {
+			f.wantStatus(id, gq.StatusRunning)
+			mu.Lock()
+			if stopped[id] {
+				t.Errorf("job %s was told to stop", id)
+			}
+			mu.Unlock()
+		}
+		beats := 0
+		for _, c := range f.link.made("heartbeat")[before:] {
+			beats += len(c.beats)
+		}
+		if beats != 3 {
+			t.Errorf("%d heartbeats, want one of each job whose heartbeats are not limited", beats)
+		}
+		for _, id := range others { // so that the worker stops
+			f.memory.ask(id, "enough")
+		}
+		asked = time.Now()
+		q.tell(others)
+		after(time.Second)
 		if err := w.Stop(); err != nil {
 			t.Error(err)
 		}
 	})
+}
+
+// crossing is a queue that tells of a request to stop a job between a heartbeat and its answer, which does not
+// have the request yet.
+type crossing struct {
+	telling
+	crossed bool
+	ask     func(id gq.JobID)
+	job     gq.JobID
+}
+
+func (q *crossing) Heartbeat(ctx context.Context, beats []gq.Heartbeat) ([]gq.LeaseResult, error) {
+	answers, err := q.link.Heartbeat(ctx, beats)
+	if !q.crossed {
+		q.crossed = true
+		q.ask(q.job)
+		q.tell([]gq.JobID{q.job})
+	}
+	return answers, err
+}
+
+// The answer to a heartbeat that crosses a request to stop the job does not put off the next heartbeat.
+func TestCancelCrossesAHeartbeat(t *testing.T) {
+	for range 20 { // the keeper may see the request before the answer
+		bubble(t, func(f *fixture) {
+			q := &crossing{telling: telling{link: f.link}, ask: func(id gq.JobID) { f.memory.ask(id, "enough") }}
+			w := worker.New(q, worker.Config{Logger: discard()})
+			ended := make(chan time.Time, 1)
+			w.HandleFunc("work", func(ctx context.Context, _ *worker.Run) error {
+				<-ctx.Done()
+				ended <- time.Now()
+				return context.Cause(ctx)
+			})
+			q.job = f.work(patient)
+			w.Start(f.Context())
+			began := time.Now()
+			late := (<-ended).Sub(began)
+			beats := f.link.made("heartbeat")
+			if first := beats[0].at.Sub(began); late != first {
+				t.Errorf("the handler learned after %v of what was asked after %v", late, first)
+			}
+			if err := w.Stop(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
 }
 
 // unsure is a queue that cannot answer for the jobs of a heartbeat the first time.

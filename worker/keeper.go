@@ -23,6 +23,7 @@ type watch struct {
 	timeoutAt time.Time     // end of the execution timeout
 	graceAt   time.Time     // a handler that still runs then ignores its context
 	cause     error         // why the context ended; nil if it has not
+	asked     bool          // somebody wants it to stop, as the next heartbeat will tell
 	lost      bool          // the queue would reject the outcome
 	ignoring  bool
 
@@ -193,7 +194,7 @@ func (k *keeper) step(now time.Time) (due []*Run, next time.Time) {
 		// that started at different times soon share calls.
 		if beating && r.cause == nil && reached(r.beatAt, now.Add(r.interval/2)) {
 			due = append(due, r)
-			r.beatAt, r.lastBeat = beatAfter(now, r.interval), now
+			r.beatAt, r.lastBeat, r.asked = beatAfter(now, r.interval), now, false
 		}
 		next = wake.Earlier(next, r.nextLocked())
 	}
