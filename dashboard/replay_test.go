@@ -27,11 +27,12 @@ func TestReplaysOfOldAndNewJobs(t *testing.T) {
 	ended := time.Date(2026, time.January, 1, 0, 0, 0, 0, time.UTC)
 	var jobs []gq.Job
 	queue := &listed{}
+	replays := []gq.Status{gq.StatusRunning, gq.StatusCompleted, gq.StatusDeadLetter} // a replay counts when it has ended too
 	for i, kind := range []string{"new", "old", "older"} {
 		at := ended.Add(-time.Duration(i) * time.Hour)
 		id, replay := gq.JobID{1, byte(i)}, gq.JobID{2, byte(i)}
 		jobs = append(jobs, gq.Job{Spec: gq.Spec{Type: kind}, State: gq.State{ID: id, CompletedAt: at}})
-		queue.jobs = append(queue.jobs, gq.Job{Spec: gq.Spec{Type: kind, ReplayOf: id}, State: gq.State{ID: replay, CreatedAt: at.Add(time.Minute)}})
+		queue.jobs = append(queue.jobs, gq.Job{Spec: gq.Spec{Type: kind, ReplayOf: id}, State: gq.State{ID: replay, Status: replays[i], CreatedAt: at.Add(time.Minute)}})
 	}
 	jobs = append(jobs, gq.Job{Spec: gq.Spec{Type: "new"}, State: gq.State{ID: gq.JobID{3}, CompletedAt: ended}})
 	v := &visit{d: &Dashboard{queue: queue}, ctx: t.Context()}

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -153,6 +155,31 @@ func TestGuessesAreFew(t *testing.T) {
 	now = now.Add(wrongPeriod)
 	if n := wrong("192.0.2.1:%d"); n != maxWrong {
 		t.Errorf("a minute later, %d wrong sign-ins of one address", n)
+	}
+}
+
+// What a visitor says of where he comes from counts only behind a proxy of this machine, which adds what it knows
+// at the end.
+func TestClientOfARequest(t *testing.T) {
+	for _, c := range []struct {
+		remote    string
+		forwarded []string
+		want      string
+	}{
+		{"192.0.2.1:1", nil, "192.0.2.1:1"},
+		{"192.0.2.1:1", []string{"198.51.100.1"}, "192.0.2.1:1"},
+		{"[2001:db8::1]:1", []string{"198.51.100.1"}, "[2001:db8::1]:1"},
+		{"127.0.0.1:1", nil, "127.0.0.1:1"},
+		{"127.0.0.1:1", []string{""}, "127.0.0.1:1"},
+		{"127.0.0.1:1", []string{"198.51.100.1"}, "198.51.100.1"},
+		{"[::1]:1", []string{"198.51.100.1, 192.0.2.1"}, "192.0.2.1"},
+		{"[::ffff:127.0.0.1]:1", []string{"198.51.100.1", "198.51.100.2 , 2001:db8::1"}, "2001:db8::1"},
+	} {
+		r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/signin", nil)
+		r.RemoteAddr, r.Header["X-Forwarded-For"] = c.remote, c.forwarded
+		if got := clientOf(r); got != c.want {
+			t.Errorf("a request from %s for %q comes from %s, want %s", c.remote, c.forwarded, got, c.want)
+		}
 	}
 }
 

@@ -84,12 +84,14 @@ func TestWaitingCallsTakePlaces(t *testing.T) {
 		f := newFixture(t)
 		f.guard.waiting = NewPlaces("waiting calls", 2, 2)
 		job := f.job("q")
-		me, stop := context.WithTimeout(f.as("work,read@q"), 2*time.Hour)
+		me, stop := context.WithTimeout(f.as("work,read@q,r"), 2*time.Hour)
 		defer stop()
 		wait, cancel := context.WithCancel(me)
 		ended := make(chan error, 2)
 		claim := gq.ClaimRequest{Worker: "w", Queues: []string{"q"}, TTL: time.Minute, N: 1, Wait: time.Hour}
-		go func() { _, err := f.guard.Claim(wait, claim); ended <- err }()
+		several := claim
+		several.Queues = []string{"q", "r"}
+		go func() { _, err := f.guard.Claim(wait, several); ended <- err }()
 		go func() { _, err := f.guard.Wait(wait, job.State.ID); ended <- err }()
 		synctest.Wait()
 		if _, err := f.guard.Claim(me, claim); !errors.Is(err, gq.ErrTooMany) || !strings.Contains(err.Error(), "2 waiting calls") {
