@@ -170,11 +170,16 @@ async function search() {
       return;
     }
     const focused = document.activeElement === stop;
-    const kept = part.querySelector(".scroll"); // what was found before
-    part.replaceChildren(...[...fresh.childNodes].map((n) => document.importNode(n, true)));
-    if (kept) {
-      kept.querySelector("tbody").append(...part.querySelectorAll(".scroll tbody tr"));
-      (part.querySelector(".scroll") || part.querySelector(".empty")).replaceWith(kept);
+    const kept = part.querySelector(".scroll"); // what was found before; it stays, with what somebody has selected there
+    const nodes = [...fresh.childNodes].map((n) => document.importNode(n, true));
+    const at = nodes.findIndex((n) => n.matches?.(".scroll, .empty"));
+    if (kept && at >= 0) {
+      kept.querySelector("tbody").append(...nodes[at].querySelectorAll("tbody tr"));
+      [...part.childNodes].forEach((n) => { if (n !== kept) n.remove(); });
+      kept.before(...nodes.slice(0, at));
+      kept.after(...nodes.slice(at + 1));
+    } else {
+      part.replaceChildren(...nodes);
     }
     if (focused) part.querySelector("a[data-further]")?.focus(); // the button takes its place and the focus
   }

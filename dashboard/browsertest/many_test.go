@@ -81,8 +81,12 @@ func TestASearchGoesOnUntilItIsStopped(t *testing.T) {
 	b.sees("Searched 1000 of 9000 jobs")
 	pages <- page("found-1", 2000)
 	b.sees("found-1")
+	b.do(chromedp.Evaluate[chromedp.Void](`getSelection().selectAllChildren(document.querySelector("#live-jobs tbody td"))`))
 	pages <- page("found-2", 3000)
 	b.sees("Searched 3000 of 9000 jobs")
+	if text := b.value(`getSelection().toString().trim()`); text != "found-1" {
+		t.Errorf("the selection has become %q", text)
+	}
 	rows := `[...document.querySelectorAll("#live-jobs tbody tr")].map(r => r.innerText.trim()).join()`
 	if got := b.value(rows); got != "found-1,found-2" {
 		t.Errorf("the page shows %v", got)
