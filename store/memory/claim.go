@@ -40,7 +40,7 @@ func (s *Store) Claim(ctx context.Context, claims []store.Claim) ([]store.Claime
 		}
 	}
 	now = s.nowLocked()
-	for _, u := range store.Late(answers, func(*gq.Lease) time.Time { return now }) {
+	for _, u := range s.rules.late(answers, func(*gq.Lease) time.Time { return now }) {
 		s.update(s.jobs[u.Job], &u, now)
 	}
 	return answers, nil
@@ -57,7 +57,7 @@ func (s *Store) Peek(ctx context.Context, f store.Filter, n int) (found []store.
 		return nil, err
 	}
 	for _, j := range s.choose(f, n, s.limits(gq.StatusRunning, now)) {
-		found = append(found, store.Found{Job: j.read(0, now)})
+		found = append(found, store.Found{Job: s.read(j, 0, now)})
 	}
 	return found, nil
 }
@@ -73,10 +73,10 @@ func (s *Store) choose(f store.Filter, n int, l *limits) (chosen []*job) {
 				return chosen
 			}
 			state := s.ripe(c.job, l.now)
-			if !machine.Claimable(&state, l.now) || !f.Selects(&c.job.spec) {
+			if !s.rules.claimable(&state, l.now) || !s.rules.selects(f, &c.job.spec) {
 				continue
 			}
-			verdict := l.ask(c.job)
+			verdict := s.rules.ask(l, c.job)
 			if verdict == stop {
 				break
 			}
@@ -117,7 +117,7 @@ func (s *Store) inOrder(queue string, now time.Time) []candidate {
 	for j := range s.held {
 		if j.spec.Queue == queue && j.state.Lease.Expired(now) {
 			state := s.ripe(j, now)
-			list.add(candidate{machine.Order(&state), j})
+			list.add(candidate{s.rules.order(&state), j})
 		}
 	}
 	return list.items
@@ -141,7 +141,7 @@ func (s *Store) grant(j *job, c *store.Claim, now time.Time) gq.Job {
 	s.granted++
 	var unique [16]byte
 	binary.BigEndian.PutUint64(unique[8:], s.granted)
-	next, events, err := machine.Claim(j.state, machine.Grant{
+	next, events, err := s.rules.claim(j.state, machine.Grant{
 		Lease: machine.NewLeaseID(unique), Worker: c.Worker, Start: !c.Hold, TTL: c.TTL, DefaultTTL: c.DefaultTTL, CostUnits: j.spec.CostUnits,
 	}, now)
 	if err != nil {
@@ -149,5 +149,5 @@ func (s *Store) grant(j *job, c *store.Claim, now time.Time) gq.Job {
 	}
 	s.serve(j)
 	s.write(j, next, events, now)
-	return j.read(c.Parts, now)
+	return s.read(j, c.Parts, now)
 }

@@ -1,35 +1,22 @@
-package memory_test
+package memory
 
 import (
 	"os/exec"
 	"strings"
 	"testing"
 
+	"github.com/gopherqueue/gq/internal/testing/leaktest"
 	"github.com/gopherqueue/gq/internal/testing/race"
-	"github.com/gopherqueue/gq/store"
-	"github.com/gopherqueue/gq/store/memory"
 	"github.com/gopherqueue/gq/store/storetest"
 )
 
-func backend() storetest.Backend {
-	b := storetest.Backend{Open: func(t testing.TB, cfg store.Config) store.Store {
-		s, err := memory.Open(cfg)
-		if err != nil {
-			t.Fatalf("open: %v", err)
-		}
-		return s
-	}}
-	if race.Share() {
-		b.Stories = 60 // enough to cover everything
-	}
-	return b
-}
+func TestMain(m *testing.M) { leaktest.Main(m) }
 
-func TestContract(t *testing.T) { storetest.Run(t, backend()) }
+func TestContract(t *testing.T) { storetest.Run(t, backend(nil)) }
 
 func TestModel(t *testing.T) {
 	race.Spare(t)
-	storetest.RunModel(t, backend())
+	storetest.RunModel(t, backend(nil))
 }
 
 // Tests that use this store must not have to build a database or its driver.

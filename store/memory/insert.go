@@ -68,7 +68,7 @@ func (s *Store) insert(g store.Group, now time.Time) ([]store.Placed, error) {
 			if member := first[key]; member != nil {
 				owners[i], placed[i].Same = member.ID, spec.Unique.While != 0 || member.Key.Fingerprint == spec.Key.Fingerprint
 			} else if use, used := s.keys[key]; used {
-				c = machine.Collide(machine.KeyHolder{State: use.job.state, Fingerprint: use.fingerprint, While: use.while, Until: use.until}, spec, now)
+				c = s.rules.collide(machine.KeyHolder{State: use.job.state, Fingerprint: use.fingerprint, While: use.while, Until: use.until}, spec, now)
 				if c.Replace {
 					holder = use.job.spec.ID
 				}
@@ -120,7 +120,7 @@ func (s *Store) insert(g store.Group, now time.Time) ([]store.Placed, error) {
 	}
 	for i := range placed {
 		if placed[i].Existing {
-			placed[i].State = s.jobs[owners[i]].state.At(now)
+			placed[i].State = s.rules.show(s.jobs[owners[i]].state, now)
 		} else {
 			placed[i].State, jobs = jobs[0].state, jobs[1:]
 		}
@@ -215,7 +215,7 @@ func (s *Store) create(fresh []arrival, changes map[*job]change, now time.Time) 
 		if _, ok := s.queues[j.spec.Queue]; !ok {
 			s.queues[j.spec.Queue] = machine.NewQueue(j.spec.Queue)
 		}
-		state, events := machine.Submit(b, now)
+		state, events := s.rules.submit(b, now)
 		j.state = state
 		s.jobs[state.ID] = j
 		s.submitted.add(j)
@@ -273,7 +273,7 @@ func (s *Store) check(fresh []arrival, now time.Time) (graph machine.GraphInfo, 
 					}
 					return s.jobs[id].state.Status == gq.StatusPending
 				})
-			if err := machine.CheckFollowers(&old.state, len(old.dependents), graph.Depth[i], waiting); err != nil {
+			if err := s.rules.followers(&old.state, len(old.dependents), graph.Depth[i], waiting); err != nil {
 				return graph, err
 			}
 		}

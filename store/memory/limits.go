@@ -43,7 +43,7 @@ func (s *Store) limits(into gq.Status, now time.Time) *limits {
 func (l *limits) occupy(j *job, status gq.Status) {
 	l.running[j.spec.Queue]++
 	l.keys[limitKey{j.spec.Queue, j.spec.LimitKey}]++
-	if pool := l.store.queues[j.spec.Queue].Pool; machine.CountsInPool(l.store.pools[pool], status) {
+	if pool := l.store.queues[j.spec.Queue].Pool; l.store.rules.occupies(l.store.pools[pool], status) {
 		l.used[pool] += j.spec.CostUnits
 	}
 }
@@ -68,7 +68,7 @@ func (l *limits) ask(j *job) verdict {
 	if limit > 0 && l.keys[key] >= limit {
 		return pass
 	}
-	if pool, ok := l.store.pools[q.Pool]; ok && machine.CountsInPool(pool, l.into) {
+	if pool, ok := l.store.pools[q.Pool]; ok && l.store.rules.occupies(pool, l.into) {
 		if pool.Used = l.used[q.Pool]; machine.AdmitToPool(pool, j.spec.CostUnits) != nil {
 			return pass
 		}
@@ -96,7 +96,7 @@ func (l *limits) ask(j *job) verdict {
 // admit returns an error if the pool of a job has no room for its move into a status.
 func (s *Store) admit(j *job, to gq.Status, now time.Time) error {
 	pool, ok := s.pools[s.queues[j.spec.Queue].Pool]
-	if !ok || !machine.CountsInPool(pool, to) || machine.CountsInPool(pool, j.state.Status) {
+	if !ok || !s.rules.occupies(pool, to) || s.rules.occupies(pool, j.state.Status) {
 		return nil
 	}
 	pool.Used = s.limits(to, now).used[pool.Name]

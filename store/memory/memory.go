@@ -25,6 +25,7 @@ import (
 // one with [Open].
 type Store struct {
 	config store.Config
+	rules  rules
 
 	mu     sync.Mutex // guards everything below
 	closed bool
@@ -117,6 +118,33 @@ func bySequence(a, b *job) int { return cmp.Compare(a.state.Sequence, b.state.Se
 // listener is a subscriber of [Store.Notify].
 type listener struct{ f func(store.News) }
 
+// rules are the decisions that a store does not make itself. Every store has [theRules]; a test that
+// wants to know whether the contract's suite notices a mistake puts another one in their place.
+type rules struct {
+	collide   func(machine.KeyHolder, *gq.Spec, time.Time) machine.Collision
+	followers func(replaced *gq.State, followers, depth int, waiting gq.JobID) error
+	submit    func(machine.Submission, time.Time) (gq.State, []gq.Event)
+	claimable func(*gq.State, time.Time) bool
+	selects   func(store.Filter, *gq.Spec) bool
+	order     func(*gq.State) machine.OrderKey
+	ask       func(*limits, *job) verdict
+	occupies  func(gq.Pool, gq.Status) bool
+	claim     func(gq.State, machine.Grant, time.Time) (gq.State, []gq.Event, error)
+	late      func([]store.Claimed, func(*gq.Lease) time.Time) []store.Update
+	due       func(*gq.State) time.Time
+	kept      func(store.Retention, *gq.State) time.Duration
+	show      func(gq.State, time.Time) gq.State
+}
+
+func theRules() rules {
+	return rules{
+		collide: machine.Collide, followers: machine.CheckFollowers, submit: machine.Submit,
+		claimable: machine.Claimable, selects: store.Filter.Selects, order: machine.Order, ask: (*limits).ask,
+		occupies: machine.CountsInPool, claim: machine.Claim, late: store.Late,
+		due: machine.Due, kept: store.Retention.For, show: gq.State.At,
+	}
+}
+
 // wallClock is the clock of a store that is opened without one.
 type wallClock struct{}
 
@@ -133,7 +161,7 @@ func Open(c store.Config) (*Store, error) {
 		c.Clock = wallClock{}
 	}
 	return &Store{
-		config: c, random: rand.New(rand.NewPCG(1, 2)), // the same delays in every run of a test
+		config: c, rules: theRules(), random: rand.New(rand.NewPCG(1, 2)), // the same delays in every run of a test
 		jobs: make(map[gq.JobID]*job), submitted: ordered[*job]{compare: bySequence},
 		waiting: make(map[string]*ordered[candidate]), held: make(map[*job]bool),
 		timers: ordered[timer]{compare: timer.compare}, ended: ordered[timer]{compare: timer.compare},

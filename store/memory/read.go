@@ -11,8 +11,8 @@ import (
 )
 
 // read returns a copy of a job with the given parts.
-func (j *job) read(parts gq.Parts, now time.Time) gq.Job {
-	out := gq.Job{Spec: j.spec, State: j.state.At(now), Metadata: j.metadata}
+func (s *Store) read(j *job, parts gq.Parts, now time.Time) gq.Job {
+	out := gq.Job{Spec: j.spec, State: s.rules.show(j.state, now), Metadata: j.metadata}
 	if parts&gq.WithPayload == 0 {
 		out.Spec.Payload.Data = nil
 	}
@@ -35,7 +35,7 @@ func (s *Store) Get(ctx context.Context, refs []store.Ref, parts gq.Parts) ([]st
 	found := make([]store.Found, len(refs))
 	for i, r := range refs {
 		if j := s.find(r); j != nil {
-			found[i].Job = j.read(parts, now)
+			found[i].Job = s.read(j, parts, now)
 		} else {
 			found[i].Err = fmt.Errorf("job %s, lease %.80q: %w", r.Job, r.Lease, gq.ErrNotFound)
 		}
@@ -62,7 +62,7 @@ func (s *Store) List(ctx context.Context, q gq.Query) (page gq.Page, err error) 
 		jobs = slices.Backward(s.submitted.items)
 	}
 	for _, j := range jobs {
-		state := j.state.At(now)
+		state := s.rules.show(j.state, now)
 		passed := q.OldestFirst && state.Sequence <= after || !q.OldestFirst && state.Sequence >= after
 		if after > 0 && passed || !selects(&q, j.spec.Queue, &state) {
 			continue
@@ -71,7 +71,7 @@ func (s *Store) List(ctx context.Context, q gq.Query) (page gq.Page, err error) 
 			page.Next = store.Cursor(page.Jobs[q.Limit-1].State.Sequence)
 			break
 		}
-		page.Jobs = append(page.Jobs, j.read(0, now))
+		page.Jobs = append(page.Jobs, s.read(j, 0, now))
 	}
 	return page, nil
 }

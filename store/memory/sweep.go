@@ -93,7 +93,7 @@ func (s *Store) forget(jobs map[gq.JobID]bool) {
 // eventsUntil returns how long the events of a finished job are kept: as long as those of jobs
 // without a retention of their own, and no shorter than the job.
 func (s *Store) eventsUntil(j *job) time.Time {
-	return j.state.CompletedAt.Add(max(s.config.Retention.Of(j.state.Status), s.config.Retention.For(&j.state)))
+	return j.state.CompletedAt.Add(max(s.config.Retention.Of(j.state.Status), s.rules.kept(s.config.Retention, &j.state)))
 }
 
 // purged is a job that went before its events.

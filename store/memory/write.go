@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/gopherqueue/gq"
-	"github.com/gopherqueue/gq/machine"
 	"github.com/gopherqueue/gq/store"
 )
 
@@ -34,9 +33,9 @@ func (s *Store) list(j *job) {
 	case state.Status.Held():
 		s.held[j] = true
 	default:
-		s.queueOf(j).add(candidate{machine.Order(state), j})
+		s.queueOf(j).add(candidate{s.rules.order(state), j})
 	}
-	if at := machine.Due(state); !at.IsZero() {
+	if at := s.rules.due(state); !at.IsZero() {
 		s.timers.add(timer{at, j})
 	}
 }
@@ -51,15 +50,15 @@ func (s *Store) unlist(j *job) {
 	case state.Status.Held():
 		delete(s.held, j)
 	default:
-		s.queueOf(j).remove(candidate{machine.Order(state), j})
+		s.queueOf(j).remove(candidate{s.rules.order(state), j})
 	}
-	if at := machine.Due(state); !at.IsZero() {
+	if at := s.rules.due(state); !at.IsZero() {
 		s.timers.remove(timer{at, j})
 	}
 }
 
 func (s *Store) retention(j *job) timer {
-	return timer{j.state.CompletedAt.Add(s.config.Retention.For(&j.state)), j}
+	return timer{j.state.CompletedAt.Add(s.rules.kept(s.config.Retention, &j.state)), j}
 }
 
 // queueOf returns the jobs of a queue that are not held, in the order of service.
@@ -91,7 +90,7 @@ func (s *Store) write(j *job, next gq.State, events []gq.Event, now time.Time) {
 // lease, and what its dependents must be told.
 func (s *Store) record(j *job, before gq.State, events []gq.Event, now time.Time) {
 	s.changed(j.spec.Queue)
-	s.dueAt(machine.Due(&j.state))
+	s.dueAt(s.rules.due(&j.state))
 	for _, e := range events {
 		s.eventSeq++
 		e.Seq, e.Time, e.Queue, e.JobType = s.eventSeq, now, j.spec.Queue, j.spec.Type

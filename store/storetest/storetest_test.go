@@ -7,44 +7,9 @@ import (
 	"time"
 
 	"github.com/gopherqueue/gq/internal/testing/leaktest"
-	"github.com/gopherqueue/gq/internal/testing/race"
-	"github.com/gopherqueue/gq/store"
 )
 
 func TestMain(m *testing.M) { leaktest.Main(m) }
-
-// A store can pass the suite with any of the choices that the contract allows. A case that reopens
-// the store says so.
-func TestRun(t *testing.T) {
-	var mu sync.Mutex
-	reopened := make(map[string]bool) // cases; guarded by mu
-	t.Run("Plain", func(t *testing.T) {
-		b, prefix := naiveBackend("", 0), t.Name()+"/"
-		reopen := b.Reopen
-		b.Parallel = true
-		b.Reopen = func(t testing.TB, s store.Store, cfg store.Config) store.Store {
-			t.Helper()
-			mu.Lock()
-			reopened[strings.TrimPrefix(t.Name(), prefix)] = true
-			mu.Unlock()
-			return reopen(t, s, cfg)
-		}
-		Run(t, b)
-	})
-	for _, c := range Cases() {
-		if reopened[c.Name] && !c.Reopens {
-			t.Errorf("%s reopens the store and does not say so", c.Name)
-		}
-	}
-	t.Run("Otherwise", func(t *testing.T) {
-		b := naiveBackend("", tellsInTheSameCommit|readsNow|sweepsFirst)
-		b.Parallel = true
-		if race.Share() { // make check and make test-planted run all cases
-			b.Only = func(c Case) bool { return len(c.Covers) > 0 }
-		}
-		Run(t, b)
-	})
-}
 
 func TestCases(t *testing.T) {
 	names := make(map[string]bool)
@@ -60,12 +25,6 @@ func TestCases(t *testing.T) {
 		if c.Clause == "" || strings.HasSuffix(c.Clause, ".") {
 			t.Errorf("%s: the clause %q is not a clause", c.Name, c.Clause)
 		}
-	}
-}
-
-func TestFailuresOfGoodStore(t *testing.T) {
-	if failures := Failures(t, naiveBackend("", 0), "Insert/", "Lease/"); len(failures) != 0 {
-		t.Errorf("a good store fails %+v", failures)
 	}
 }
 
@@ -85,14 +44,5 @@ func TestClock(t *testing.T) {
 	wait.Wait()
 	if got := c.Now().Sub(start); got != 100 {
 		t.Errorf("the clock moved by %v, want 100ns", got)
-	}
-}
-
-func TestRunModel(t *testing.T) {
-	race.Spare(t)
-	for name, h := range map[string]habit{"Plain": 0, "Otherwise": tellsInTheSameCommit | readsNow | sweepsFirst} {
-		t.Run(name, func(t *testing.T) {
-			RunModel(t, naiveBackend("", h))
-		})
 	}
 }

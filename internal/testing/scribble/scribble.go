@@ -12,22 +12,11 @@ var instant = reflect.TypeFor[time.Time]()
 // Copy returns a copy of v that shares no memory with it. Values behind interfaces with
 // methods, such as errors, and unexported fields are copied as they are.
 func Copy[T any](v T) T {
-	return copyOf(reflect.ValueOf(&v).Elem(), nil).Interface().(T)
+	return copyOf(reflect.ValueOf(&v).Elem()).Interface().(T)
 }
 
-// CopyBut is Copy for a store with a planted bug: memory of the given types stays
-// shared.
-func CopyBut[T any](v T, shared ...reflect.Type) T {
-	return copyOf(reflect.ValueOf(&v).Elem(), shared).Interface().(T)
-}
-
-func copyOf(v reflect.Value, shared []reflect.Type) reflect.Value {
+func copyOf(v reflect.Value) reflect.Value {
 	t := v.Type()
-	for _, s := range shared {
-		if s == t {
-			return v
-		}
-	}
 	out := reflect.New(t).Elem()
 	switch {
 	case t == instant || v.IsZero():
@@ -35,27 +24,27 @@ func copyOf(v reflect.Value, shared []reflect.Type) reflect.Value {
 		return out
 	case t.Kind() == reflect.Pointer:
 		out.Set(reflect.New(t.Elem()))
-		out.Elem().Set(copyOf(v.Elem(), shared))
+		out.Elem().Set(copyOf(v.Elem()))
 	case t.Kind() == reflect.Slice && t.Elem().Kind() == reflect.Uint8: // there may be 16 MiB
 		out.Set(reflect.MakeSlice(t, v.Len(), v.Len()))
 		reflect.Copy(out, v)
 	case t.Kind() == reflect.Slice:
 		out.Set(reflect.MakeSlice(t, v.Len(), v.Len()))
 		for i := range v.Len() {
-			out.Index(i).Set(copyOf(v.Index(i), shared))
+			out.Index(i).Set(copyOf(v.Index(i)))
 		}
 	case t.Kind() == reflect.Map:
 		out.Set(reflect.MakeMap(t))
 		for it := v.MapRange(); it.Next(); {
-			out.SetMapIndex(it.Key(), copyOf(it.Value(), shared))
+			out.SetMapIndex(it.Key(), copyOf(it.Value()))
 		}
 	case t.Kind() == reflect.Interface && t.NumMethod() == 0:
-		out.Set(copyOf(v.Elem(), shared))
+		out.Set(copyOf(v.Elem()))
 	case t.Kind() == reflect.Struct:
 		out.Set(v)
 		for i := range t.NumField() {
 			if t.Field(i).IsExported() {
-				out.Field(i).Set(copyOf(v.Field(i), shared))
+				out.Field(i).Set(copyOf(v.Field(i)))
 			}
 		}
 	default:
