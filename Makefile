@@ -37,7 +37,7 @@ check: format-check ## For a first contribution: format, vet and the tests that 
 test: ## Run what CI runs: format, vet, tests with the race detector, conformance, gqlab compare --quick, bench-gate
 	$(MAKE) -j2 -Oline installed checked
 	scripts/test -check
-	cd dashboard/browsertest && $(GO) vet -race . && $(GO) test -race -vet=off -short -count=1 . # compiled for vet before, except the browser's driver
+	cd dashboard/browsertest && $(GO) vet -race . && $(GO) test -race -vet=off -short -count=1 -timeout $(TEST_TIMEOUT) . # compiled for vet before, except the browser's driver
 	scripts/compare --quick
 	$(MAKE) bench-gate
 
@@ -78,7 +78,7 @@ chromium:
 
 .PHONY: test-browser
 test-browser: postgres chromium ## Use the dashboard in Chromium, on file: and postgres:; SHOTS=DIR takes a picture of every page
-	cd dashboard/browsertest && $(GO) test -count=1 -v -timeout 20m . -stores file,postgres $(if $(SHOTS),-shots $(abspath $(SHOTS)))
+	cd dashboard/browsertest && $(GO) test -count=1 -v -timeout $(TEST_TIMEOUT) . -stores file,postgres $(if $(SHOTS),-shots $(abspath $(SHOTS)))
 
 .PHONY: test-arch
 test-arch: ## Run gq match built for 386, arm64, riscv64 and s390x and compare bytes (installs qemu-user)

@@ -65,7 +65,8 @@ func TestMain(m *testing.M) {
 		options := append(chromedp.DefaultExecAllocatorOptions[:],
 			chromedp.Flag("host-resolver-rules", "MAP evil.example 127.0.0.1"),
 			chromedp.Flag("force-color-profile", "srgb"),
-			chromedp.NoSandbox) // tests run as root in containers
+			chromedp.WSURLReadTimeout(patience), // Chromium may take as long to start
+			chromedp.NoSandbox)                  // tests run as root in containers
 		allocator, stop := chromedp.NewExecAllocator(context.Background(), options...)
 		defer stop()
 		var end context.CancelFunc
