@@ -114,6 +114,9 @@ func TestBackupIsIncremental(t *testing.T) {
 	if second.CopiedBytes > second.Bytes/2 || second.LastEvent <= first.LastEvent || second.Bytes < first.Bytes {
 		t.Errorf("the second backup: %+v", second)
 	}
+	if at, err := LastBackup(backups); err != nil || !at.Equal(second.Time) {
+		t.Errorf("the last backup is of %v, %v; want %v", at, err, second.Time)
+	}
 	fill(t, s, 1011, 10)
 
 	for _, test := range []struct {

@@ -4,7 +4,9 @@ import (
 	"fmt"
 	"slices"
 	"testing"
+	"time"
 
+	"github.com/cockroachdb/pebble/v2/vfs"
 	"pgregory.net/rapid"
 
 	"github.com/gopherqueue/gq"
@@ -241,5 +243,42 @@ func TestTurnsAreForgotten(t *testing.T) {
 	}
 	if n := len(q.turns.last[gq.PriorityLow]); n > 200 {
 		t.Errorf("%d keys of cancelled jobs are remembered", n)
+	}
+}
+
+// A new rate of a queue applies to each of its keys.
+func TestNewRateOfTwoKeys(t *testing.T) {
+	clock := &stillClock{fixtureStart}
+	s, err := open("db", Options{Config: store.Config{Clock: clock}, fs: vfs.NewMem()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	rated := func(per time.Duration) {
+		t.Helper()
+		if err := s.PutQueue(t.Context(), gq.Queue{Name: "q", Policy: machine.DefaultPolicy(), KeyRate: gq.Rate{Count: 1, Per: per}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	claim := func(want int) {
+		t.Helper()
+		out, err := s.Claim(t.Context(), []store.Claim{{Filter: store.Filter{Queues: []string{"q"}}, N: 10, Worker: "w", TTL: time.Hour}})
+		if err != nil || out[0].Err != nil || len(out[0].Jobs) != want {
+			t.Fatalf("claimed %d jobs, want %d: %v, %v", len(out[0].Jobs), want, err, out[0].Err)
+		}
+	}
+	rated(time.Hour)
+	for i := range 6 {
+		spec := gq.Spec{ID: numberedID(1 + i), Queue: "q", Type: "t", LimitKey: fmt.Sprint("key ", i%3)}.WithDefaults()
+		if out, err := s.Insert(t.Context(), []store.Group{{Jobs: []gq.Spec{spec}, Mint: true}}); err != nil || out[0].Err != nil {
+			t.Fatal(err, out)
+		}
+	}
+	claim(3)
+	claim(0)
+	rated(time.Minute)
+	clock.now = clock.now.Add(2 * time.Minute)
+	claim(3)
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
 	}
 }

@@ -404,3 +404,63 @@ func TestPackOfOneCommit(t *testing.T) {
 		t.Fatal(err)
 	}
 }
+
+// Of the jobs of a pack that is dissolved, one is held: since a commit before, or since the same commit.
+func TestPackDissolvedBesideClaims(t *testing.T) {
+	for _, same := range []bool{false, true} {
+		fs := vfs.NewCrashableMem()
+		s, err := open("db", Options{fs: fs})
+		if err != nil {
+			t.Fatal(err)
+		}
+		groups := make([]store.Group, 16)
+		for i := range groups {
+			groups[i] = store.Group{Jobs: []gq.Spec{gq.Spec{ID: machine.NewJobID([16]byte{1, byte(i)}), Type: "t"}.WithDefaults()}, Mint: true}
+		}
+		out, err := s.Insert(t.Context(), groups)
+		if err != nil {
+			t.Fatal(err)
+		}
+		claim := newClaiming(s, []store.Claim{{Filter: store.Filter{Queues: []string{gq.DefaultQueue}}, N: 1, Worker: "w", TTL: time.Hour}})
+		claim.weigh(0)
+		var updates []store.Update
+		for i := range out[1:] { // the first one is claimed
+			updates = append(updates, store.Update{Ref: store.Ref{Job: out[i+1].Jobs[0].State.ID}, Apply: func(s gq.State, now time.Time) (gq.State, []gq.Event, error) {
+				return machine.Cancel(s, "", now)
+			}})
+		}
+		ends := newUpdating(s, updates)
+		for i := range updates {
+			ends.weigh(i)
+		}
+		cancel := func(tx *txn) {
+			for i := range updates {
+				ends.apply(tx, i)
+			}
+		}
+		commits := []func(*txn){func(tx *txn) { claim.apply(tx, 0) }, cancel}
+		if same {
+			commits = []func(*txn){func(tx *txn) { claim.apply(tx, 0); cancel(tx) }}
+		}
+		for _, f := range commits {
+			if err := s.do(t.Context(), 1, f); err != nil {
+				t.Fatal(err)
+			}
+		}
+		held := claim.out[0].Jobs[0].State
+		crashed := fs.CrashClone(vfs.CrashCloneCfg{})
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if s, err = open("db", Options{fs: crashed}); err != nil {
+			t.Fatal(err)
+		}
+		found, err := s.Get(t.Context(), []store.Ref{{Job: held.ID}}, 0)
+		if err != nil || found[0].Err != nil || found[0].State.Lease == nil || found[0].State.Lease.ID != held.Lease.ID {
+			t.Errorf("in one commit %v: the claimed job is %v with the lease %+v, %v", same, found[0].State.Status, found[0].State.Lease, err)
+		}
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}

@@ -210,3 +210,19 @@ func TestLongNumbers(t *testing.T) {
 		}
 	}
 }
+
+// Events of one commit tell the types of their jobs, also if these take turns.
+func TestTypesThatTakeTurns(t *testing.T) {
+	types := []string{"a", "b", "b", "a", "b"}
+	var w eventWriter
+	for i, typ := range types {
+		w.add(&gq.Event{Job: numberedID(1 + i), Type: gq.EventSubmitted, Status: gq.StatusScheduled}, typ, 1, 0)
+	}
+	var got []string
+	if err := decodeEvents(w.encode(nil, fixtureStart), 1, func(e *storedEvent) bool {
+		got = append(got, e.JobType)
+		return true
+	}); err != nil || !slices.Equal(got, types) {
+		t.Errorf("types %q, %v; want %q", got, err, types)
+	}
+}
