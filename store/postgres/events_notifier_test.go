@@ -94,7 +94,7 @@ func TestOtherNodesHear(t *testing.T) {
 		defer nodes[i].Close()
 	}
 	const n = 2*maxCancels + 1
-	heard := make(chan gq.JobID, 10*n)
+	heard, relayed := make(chan gq.JobID, 10*n), make(chan string, 10)
 	var due atomic.Int64
 	defer nodes[1].Notify(false, func(n store.News) {
 		if !n.Due.IsZero() {
@@ -102,6 +102,9 @@ func TestOtherNodesHear(t *testing.T) {
 		}
 		for _, id := range n.Cancels {
 			heard <- id
+		}
+		if n.Relayed != nil {
+			relayed <- string(n.Relayed)
 		}
 	})()
 	h := &nodes[1].notifier
@@ -129,6 +132,19 @@ func TestOtherNodesHear(t *testing.T) {
 			}
 		case <-time.After(time.Minute):
 			t.Fatalf("the other node heard of %d jobs that are asked to stop, want %d", i, n)
+		}
+	}
+	if err := nodes[0].Relay(t.Context(), [][]byte{[]byte(`"one"`), []byte(`"two"`)}); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{`"one"`, `"two"`} {
+		select {
+		case got := <-relayed:
+			if got != want {
+				t.Errorf("the other node was told %s, want %s", got, want)
+			}
+		case <-time.After(time.Minute):
+			t.Fatalf("the other node was not told %s", want)
 		}
 	}
 	for at := time.Now().Add(dueSoon / 2); at.After(time.Now().Add(dueSoon / 4)); at = at.Add(-5 * time.Second) {
@@ -213,5 +229,45 @@ func TestNewsWithoutPolling(t *testing.T) {
 	}
 	if !dependents {
 		t.Error("nobody is told that a job has ended for which another one waits")
+	}
+}
+
+// Capacity that one queue of a pool frees is free for each of its queues, whichever that is.
+func TestRoomOfEachQueueOfAPool(t *testing.T) {
+	h := &notifier{sharing: make(map[string]*[]string), listeners: make(map[int]func(store.News))}
+	var freed []string
+	h.listeners[1] = func(n store.News) { freed = n.Freed }
+	pool := []string{"a", "b", "c"}
+	h.learn(pool)
+	for _, queue := range pool {
+		h.spread(store.News{Freed: []string{queue}})
+		for _, other := range pool {
+			if !slices.Contains(freed, other) {
+				t.Errorf("a job of %s has ended: room is told of in %q", queue, freed)
+			}
+		}
+	}
+}
+
+// A node that receives no notifications cannot know that it is alone.
+func TestANodeThatHearsNothingIsNotAlone(t *testing.T) {
+	long := time.Now().Add(-time.Hour)
+	for _, c := range []struct {
+		what        string
+		joined, met time.Time
+		want        bool
+	}{
+		{"no notifications", time.Time{}, time.Time{}, false},
+		{"no notifications any more", time.Time{}, long, false},
+		{"for a moment", time.Now(), time.Time{}, false},
+		{"nobody", long, time.Time{}, true},
+		{"somebody", long, time.Now(), false},
+		{"nobody any more", long, long, true},
+	} {
+		h := &notifier{met: c.met}
+		h.join(c.joined)
+		if got := h.aloneLocked(); got != c.want {
+			t.Errorf("%s: alone %v", c.what, got)
+		}
 	}
 }
