@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/engine"
 	"github.com/gopherqueue/gq/machine"
 )
 
@@ -239,6 +240,26 @@ func TestServersThatAreLate(t *testing.T) {
 		stop()
 		if synctest.Wait(); !ended {
 			t.Error("the claim did not end")
+		}
+	})
+}
+
+// Who takes over the name of a known worker must be allowed each queue that it claims from.
+func TestPretenderOfTwoQueues(t *testing.T) {
+	bubble(t, func(t *testing.T, f *fixture) {
+		must[[]gq.Job](t)(f.Claim(t.Context(), gq.ClaimRequest{Worker: "w", Queues: []string{"a", "b"}, N: 1}))
+		for _, allowed := range []string{"a", "b"} {
+			ctx := engine.WithAuthorize(t.Context(), func(queue string) error {
+				if queue == allowed {
+					return nil
+				}
+				return gq.ErrDenied.Errorf("not %s", queue)
+			})
+			_, end, err := f.Connected(ctx, "w", "")
+			wantErr(t, "allowed only "+allowed, err, gq.ErrDenied)
+			if err == nil {
+				end(false)
+			}
 		}
 	})
 }

@@ -47,3 +47,45 @@ func TestProgressOfTheNextExecution(t *testing.T) {
 		}
 	}
 }
+
+// Each follower gets the reports of all jobs of a heartbeat, and of one job only the newest.
+func TestProgressOfTwoJobsForTwoFollowers(t *testing.T) {
+	s, err := local.OpenMemory(local.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close() //nolint:errcheck // it is in memory
+	e, err := New(s, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if _, err := e.Submit(t.Context(), gq.Spec{Type: "t"}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	jobs, err := e.Claim(t.Context(), gq.ClaimRequest{Worker: "w", N: 2})
+	if err != nil || len(jobs) != 2 {
+		t.Fatal(jobs, err)
+	}
+	followers := []*reports{e.progress.join(), e.progress.join()}
+	beats := make([]gq.Heartbeat, len(jobs))
+	for i := range jobs {
+		beats[i] = gq.Heartbeat{Lease: jobs[i].State.Lease.Ref(), Progress: 0.5, Note: "new"}
+	}
+	if _, err := e.Heartbeat(t.Context(), beats); err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range followers {
+		if len(r.byJob) != 2 {
+			t.Fatalf("a follower gets %d reports, want 2", len(r.byJob))
+		}
+		report := r.byJob[jobs[0].State.ID]
+		old := report
+		old.Note = "old"
+		end := gq.Event{Seq: 9, Job: report.Job, Type: gq.EventCompleted, Status: gq.StatusCompleted, Version: report.Version}
+		if got := e.withProgress(t.Context(), 8, []gq.Event{end}, []gq.Event{old}, r); len(got) != 2 || got[0].Note != "new" || got[1].Type != gq.EventCompleted {
+			t.Errorf("%+v", got)
+		}
+	}
+}

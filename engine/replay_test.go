@@ -2,6 +2,7 @@ package engine_test
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"sync"
@@ -134,7 +135,10 @@ func TestAnEditedReplayIsTheReplay(t *testing.T) {
 			id := f.submit(spec)
 			must[gq.State](t)(f.Cancel(t.Context(), id, ""))
 			again := must[gq.SubmitResult](t)(f.Replay(t.Context(), id)).ID()
-			edited := must[gq.SubmitResult](t)(f.Edit(t.Context(), again, gq.JobEdit{Payload: &gq.Payload{Data: []byte(`{"a":2}`)}})).ID()
+			edited := again
+			for _, data := range []string{`{"a":2}`, `{"a":2,"b":3}`} {
+				edited = must[gq.SubmitResult](t)(f.Edit(t.Context(), edited, gq.JobEdit{Payload: &gq.Payload{Data: []byte(data)}})).ID()
+			}
 			for _, ended := range []bool{false, true} {
 				if ended {
 					must[gq.State](t)(f.Cancel(t.Context(), edited, ""))
@@ -245,6 +249,25 @@ func TestTheProblemOfAReplayNamesItsJob(t *testing.T) {
 		report := must[gq.ReplayReport](t)(f.ReplayWhere(t.Context(), gq.Query{Queue: "q", Statuses: []gq.Status{gq.StatusCancelled}}))
 		if len(report.Jobs) != 1 || report.Refused != 2 || !strings.HasPrefix(report.Problem, "replay "+cancelled[1].String()+": ") {
 			t.Errorf("replayed %d, refused %d: %q; want 1, 2 and the second job, %s", len(report.Jobs), report.Refused, report.Problem, cancelled[1])
+		}
+	})
+}
+
+// Pages of jobs with one key follow each other.
+func TestPagesByKey(t *testing.T) {
+	bubble(t, func(t *testing.T, f *fixture) {
+		var ids []gq.JobID
+		for i := range 5 {
+			ids = append(ids, f.submit(gq.Spec{Type: fmt.Sprint("t", i), Key: gq.IdempotencyKey{Name: "order-7"}}))
+		}
+		for _, oldest := range []bool{false, true} {
+			got, _ := f.pages(gq.Query{Keys: []string{"order-7"}, Limit: 2, OldestFirst: oldest})
+			if !oldest {
+				slices.Reverse(got)
+			}
+			if !slices.Equal(got, ids) {
+				t.Errorf("oldest first %v: %v, want %v", oldest, got, ids)
+			}
 		}
 	})
 }

@@ -138,3 +138,22 @@ func TestSpawnedNamesFaults(t *testing.T) {
 		t.Errorf("there are %d jobs", len(page.Jobs))
 	}
 }
+
+// Each name of a spawned job has a kind of dependency of its own.
+func TestSpawnedNamesHaveKinds(t *testing.T) {
+	bubble(t, func(t *testing.T, f *fixture) {
+		f.submit(gq.Spec{Type: "parent"})
+		join := gq.Spec{Type: "join", DependsOn: []gq.Dependency{{Kind: gq.DependencyFanIn, Ref: "a"}, {Kind: gq.DependencyAfterAny, Ref: "b"}}}
+		out := must[[]gq.LeaseResult](t)(f.Settle(t.Context(), []gq.Outcome{{
+			Lease: f.claim(1)[0].State.Lease.Ref(), Verdict: gq.VerdictComplete, Spawn: []gq.Spec{join, {Type: "t", Ref: "a"}, {Type: "t", Ref: "b"}},
+		}}))[0]
+		if out.Err != nil || len(out.Spawned) != 3 {
+			t.Fatal(out.Err, out.Spawned)
+		}
+		for i, kind := range []gq.DependencyKind{gq.DependencyFanIn, gq.DependencyAfterAny} {
+			if deps := f.get(out.Spawned[0].ID()).Spec.DependsOn; !slices.Contains(deps, gq.Dependency{Kind: kind, Job: out.Spawned[i+1].ID()}) {
+				t.Errorf("the join depends on %+v", deps)
+			}
+		}
+	})
+}
