@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -642,5 +643,50 @@ func TestDeadlineSaysWhy(t *testing.T) {
 			t.Errorf("a call that was never made: %v", never)
 		}
 		_ = c.Close()
+	}
+}
+
+// What kept a server from answering is forgotten once one has answered.
+func TestReasonIsForgotten(t *testing.T) {
+	f := serve(t)
+	id := f.job()
+	f.cut()
+	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+	defer cancel()
+	_, err := f.Get(ctx, id, 0)
+	const never = "no server can be reached at"
+	if err == nil || strings.Contains(err.Error(), never) {
+		t.Fatalf("while there is no server: %v", err)
+	}
+	f.mend()
+	must(f.Get(t.Context(), id, 0))(t)
+	if err := client.Ended(ctx, f.Client); !strings.Contains(err.Error(), never) {
+		t.Errorf("a later call that ends: %v", err)
+	}
+}
+
+// losesSecond loses the answer to the second batch.
+type losesSecond struct{ *flaky }
+
+func (e losesSecond) SubmitBatch(ctx context.Context, specs []gq.Spec) ([]gq.SubmitResult, error) {
+	if e.calls.Load() == 1 {
+		e.lose.Store(1)
+	}
+	return e.flaky.SubmitBatch(ctx, specs)
+}
+
+// A request of a large batch is repeated if all of its own submissions have keys.
+func TestPartsOfABatchAreRepeated(t *testing.T) {
+	e := &flaky{}
+	f := serve(t, func(f *fixture) { f.client.SendOnce, f.native, e.fixture = true, losesSecond{e}, f })
+	e.API = f.engine
+	specs := make([]gq.Spec, client.MaxItems+1)
+	for i := range specs {
+		specs[i] = gq.Spec{Type: "work", Key: gq.IdempotencyKey{Name: strconv.Itoa(i)}}
+	}
+	specs[0].Key = gq.IdempotencyKey{}
+	out := must(f.SubmitBatch(t.Context(), specs))(t)
+	if n := e.calls.Load(); n != 3 || out[client.MaxItems].Err != nil {
+		t.Errorf("%d requests, %v", n, out[client.MaxItems].Err)
 	}
 }

@@ -11,6 +11,7 @@ import (
 const (
 	SubmitCalls = submitCalls
 	MaxBytes    = maxBytes
+	MaxItems    = maxItems
 )
 
 // GatherWithin sets how long a call of Submit waits for others to return, and then for the
@@ -37,3 +38,9 @@ func ClaimOnEnded(ctx context.Context, c *Client, end func()) error {
 	_, _, err = s.claim(ctx, pbconv.ProtoClaim(&gq.ClaimRequest{Worker: "w", N: 1}))
 	return err
 }
+
+// Introduces returns the workers that the client names to a server.
+func Introduces(c *Client) []string { return c.work.hello().GetWorkers() }
+
+// Ended returns the error of a call whose context has ended while no server was reachable.
+func Ended(ctx context.Context, c *Client) error { return c.ended(ctx) }

@@ -321,3 +321,23 @@ func TestCloseWhileSubmissionsWait(t *testing.T) {
 		}
 	}
 }
+
+// Submissions that wait when the client is closed end, however many requests they would need.
+func TestCloseBesideSubmissions(t *testing.T) {
+	f, r, c := serveCounted(t)
+	const n = 2*client.SubmitCalls + 2 // two of them fit into a request, so there is one more than the first requests that end
+	for range n {
+		c.submit(t.Context(), gq.Spec{Type: "large", Payload: gq.Payload{Data: make([]byte, client.MaxBytes*2/5), ContentType: "application/octet-stream"}})
+	}
+	c.wait(n)
+	if err := f.Close(); err != nil {
+		t.Error(err)
+	}
+	close(r.release)
+	c.all.Wait()
+	for _, out := range c.results[client.SubmitCalls:] {
+		if out.Err == nil {
+			t.Error("a closed client has submitted")
+		}
+	}
+}

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/client"
 	"github.com/gopherqueue/gq/engine"
 	"github.com/gopherqueue/gq/internal/testing/promptly"
 	"github.com/gopherqueue/gq/machine"
@@ -306,27 +307,51 @@ func TestCancelReachesARemoteHandlerAtOnce(t *testing.T) {
 
 // Several workers can share a client: one that leaves takes the news of cancels from no other.
 func TestListenersLeaveAlone(t *testing.T) {
-	var cancels atomic.Pointer[func([]gq.JobID)]
-	f := serve(t, func(f *fixture) {
-		f.options.CancelRequests = func(tell func([]gq.JobID)) (stop func()) {
-			cancels.Store(&tell)
-			return func() {}
+	for leaves := range 2 {
+		var cancels atomic.Pointer[func([]gq.JobID)]
+		f := serve(t, func(f *fixture) {
+			f.options.CancelRequests = func(tell func([]gq.JobID)) (stop func()) {
+				cancels.Store(&tell)
+				return func() {}
+			}
+		})
+		defer f.engine.CancelRequests(func(jobs []gq.JobID) { (*cancels.Load())(jobs) })()
+		told, stops := make(chan gq.JobID, 10), [2]func(){}
+		for i := range stops {
+			stops[i] = f.CancelRequests(func(jobs []gq.JobID) {
+				if i == leaves {
+					t.Error("a listener that left was told")
+				} else {
+					told <- jobs[0]
+				}
+			})
 		}
-	})
-	defer f.engine.CancelRequests(func(jobs []gq.JobID) { (*cancels.Load())(jobs) })()
-	told := make(chan gq.JobID, 10)
-	leave := f.CancelRequests(func([]gq.JobID) { t.Error("a listener that left was told") })
-	defer f.CancelRequests(func(jobs []gq.JobID) { told <- jobs[0] })()
-	f.job()
-	job := f.claim()
-	leave()
-	must(f.Cancel(t.Context(), job.State.ID, ""))(t)
-	select {
-	case id := <-told:
-		if id != job.State.ID {
-			t.Errorf("told of %s", id)
+		defer stops[1-leaves]()
+		f.job()
+		job := f.claim()
+		stops[leaves]()
+		must(f.Cancel(t.Context(), job.State.ID, ""))(t)
+		select {
+		case id := <-told:
+			if id != job.State.ID {
+				t.Errorf("told of %s", id)
+			}
+		case <-time.After(time.Minute):
+			t.Error("the listener that stayed was not told")
 		}
-	case <-time.After(time.Minute):
-		t.Error("the listener that stayed was not told")
+	}
+}
+
+// A worker that has stopped is not introduced to another server. The others of the client are.
+func TestStoppedWorkerIsNotIntroduced(t *testing.T) {
+	f := serve(t)
+	for _, name := range []string{"stays", "stops"} {
+		must(f.Claim(t.Context(), gq.ClaimRequest{Worker: name, N: 1}))(t)
+	}
+	if err := f.WorkerStopped(t.Context(), "stops"); err != nil {
+		t.Fatal(err)
+	}
+	if names := client.Introduces(f.Client); !slices.Equal(names, []string{"stays"}) {
+		t.Errorf("introduces %q", names)
 	}
 }
