@@ -357,3 +357,27 @@ func TestManyThatLeaveWithASlot(t *testing.T) {
 		t.Errorf("%d slots are in use by nobody", used)
 	}
 }
+
+// A worker that stops calls the handler with the jobs that it has, however long they would wait for more.
+func TestManyStopAtOnce(t *testing.T) {
+	bubble(t, func(f *fixture) {
+		called := 0
+		worker.HandleMany(f.mux, track, worker.Gather{Size: 10, Wait: time.Hour}, func(_ context.Context, jobs []*worker.Job[int]) []error {
+			called += len(jobs)
+			return nil
+		})
+		ids := f.submitInts(2)
+		f.run()
+		after(time.Second)
+		start := time.Now()
+		if err := f.stop(); err != nil {
+			t.Error(err)
+		}
+		if took := time.Since(start); took > time.Second || called != 2 {
+			t.Errorf("called with %d jobs, after %v", called, took)
+		}
+		for _, id := range ids {
+			f.wantStatus(id, gq.StatusCompleted)
+		}
+	})
+}

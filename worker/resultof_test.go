@@ -63,3 +63,30 @@ func TestResultOfOmittedInput(t *testing.T) {
 		}
 	})
 }
+
+// finals is a queue whose final jobs come without what has become of the others.
+type finals struct{ flows }
+
+func (finals) Workflow(context.Context, gq.WorkflowID) (gq.Workflow, error) {
+	return gq.Workflow{Status: gq.WorkflowRunning, Outcome: gq.WorkflowFailed}, nil
+}
+
+// A workflow runs until its final jobs have ended. These ask what has become of the others.
+func TestWorkflowStatusIsRead(t *testing.T) {
+	bubble(t, func(f *fixture) {
+		w := worker.New(finals{flows{memory: f.memory}}, worker.Config{Logger: discard()})
+		w.HandleFunc("work", func(_ context.Context, run *worker.Run) error {
+			if status, err := worker.WorkflowStatus(run); err != nil || status != gq.WorkflowFailed {
+				t.Errorf("the workflow is %v, %v", status, err)
+			}
+			return nil
+		})
+		id := f.work(nil)
+		w.Start(f.Context())
+		after(time.Minute)
+		f.wantStatus(id, gq.StatusCompleted)
+		if err := w.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+}

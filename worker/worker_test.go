@@ -411,7 +411,7 @@ func TestTheLogOfManyJobsQuotesNone(t *testing.T) {
 		policy := gq.PresetSemantics.Policy()
 		policy.MaxAttempts = 1
 		for _, how := range []string{"panics", "fails"} {
-			for _, row := range []string{`"aaa"`, `{"b@b.example":42}`} {
+			for _, row := range []string{`["first","aaa"]`, `{"b@b.example":42}`} {
 				f.submit(gq.Spec{Type: "work", Policy: policy, Payload: gq.Payload{Data: []byte(`{"how":"` + how + `","row":` + row + `}`)}})
 			}
 			synctest.Wait()
