@@ -51,6 +51,7 @@ func TestAKeyIsFoundByIndex(t *testing.T) {
 	only := s.get("jobs?find=welcome-7&type=b", http.StatusOK)
 	s.has(only, unique.String())
 	s.lacks(only, plain.String())
+	s.lacks(s.get("jobs?find=welcome-7&correlation=order-9", http.StatusOK), plain.String(), unique.String(), "Found by key")
 	confirm := s.do(http.MethodPost, "jobs/bulk", map[string][]string{"csrf": {s.token(page)}, "find": {"welcome-7"}, "action": {"cancel"}}).body
 	s.has(confirm, "2 jobs will be cancelled")
 }
