@@ -22,6 +22,7 @@ import (
 	"time"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/internal/httpx"
 )
 
 // Options configure a dashboard. The zero value selects the defaults.
@@ -32,7 +33,7 @@ type Options struct {
 
 	Title   string       // in the top bar; "" is GopherQueue
 	Version string       // of the server, for the page about it
-	Log     *slog.Logger // of internal errors and, unless Audit is set, of actions; nil discards
+	Log     *slog.Logger // of internal errors, at level debug of requests and, unless Audit is set, of actions; nil discards
 	Access  Access       // nil lets everybody do everything
 
 	// Hosts are host names under which the dashboard may be called without access control,
@@ -102,6 +103,7 @@ type Dashboard struct {
 	queue                gq.Driver
 	options              Options
 	mux                  *http.ServeMux
+	logged               http.Handler // find, with a line for each request
 	pages                pages
 	assets               map[string]asset // by name with content hash
 	sessions             sessions
@@ -129,6 +131,7 @@ func New(queue gq.Driver, o Options) (*Dashboard, error) {
 		return nil, &gq.InvalidError{Faults: []gq.Fault{{Field: "prefix", Problem: "must begin with a slash, such as /queue"}}}
 	}
 	d := &Dashboard{queue: queue, options: o, mux: http.NewServeMux(), key: randomKey(), now: time.Now, bulkStep: bulkStep, searchStep: searchStep}
+	d.logged = httpx.Logged(o.Log, http.HandlerFunc(d.find))
 	d.serving, d.stop = context.WithCancel(context.Background())
 	var err error
 	if d.assets, err = loadAssets(); err != nil {
@@ -199,7 +202,9 @@ func (d *Dashboard) Handles(r *http.Request) bool {
 }
 
 // ServeHTTP implements [http.Handler].
-func (d *Dashboard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (d *Dashboard) ServeHTTP(w http.ResponseWriter, r *http.Request) { d.logged.ServeHTTP(w, r) }
+
+func (d *Dashboard) find(w http.ResponseWriter, r *http.Request) {
 	secure(w.Header())
 	if _, pattern := d.mux.Handler(r); pattern == "" {
 		d.serve(w, r, func(v *visit) error { return v.notHere() })

@@ -2,8 +2,11 @@ package dashboard_test
 
 import (
 	"bufio"
+	"bytes"
 	"context"
+	"encoding/json"
 	"io"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -500,5 +503,44 @@ func TestLiveNeedsASession(t *testing.T) {
 	s := newSite(t, dashboard.Options{Access: guests{"all": nil}})
 	if a := s.do(http.MethodGet, "live", nil); a.StatusCode != http.StatusUnauthorized {
 		t.Errorf("without a session: %d", a.StatusCode)
+	}
+}
+
+// At level debug each request is a line with its id and status, and none has a query or a form.
+func TestRequestsAreLogged(t *testing.T) {
+	var lines bytes.Buffer
+	level := new(slog.LevelVar)
+	level.Set(slog.LevelDebug)
+	s := newSite(t, dashboard.Options{Log: slog.New(slog.NewJSONHandler(&lines, &slog.HandlerOptions{Level: level}))})
+	ask := func(method, path, form string) int {
+		r := httptest.NewRequestWithContext(t.Context(), method, path, strings.NewReader(form))
+		r.Host = "localhost"
+		r.Header.Set("X-Request-Id", "mine")
+		if form != "" {
+			r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+		}
+		w := httptest.NewRecorder()
+		lines.Reset()
+		s.dash.ServeHTTP(w, r)
+		return w.Code
+	}
+	for _, test := range []struct {
+		method, path, form string
+		status             int
+	}{
+		{"GET", "/?x=SECRET", "", 200}, {"GET", "/queues", "", 200}, {"GET", "/nothing", "", 404}, {"GET", "/jobs/nothing?x=SECRET", "", 404},
+		{"POST", "/queue/pause", "name=SECRET", 403}, {"GET", "/assets/nothing", "", 404},
+	} {
+		got := ask(test.method, test.path, test.form)
+		path, _, _ := strings.Cut(test.path, "?")
+		var line map[string]any
+		if err := json.Unmarshal(lines.Bytes(), &line); err != nil || got != test.status || line["msg"] != "call" || line["request_id"] != "mine" ||
+			line["method"] != test.method || line["path"] != path || line["status"] != float64(test.status) || line["took_ms"] == nil || strings.Contains(lines.String(), "SECRET") {
+			t.Errorf("%s %s: %d, %v: %s", test.method, test.path, got, err, lines.String())
+		}
+	}
+	level.Set(slog.LevelInfo)
+	if ask("GET", "/nothing", ""); lines.Len() > 0 {
+		t.Errorf("at level info: %s", lines.String())
 	}
 }

@@ -67,7 +67,7 @@ func newDoor(ctx context.Context, cfg *config.Config, e *engine.Engine, o Option
 		return nil, err
 	}
 	a.gate = access.NewGate(ring, cfg.Auth.Required || !empty, log)
-	a.own = ownHost{cfg.Insecure, a.gate}
+	a.own = ownHost{cfg.Insecure, a.gate, log}
 	if cfg.Auth.Required && empty {
 		log.Warn("tokens are required and there is none: make one with gq token create --store, or start with GQ_ADMIN_TOKEN")
 	}

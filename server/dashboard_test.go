@@ -1,14 +1,17 @@
 package server_test
 
 import (
+	"bytes"
 	"encoding/json"
 	"io"
+	"log/slog"
 	"net/http"
 	"net/http/cookiejar"
 	"net/http/httptest"
 	"net/url"
 	"regexp"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/gopherqueue/gq"
@@ -104,7 +107,8 @@ func makeToken(t *testing.T, web *httptest.Server, body string) string {
 }
 
 func TestDashboardBesideTheAPIs(t *testing.T) {
-	s, _ := embedded(t, server.Options{})
+	var lines logLines
+	s, _ := embedded(t, server.Options{Log: slog.New(slog.NewJSONHandler(&lines, &slog.HandlerOptions{Level: slog.LevelDebug}))})
 	web := httptest.NewServer(s.Handler())
 	defer web.Close()
 	v := visitor{t, web.URL, web.Client()}
@@ -138,6 +142,32 @@ func TestDashboardBesideTheAPIs(t *testing.T) {
 	if status, _ := v.do(r); status != 403 {
 		t.Errorf("the dashboard under a foreign name: %d", status)
 	}
+	web.Close() // its calls have ended and are logged
+	for _, line := range []string{
+		`"path":"/","status":200`, `"path":"/nothing","status":404`, `"path":"/v1/nothing","status":404`, `"path":"/jobs","status":403`, `"code":"foreign_host"`,
+	} {
+		if !strings.Contains(lines.text(), line) {
+			t.Errorf("no line of the log has %s:\n%s", line, lines.text())
+		}
+	}
+}
+
+// logLines are those of the log of a server.
+type logLines struct {
+	mu  sync.Mutex
+	all bytes.Buffer // guarded by mu
+}
+
+func (l *logLines) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.all.Write(p)
+}
+
+func (l *logLines) text() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.all.String()
 }
 
 // A token sees exactly the queues of its scopes, and a token that only reads cannot act,

@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"net"
 	"net/http"
 
@@ -25,6 +26,7 @@ import (
 type ownHost struct {
 	insecure bool // accept everyone, under any host name
 	gate     *access.Gate
+	log      *slog.Logger
 }
 
 const foreignHost = "this server is not %.200q: call it by its IP address or as localhost, or with a valid token where tokens are required"
@@ -34,11 +36,7 @@ func (o ownHost) http(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		at, _ := r.Context().Value(http.LocalAddrContextKey).(net.Addr)
 		if r.TLS == nil && o.refuses(r.Context(), at, r.Host, r.URL.Path, r.Header.Values("Authorization")) {
-			p := wire.NewProblem(http.StatusForbidden, "foreign_host", fmt.Sprintf(foreignHost, r.Host))
-			p.RequestID = httpx.NameRequest(w, r)
-			w.Header().Set("Content-Type", wire.ProblemType)
-			w.WriteHeader(p.Status)
-			_ = wire.EncodeJSON(w, p) // an error means that the client has gone
+			httpx.Refuse(o.log, w, r, wire.NewProblem(http.StatusForbidden, "foreign_host", fmt.Sprintf(foreignHost, r.Host)))
 			return
 		}
 		next.ServeHTTP(w, r)

@@ -8,7 +8,6 @@
 package httpx
 
 import (
-	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -52,6 +51,7 @@ type Options struct {
 type Refusal struct {
 	Status      int
 	ContentType string
+	Code        string // for the log, as the body has it
 	Body        any
 }
 
@@ -63,7 +63,7 @@ func Problem(err error, requestID string) Refusal {
 	}
 	told := *p
 	told.RequestID = requestID
-	return Refusal{told.Status, wire.ProblemType, &told}
+	return Refusal{told.Status, wire.ProblemType, told.Code, &told}
 }
 
 func (o Options) withDefaults() Options {
@@ -147,26 +147,10 @@ func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	header.Set("X-Content-Type-Options", "nosniff")
 	header.Set("Cache-Control", "no-store")
 	c.AnswerAfter(0)
-	defer a.note(c, time.Now())
+	began := time.Now()
+	defer func() { note(a.options.Log, c.Request, c.ID, c.status, c.code, began) }()
 	defer a.recover(c)
 	a.handler.ServeHTTP(c, c.Request)
-}
-
-// note logs a call at level debug. Queries and bodies are left out: they can hold what is secret.
-func (a *API) note(c *Call, began time.Time) {
-	ctx := context.WithoutCancel(c.Request.Context())
-	if !a.options.Log.Enabled(ctx, slog.LevelDebug) {
-		return
-	}
-	status := cmp.Or(c.status, http.StatusOK)
-	attributes := []slog.Attr{
-		slog.String("request_id", c.ID), slog.String("method", c.Request.Method), slog.String("path", c.Request.URL.Path),
-		slog.Int("status", status), slog.Float64("took_ms", float64(time.Since(began).Microseconds())/1000),
-	}
-	if c.code != "" {
-		attributes = append(attributes, slog.String("code", c.code))
-	}
-	a.options.Log.LogAttrs(ctx, slog.LevelDebug, "call", attributes...)
 }
 
 // recover responds in place of a handler that panicked.
@@ -261,23 +245,15 @@ func told(err error) bool {
 // refuse responds with an error.
 func (a *API) refuse(c *Call, err error) {
 	err = a.Told(c, err)
-	c.code = codeOf(err)
 	wire.AskLater(c.Header(), err)
 	a.write(c, a.options.Encode(err, c.ID))
-}
-
-// codeOf returns the code of an error that a client is told.
-func codeOf(err error) string {
-	if p, ok := errors.AsType[*wire.Problem](err); ok {
-		return p.Code
-	}
-	return errs.CodeOf(err)
 }
 
 func (a *API) write(c *Call, r Refusal) {
 	if r.Status == http.StatusUnauthorized {
 		c.Header().Set("WWW-Authenticate", `Bearer realm="gopherqueue"`)
 	}
+	c.code = r.Code
 	c.Header().Set("Content-Type", r.ContentType)
 	c.WriteHeader(r.Status)
 	if c.Request.Method != http.MethodHead {

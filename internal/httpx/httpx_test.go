@@ -212,7 +212,7 @@ func TestEncode(t *testing.T) {
 		Text string `json:"text"`
 	}
 	api := shop(Options{Encode: func(err error, _ string) Refusal {
-		return Refusal{http.StatusTeapot, "application/own", own{err.Error()}}
+		return Refusal{http.StatusTeapot, "application/own", "own_code", own{err.Error()}}
 	}})
 	for _, path := range []string{"/shop/items/missing", "/shop/nothing", "/shop/items/panic", "/shop/secret"} {
 		w := httptest.NewRecorder()
@@ -326,9 +326,45 @@ func TestCallsAreLogged(t *testing.T) {
 			t.Errorf("a secret in %s", lines.String())
 		}
 	}
+	a = shop(Options{Log: slog.New(slog.NewJSONHandler(&lines, &slog.HandlerOptions{Level: level})), Encode: func(err error, _ string) Refusal {
+		return Refusal{http.StatusTeapot, "application/own", "own_code", err.Error()}
+	}})
+	lines.Reset()
+	if call("GET", "/shop/nothing", ""); !strings.Contains(lines.String(), `"status":418,`) || !strings.Contains(lines.String(), `"code":"own_code"`) {
+		t.Errorf("a refusal in the words of an API: %s", lines.String())
+	}
 	level.Set(slog.LevelInfo)
 	lines.Reset()
 	if call("GET", "/shop/nothing", ""); lines.Len() > 0 {
 		t.Errorf("at level info: %s", lines.String())
+	}
+}
+
+// What is not an API is logged as one, with the status that follows early ones.
+func TestOtherCallsAreLogged(t *testing.T) {
+	var lines bytes.Buffer
+	log := slog.New(slog.NewJSONHandler(&lines, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	for status, want := range map[int]string{0: `"status":200`, http.StatusTeapot: `"status":418`} {
+		lines.Reset()
+		Logged(log, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			NameRequest(w, r)
+			w.WriteHeader(http.StatusEarlyHints)
+			if status > 0 {
+				w.WriteHeader(status)
+				w.WriteHeader(http.StatusOK) // too late
+			}
+			_, _ = w.Write([]byte("x"))
+			if err := http.NewResponseController(w).Flush(); err != nil {
+				t.Error(err)
+			}
+		})).ServeHTTP(httptest.NewRecorder(), httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/x?y=SECRET", http.NoBody))
+		if got := lines.String(); !strings.Contains(got, want) || !strings.Contains(got, `"method":"GET","path":"/x"`) || strings.Contains(got, "SECRET") || strings.Count(got, "\n") != 1 {
+			t.Errorf("%d: %s", status, got)
+		}
+	}
+	lines.Reset()
+	Refuse(log, httptest.NewRecorder(), httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/x", http.NoBody), wire.NewProblem(http.StatusForbidden, "foreign_host", "no"))
+	if got := lines.String(); !strings.Contains(got, `"status":403`) || !strings.Contains(got, `"code":"foreign_host"`) {
+		t.Errorf("a refusal: %s", got)
 	}
 }

@@ -131,7 +131,7 @@ var codes = map[string]Code{
 // encode converts an error to a response of this API.
 func encode(err error, requestID string) httpx.Refusal {
 	p := problemOf(err, requestID)
-	return httpx.Refusal{Status: p.HTTPStatus(), ContentType: "application/json", Body: p}
+	return httpx.Refusal{Status: p.HTTPStatus(), ContentType: "application/json", Code: string(p.Code), Body: p}
 }
 
 func problemOf(err error, requestID string) *Problem {

@@ -187,6 +187,9 @@ func TestEngineErrors(t *testing.T) {
 			continue
 		}
 		p := told(test.err)
+		if got := encode(test.err, "id").Code; got != string(test.code) {
+			t.Errorf("%v is logged as %s", test.err, got)
+		}
 		if p.Code != test.code || test.hidden == strings.Contains(p.Detail, test.err.Error()) && test.hidden {
 			t.Errorf("%v is told as %+v", test.err, p)
 		}
