@@ -30,6 +30,11 @@ func (s *Store) Backup(ctx context.Context, dir string, keep int) (out gq.Backup
 	if err := s.usable(ctx); err != nil {
 		return out, err
 	}
+	defer func() {
+		if err != nil && ctx.Err() == nil {
+			s.log.Error("a backup failed", "event", "backup_failed", "dir", dir, "error", err)
+		}
+	}()
 	if s.ephemeral || s.disk.FS != vfs.Default {
 		return out, backupFault("store", "it is in memory and has no files to back up")
 	}

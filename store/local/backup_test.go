@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"log/slog"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -262,5 +263,28 @@ func TestBackupTargetFaults(t *testing.T) {
 		if !errors.Is(err, want) || want != syscall.EIO && !strings.Contains(err.Error(), "/mnt/b") {
 			t.Errorf("%v became %v", cause, err)
 		}
+	}
+}
+
+// A backup that fails is in the log too: the timer that asked for it may tell nobody.
+func TestBackupFailureIsLogged(t *testing.T) {
+	log := &lines{}
+	s, err := Open(t.TempDir(), Options{Log: slog.New(slog.NewTextHandler(log, nil))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	blocked := filepath.Join(t.TempDir(), "b")
+	if err := os.WriteFile(blocked, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Backup(t.Context(), filepath.Join(blocked, "c"), 0); err == nil {
+		t.Error("a backup below a file succeeds")
+	}
+	if got := log.with("event=backup_failed"); len(got) != 1 || !strings.Contains(got[0], "level=ERROR") || !strings.Contains(got[0], blocked) {
+		t.Errorf("logged %q", got)
+	}
+	if _, err := s.Backup(t.Context(), filepath.Join(t.TempDir(), "good"), 0); err != nil || len(log.with("event=backup_failed")) != 1 {
+		t.Errorf("%v; logged %q", err, log.with("backup"))
 	}
 }
