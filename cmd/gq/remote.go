@@ -211,7 +211,7 @@ func (r *remote) waits(what string) (done func()) {
 		r.saying.Lock()
 		defer r.saying.Unlock()
 		if !r.unheard {
-			r.say(r.address(), "waiting for the server to "+what+"; perhaps it cannot reach its store")
+			r.say(r.address(), "waiting for the server to "+what+"; perhaps it cannot reach its store, or its disk is full")
 		}
 	})
 	return func() {

@@ -457,7 +457,7 @@ func TestSubmittingSlowlySaysWhatItWaitsFor(t *testing.T) {
 	for _, c := range []struct {
 		takes time.Duration
 		want  string
-	}{{0, ""}, {2 * time.Second, "gq: waiting for the server to store the job; perhaps it cannot reach its store (server 127.0.0.1:8790)\n"}} {
+	}{{0, ""}, {2 * time.Second, "gq: waiting for the server to store the job; perhaps it cannot reach its store, or its disk is full (server 127.0.0.1:8790)\n"}} {
 		d.queue = slow{fast, c.takes}
 		if got := d.gq("submit", "t", "--key", "abc"+c.takes.String()); got.status != 0 || got.stderr != c.want {
 			t.Errorf("after %v: status %d, %q", c.takes, got.status, got.stderr)

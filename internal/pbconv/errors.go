@@ -211,11 +211,24 @@ func bareText(s *status.Status) string {
 	}
 }
 
-// tlsHint says what the end of a connection without a word can mean.
+// tlsHints are what a client can do about the ways in which a connection with TLS fails.
+var tlsHints = []struct{ text, hint string }{
+	{"first record does not look like a TLS handshake", "the server does not speak TLS: use gq://, and unset GQ_TLS, GQ_TLS_CA and GQ_TLS_CERT"},
+	{"tls: certificate required", "the server wants the certificate of a client: set GQ_TLS_CERT=FILE and GQ_TLS_KEY=FILE"},
+	{"remote error: tls: bad certificate", "the server does not accept the certificate in GQ_TLS_CERT"},
+	{"certificate signed by unknown authority", "set GQ_TLS_CA=FILE to the authority of the server's certificate"},
+}
+
+// tlsHint says what the end of a connection can mean.
 func tlsHint(message string) string {
 	_, how, ok := strings.Cut(message, "error reading server preface: ")
-	if !ok || !strings.Contains(how, "EOF") && !strings.Contains(how, "connection reset") {
-		return ""
+	if ok && (strings.Contains(how, "EOF") || strings.Contains(how, "connection reset")) {
+		return "; the server may speak TLS: use gqs://, or set GQ_TLS=1 or GQ_TLS_CA=FILE"
 	}
-	return "; the server may speak TLS: use gqs://, or set GQ_TLS=1 or GQ_TLS_CA=FILE"
+	for _, h := range tlsHints {
+		if strings.Contains(message, h.text) {
+			return "; " + h.hint
+		}
+	}
+	return ""
 }

@@ -150,11 +150,15 @@ func TestBareStatuses(t *testing.T) {
 	if got := ErrorFromStatus(status.Error(codes.Unavailable, "")); !errors.Is(got, wire.ErrUnreachable) || errs.CodeOf(got) != "unreachable" {
 		t.Errorf("became %v", got)
 	}
-	for message, hint := range map[string]bool{
-		"error reading server preface: EOF": true, "connection error: desc = \"error reading server preface: read tcp: connection reset by peer\"": true,
-		"error reading server preface: remote error: tls: certificate required": false, "dial tcp: connection refused": false, "EOF": false,
+	for message, hint := range map[string]string{
+		"error reading server preface: EOF": "set GQ_TLS=1", "connection error: desc = \"error reading server preface: read tcp: connection reset by peer\"": "set GQ_TLS=1",
+		"error reading server preface: remote error: tls: certificate required":                                                        "set GQ_TLS_CERT=FILE and GQ_TLS_KEY=FILE",
+		"error reading server preface: remote error: tls: bad certificate":                                                             "does not accept the certificate in GQ_TLS_CERT",
+		"transport: authentication handshake failed: tls: failed to verify certificate: x509: certificate signed by unknown authority": "set GQ_TLS_CA=FILE",
+		"transport: authentication handshake failed: tls: first record does not look like a TLS handshake":                             "does not speak TLS",
+		"dial tcp: connection refused": "", "EOF": "",
 	} {
-		if got := ErrorFromStatus(status.Error(codes.Unavailable, message)); strings.Contains(got.Error(), "GQ_TLS=1") != hint {
+		if got := ErrorFromStatus(status.Error(codes.Unavailable, message)).Error(); !strings.Contains(got, hint) || (hint == "") == strings.Contains(got, "TLS") {
 			t.Errorf("%s became %v", message, got)
 		}
 	}
