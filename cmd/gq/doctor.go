@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/internal/cli"
+	"github.com/gopherqueue/gq/internal/errs"
 	"github.com/gopherqueue/gq/internal/quantity"
 )
 
@@ -31,7 +33,7 @@ connections and transaction ids that run out. The worst comes first, and what is
 many times is counted.
 
 The exit status is 1 if there is a problem and 4 if the server is unreachable.
-Notes do not change it.`,
+Notes do not change it; what the token may not read is one.`,
 		Example: "  gq doctor\n  gq doctor --json",
 		Args:    cli.NoArguments,
 	}
@@ -148,11 +150,18 @@ func (f *findings) examine(ctx context.Context, q queue) error {
 	return nil
 }
 
-// step runs a check. Its error says nothing about the server.
+// step runs a check. Its error says nothing about the server, and what the token may not see is no
+// problem of it.
 func (f *findings) step(check string, run func() error) {
-	if err := run(); err != nil {
-		f.add("fail", check, "could not be checked: %v", clean(strings.TrimSpace(err.Error())))
+	err := run()
+	if err == nil {
+		return
 	}
+	level := "fail"
+	if errs.KindOf(err) == gq.KindDenied {
+		level = "note"
+	}
+	f.add(level, check, "could not be checked: %v", clean(strings.TrimSpace(err.Error())))
 }
 
 // manyDead is the number of dead letters that is a problem.
@@ -266,16 +275,16 @@ func (f *findings) schedules(all []gq.Schedule) {
 		s := &all[i]
 		switch {
 		case s.Paused:
-			paused.add("%s is paused", s.Name)
+			paused.add(0, "%s is paused", s.Name)
 		case !s.Next.IsZero() && time.Since(s.Next) > late:
-			overdue.add("%s should have fired %s", s.Name, ago(s.Next))
+			overdue.add(int64(time.Since(s.Next)), "%s should have fired %s", s.Name, ago(s.Next))
 		case s.Next.IsZero() && !s.End.IsZero() && !time.Now().Before(s.End):
-			ended.add("%s ended %s and will not fire again; gq schedule delete %s", s.Name, ago(s.End), s.Name)
+			ended.add(0, "%s ended %s and will not fire again; gq schedule delete %s", s.Name, ago(s.End), s.Name)
 		case s.Next.IsZero():
-			never.add("%s will never fire: its calendar %q has no time left; change or delete it", s.Name, s.Cron)
+			never.add(0, "%s will never fire: its calendar %q has no time left; change or delete it", s.Name, s.Cron)
 		}
 		if s.LastError != "" {
-			refused.add("%s could not submit its last job: %s", s.Name, clean(s.LastError))
+			refused.add(0, "%s could not submit its last job: %s", s.Name, clean(s.LastError))
 		}
 	}
 	for _, g := range []struct {
@@ -293,19 +302,26 @@ func (f *findings) schedules(all []gq.Schedule) {
 const groupShows = 3
 
 // group is findings of one kind about different subjects.
-type group struct{ texts []string }
+type group struct{ found []ranked }
 
-func (g *group) add(format string, args ...any) {
-	g.texts = append(g.texts, fmt.Sprintf(format, args...))
+// ranked is a finding with how bad it is, compared with others of its group.
+type ranked struct {
+	weight int64
+	text   string
 }
 
-// group adds a line for each of a few findings, and one that counts the others.
+func (g *group) add(weight int64, format string, args ...any) {
+	g.found = append(g.found, ranked{weight, fmt.Sprintf(format, args...)})
+}
+
+// group adds a line for each of a few findings, the worst first, and one that counts the others.
 func (f *findings) group(level, check, subjects string, g group) {
-	for i, text := range g.texts {
-		if i == groupShows && len(g.texts) > groupShows+1 {
-			f.add(level, check, "and %d more %s like the one above", len(g.texts)-i, subjects)
+	slices.SortStableFunc(g.found, func(a, b ranked) int { return cmp.Compare(b.weight, a.weight) })
+	for i := range g.found {
+		if i == groupShows && len(g.found) > groupShows+1 {
+			f.add(level, check, "and %d more %s like the one above", len(g.found)-i, subjects)
 			return
 		}
-		f.add(level, check, "%s", text)
+		f.add(level, check, "%s", g.found[i].text)
 	}
 }

@@ -179,7 +179,7 @@ func (f *findings) pools(ctx context.Context, q queue, queues []gq.Queue, filled
 		if by.overdue > 0 {
 			to = &full
 		}
-		to.add("pool %s %s, and workers without a sign of life hold %d of its %s, the longest %s since %s; gq job explain %s",
+		to.add(by.units, "pool %s %s, and workers without a sign of life hold %d of its %s, the longest %s since %s; gq job explain %s",
 			p.Name, state, by.units, quantity.Of(p.Capacity, "unit"), clean(by.longest.Worker), roundly(time.Since(by.longest.HeartbeatAt)), by.example)
 	}
 	f.group("fail", "pool", "pools", full)

@@ -52,13 +52,13 @@ func (f *findings) queues(ctx context.Context, q queue, queues []gq.Queue, count
 		ready := count.By[gq.StatusScheduled]
 		switch {
 		case queue.Paused && count.Live() > 0:
-			paused.add("%s is paused with %s; gq queue resume %s", queue.Name, quantity.Of(count.Live(), "live job"), queue.Name)
+			paused.add(count.Live(), "%s is paused with %s; gq queue resume %s", queue.Name, quantity.Of(count.Live(), "live job"), queue.Name)
 		case ready > 0 && !asked.has(queue.Name):
 			unserved = append(unserved, &standing{Queue: queue, Count: count})
 		case queue.MaxDepth > 0 && count.Live() >= int64(queue.MaxDepth):
-			full.add("%s is full: %s, and submissions are refused", queue.Name, quantity.Of(count.Live(), "live job"))
+			full.add(count.Live(), "%s is full: %s, and submissions are refused", queue.Name, quantity.Of(count.Live(), "live job"))
 		case queue.MaxRunning > 0 && ready > 0 && count.Held() >= int64(queue.MaxRunning):
-			limited.add("%s runs as many jobs as it may, %d, and has %s", queue.Name, queue.MaxRunning, quantity.Of(ready, "waiting job"))
+			limited.add(ready, "%s runs as many jobs as it may, %d, and has %s", queue.Name, queue.MaxRunning, quantity.Of(ready, "waiting job"))
 		}
 	}
 	f.group("fail", "queue", "queues", full)
@@ -68,7 +68,7 @@ func (f *findings) queues(ctx context.Context, q queue, queues []gq.Queue, count
 	if err != nil {
 		return err
 	}
-	if !alone && len(full.texts) == 0 {
+	if !alone && len(full.found) == 0 {
 		f.add("ok", "queues", "%d", len(queues))
 	}
 	return nil
@@ -93,7 +93,7 @@ func (f *findings) unserved(ctx context.Context, q queue, found []*standing) (al
 			case other && why.Cause == gq.CauseNext: // a round or a worker is about to take it
 				continue
 			case other: // such as that of matching, whose jobs no worker claims
-				others.add("%s has %s; the oldest: %s", s.Name, quantity.Of(s.ready(), "ready job"), clean(why.Summary))
+				others.add(0, "%s has %s; the oldest: %s", s.Name, quantity.Of(s.ready(), "ready job"), clean(why.Summary))
 				continue
 			case s.Name == matching.Queue && why.Summary != "":
 				alone = true
@@ -252,7 +252,7 @@ func strandedIn(ctx context.Context, q queue, name string, workers []gq.LiveWork
 		}
 	}
 	for _, why := range order {
-		found.add("%d of %s in queue %s cannot run: %s; gq job explain %s", n[why], quantity.Of(len(page.Jobs), "ready job"), name, why, first[why])
+		found.add(int64(n[why]), "%d of %s in queue %s cannot run: %s; gq job explain %s", n[why], quantity.Of(len(page.Jobs), "ready job"), name, why, first[why])
 	}
 	return nil
 }

@@ -104,7 +104,7 @@ func (f *findings) endpoints(pending []*pb.Delivery) {
 		if e.attempts >= refusedOften {
 			g = &often
 		}
-		g.add("%s refuses deliveries: %d wait, and attempt %d of one failed: %s; gq webhook list --state pending", clean(e.url), e.deliveries, e.attempts, clean(e.reason))
+		g.add(e.attempts, "%s refuses deliveries: %d wait, and attempt %d of one failed: %s; gq webhook list --state pending", clean(e.url), e.deliveries, e.attempts, clean(e.reason))
 	}
 	f.group("fail", "webhook", "endpoints", often)
 	f.group("note", "webhook", "endpoints", some)

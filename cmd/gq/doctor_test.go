@@ -365,6 +365,48 @@ func TestDoctorGroups(t *testing.T) {
 	}
 }
 
+// Of many findings of one kind the worst are listed, and the others counted.
+func TestDoctorListsTheWorst(t *testing.T) {
+	now := time.Now()
+	p := installation{stats: gq.Stats{Nodes: []gq.Node{{LastSeen: now}}}}
+	m := manyQueued{p, nil, new(int)}
+	for i, late := range []time.Duration{2, 3, 90, 1, 4, 80, 5} {
+		m.schedules = append(m.schedules, gq.Schedule{Name: fmt.Sprint("s", i), Next: now.Add(-late * time.Hour)})
+	}
+	for i, live := range []int64{7, 8, 900, 9, 10, 11, 800} {
+		c := gq.Count{Queue: fmt.Sprint("q", i)}
+		c.By[gq.StatusRunning] = live
+		m.stats.Queues = append(m.stats.Queues, c)
+		m.queues = append(m.queues, gq.Queue{Name: c.Queue, MaxDepth: 5})
+	}
+	var found findings
+	found.schedules(m.schedules)
+	if err := found.queues(t.Context(), m, m.queues, m.stats.Queues, nil); err != nil {
+		t.Fatal(err)
+	}
+	var text []string
+	for _, f := range found.all {
+		text = append(text, f.Check+" "+strings.Join(strings.Fields(f.Text)[:min(3, len(strings.Fields(f.Text)))], " "))
+	}
+	want := []string{
+		"schedule s2 should have", "schedule s5 should have", "schedule s6 should have", "schedule and 4 more", "schedules 7",
+		"queue q2 is full:", "queue q6 is full:", "queue q5 is full:", "queue and 4 more",
+	}
+	if diff := cmp.Diff(want, text); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// What the token of the caller may not read is no problem of the server.
+func TestDoctorWithoutRights(t *testing.T) {
+	var found findings
+	found.step("inbox", func() error { return gq.ErrDenied.Errorf("this token lacks the scope read on all queues") })
+	want := []finding{{"note", "inbox", "could not be checked: this token lacks the scope read on all queues"}}
+	if diff := cmp.Diff(want, found.all); diff != "" || found.failed {
+		t.Errorf("failed %t: %s", found.failed, diff)
+	}
+}
+
 // An endpoint that refuses is told with its reason, long before deliveries are given up.
 func TestDoctorEndpoints(t *testing.T) {
 	var found findings

@@ -205,7 +205,7 @@ func newTokenCreate(p process) *cobra.Command {
 	var expires time.Duration
 	flags := c.Flags()
 	flags.StringArrayVar(&written, "grant", nil, "SCOPES@QUEUES such as submit,read@mail.*; may be repeated")
-	flags.StringSliceVar(&scopes, "scope", nil, "submit, work, read or admin; with --queue, another way to write one grant")
+	flags.StringSliceVar(&scopes, "scope", nil, "submit, work, read, observe or admin; with --queue, another way to write one grant")
 	flags.StringSliceVar(&queues, "queue", nil, "queue patterns of --scope (default all)")
 	flags.IntVar(&rate, "rate", 0, "calls a second that the token may make; 0 is no limit")
 	flags.DurationVar(&expires, "expires", 0, "how long the token is valid; 0 is forever")
