@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -168,20 +169,61 @@ func expressions(t *testing.T) (all []string) {
 	return all
 }
 
-var namedMetric = regexp.MustCompile(`\bgq_[a-z0-9_]+[a-z0-9]\b`)
+var (
+	namedMetric  = regexp.MustCompile(`\b((?:gq|process|go)_[a-z0-9_]*[a-z0-9*])(\{[^}` + "`" + `]*\})?`)
+	shortMetric  = regexp.MustCompile("`(_[a-z_]+)`")
+	namedLabel   = regexp.MustCompile(`([a-z_]+)(?:="([^"]*)")?`)
+	notMetrics   = []string{"gq_schema", "gq_matching", "gq_scheduler"}
+	metricTables = regexp.MustCompile(`(?m)^\|.*$`)
+)
 
-// undocumented lists the metrics that a page names and that nobody exposes.
+// named returns the labels of a metric that a text names, of a histogram too.
+func (e exposed) named(name string) map[string][]string {
+	if labels := e[name]; labels != nil {
+		return labels
+	}
+	return e[name+"_bucket"]
+}
+
+// undocumented lists the metrics and labels that a page names and that nobody exposes. In a row of a
+// table, _b after gq_x_a is gq_x_b.
 func (e exposed) undocumented(page string) (faults []string) {
-	for _, name := range namedMetric.FindAllString(page, -1) {
-		if e[name] == nil && e[name+"_bucket"] == nil && !slices.Contains([]string{"gq_schema", "gq_matching", "gq_scheduler"}, name) {
-			faults = append(faults, name)
+	for _, m := range namedMetric.FindAllStringSubmatch(page, -1) {
+		prefix, any := strings.CutSuffix(m[1], "*")
+		labels := e.named(m[1])
+		switch {
+		case slices.Contains(notMetrics, m[1]):
+		case any && slices.ContainsFunc(slices.Collect(maps.Keys(e)), func(name string) bool { return strings.HasPrefix(name, prefix) }):
+		case labels == nil:
+			faults = append(faults, m[1])
+		default:
+			for _, l := range namedLabel.FindAllStringSubmatch(m[2], -1) {
+				if values, ok := labels[l[1]]; !ok || l[2] != "" && !slices.Contains(values, l[2]) {
+					faults = append(faults, m[1]+"{"+l[0]+"}")
+				}
+			}
+		}
+	}
+	for _, row := range metricTables.FindAllString(page, -1) {
+		first := namedMetric.FindStringSubmatch(row)
+		if first == nil {
+			continue
+		}
+		for _, m := range shortMetric.FindAllStringSubmatch(row, -1) {
+			found := false
+			for i, c := range first[1] {
+				found = found || c == '_' && e.named(first[1][:i]+m[1]) != nil
+			}
+			if !found {
+				faults = append(faults, m[1]+" after "+first[1])
+			}
 		}
 	}
 	return faults
 }
 
 // foreignFlags are flags of other programs that the texts name.
-var foreignFlags = []string{"compose", "rm", "profile", "base-port", "target", "help", "retry-for", "server", "a-b-c", "quick", "settings", "env-file", "cacert", "cert"}
+var foreignFlags = []string{"compose", "rm", "profile", "base-port", "target", "help", "retry-for", "a-b-c", "quick", "settings", "env-file", "cacert", "cert"}
 
 var (
 	flagged    = regexp.MustCompile(`(?:^|[\s` + "`" + `(\[|"'])--([a-z][a-z0-9-]+)`)
@@ -210,7 +252,7 @@ func flagFaults(root *cobra.Command, known map[string]bool, text string) (faults
 		}
 		rest, _, _ := strings.Cut(" "+inQuotes.ReplaceAllString(m[2], "")+" ", " -- ")
 		for _, f := range flagged.FindAllStringSubmatch(rest, -1) {
-			if c.Flags().Lookup(f[1]) == nil && c.InheritedFlags().Lookup(f[1]) == nil && f[1] != "help" && !c.HasSubCommands() {
+			if c.Flags().Lookup(f[1]) == nil && c.InheritedFlags().Lookup(f[1]) == nil && f[1] != "help" {
 				faults = append(faults, fmt.Sprintf("%s has no --%s", c.CommandPath(), f[1]))
 			}
 		}
@@ -268,6 +310,7 @@ func TestFlagsInTexts(t *testing.T) {
 		"run gq doctor, then others --store":      "",
 		"gq doctor --stroe x":                     "no command has --stroe; gq doctor has no --stroe",
 		"run `gq doctor --store file:x` now":      "gq doctor has no --store",
+		"backups that `gq backup --server` takes": "gq backup has no --server",
 		"with `gq job get` or `gq job show`":      "gq job has no command show",
 		"  gq job show ID\n  gq job ID":           "gq job has no command show",
 		"gq work --exec 'grep --color' --type t":  "",

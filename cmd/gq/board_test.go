@@ -123,7 +123,7 @@ func (e exposed) faults(expr string) (faults []string) {
 // running has the metrics of a server and a worker after jobs that completed and failed.
 func running(t *testing.T) exposed {
 	t.Helper()
-	s := startServer(t, nil, "--store", "file:"+filepath.Join(t.TempDir(), "data"), "--backup-dir", t.TempDir(), "--matching-sinks-rounds", "queue:rounds")
+	s := startServer(t, nil, "--store", "file:"+filepath.Join(t.TempDir(), "data"), "--backup-dir", t.TempDir(), "--matching-sinks-rounds", "queue:rounds", "--capacity", "70")
 	for path, body := range map[string]string{
 		"PUT /v1/pools/gpu":            `{"capacity":8}`,
 		"POST /api/matching/providers": `{"id":"p","capabilities":["AI"],"models":["m"],"region":"eu","stake":10000,"attestation_expires_at":8589934591}`,
@@ -251,11 +251,22 @@ func TestBoardAndAlerts(t *testing.T) {
 		}
 	}
 
-	if page, err := os.ReadFile("../../docs/operations.md"); err != nil || len(live.undocumented(string(page))) > 0 {
-		t.Errorf("docs/operations.md names metrics that nobody exposes: %q %v", live.undocumented(string(page)), err)
+	pages, err := filepath.Glob("../../docs/*.md")
+	if err != nil || len(pages) < 10 {
+		t.Fatal(pages, err)
 	}
-	if got := live.undocumented("`gq_nodes` and `gq_nonsense`"); len(got) != 1 {
-		t.Errorf("the check itself finds %q", got)
+	for _, name := range pages {
+		if page, err := os.ReadFile(name); err != nil || len(live.undocumented(string(page))) > 0 {
+			t.Errorf("%s names metrics or labels that nobody exposes: %q %v", name, live.undocumented(string(page)), err)
+		}
+	}
+	for text, want := range map[string]int{
+		"`gq_nodes`, `process_*`, `gq_refused_total{call,reason}` and `gq_queue_depth{queue=\"lonely\"}`": 0, "| `gq_worker_jobs_running`, `_unsettled` |": 0,
+		"`gq_nodes` and `gq_nonsense`": 1, "`gq_refused_total{cause}`": 1, "`gq_queue_depth{queue=\"nobody\"}`": 1, "`process_nonsense`": 1, "| `gq_worker_jobs_running`, `_nonsense` |": 1,
+	} {
+		if got := live.undocumented(text); len(got) != want {
+			t.Errorf("the check itself finds %q in %s", got, text)
+		}
 	}
 	var rules struct {
 		Groups []struct {
