@@ -123,6 +123,21 @@ func TestCertificatesReload(t *testing.T) {
 	check("first", soon, "private key does not match", "level=ERROR") // half-renewed
 	file("key", key)
 	check("second", late, "", "level=INFO")
+	info, err := os.Stat(filepath.Join(dir, "crt"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	alike := func(text []byte) { // with the size and the time of the good one
+		if err := os.Chtimes(file("crt", text), info.ModTime(), info.ModTime()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	file("crt", bytes.Repeat([]byte("x"), len(cert)+1))
+	check("second", late, "read the certificate", "level=ERROR")
+	alike(bytes.Repeat([]byte("x"), len(cert)))
+	check("second", late, "read the certificate", "")
+	alike(cert)
+	check("second", late, "", "level=INFO") // bad files are read again even if they seem to be unchanged
 	file("ca", []byte("nothing"))
 	check("second", late, "has no certificate", "level=ERROR")
 	file("ca", append(authority, newAuthority...))

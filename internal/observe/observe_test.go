@@ -325,6 +325,9 @@ func TestUnservedQueues(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	if _, err := e.Submit(t.Context(), gq.Spec{Type: "t", Queue: "lonely", Delay: time.Hour}); err != nil { // which nobody could claim yet
+		t.Fatal(err)
+	}
 	for _, queues := range [][]string{{"mail.*"}, {"sms"}} {
 		if _, err := e.Claim(t.Context(), gq.ClaimRequest{Worker: "w-" + queues[0][:3], N: 1, Types: []string{"other"}, Queues: queues}); err != nil {
 			t.Fatal(err)

@@ -7,6 +7,7 @@ import (
 	"go/parser"
 	"go/token"
 	"maps"
+	"net/http"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -57,6 +58,18 @@ func TestGoneIsNotMissing(t *testing.T) {
 	}
 	if p := ProblemOf(gq.ErrNotFound, ""); p.Status != 404 {
 		t.Errorf("%+v", p)
+	}
+}
+
+// What passes by itself says when to ask again.
+func TestAskLater(t *testing.T) {
+	for err, want := range map[error]string{
+		gq.ErrDiskFull: "5", fmt.Errorf("insert: %w", gq.ErrDiskFull): "5", gq.ErrUnavailable: "5", gq.ErrQueueFull: "", gq.ErrNotFound: "",
+	} {
+		h := http.Header{}
+		if AskLater(h, err); h.Get("Retry-After") != want {
+			t.Errorf("%v: %q, want %q", err, h.Get("Retry-After"), want)
+		}
 	}
 }
 
