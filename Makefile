@@ -172,8 +172,8 @@ test-kill: postgres ## Kill servers and their database 60 times under load
 
 .PHONY: test-planted
 test-planted: ## Look for every bug planted in the simple store, with the race detector too
-	$(GO) test ./store/memory -count=1 -v -timeout $(TEST_TIMEOUT) -run '^TestPlantedBugs'
-	GQ_RACE_ALL=1 $(GO) test -race -tags $(TEST_TAGS) ./store/memory -count=1 -v -timeout $(TEST_TIMEOUT)
+	$(GO) test ./store/simple -count=1 -v -timeout $(TEST_TIMEOUT) -run '^TestPlantedBugs'
+	GQ_RACE_ALL=1 $(GO) test -race -tags $(TEST_TAGS) ./store/simple -count=1 -v -timeout $(TEST_TIMEOUT)
 
 .PHONY: test-race
 test-race: ## Run every test of the engine, the stores, the faces and the matchmaker in full with the race detector

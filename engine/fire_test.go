@@ -12,8 +12,8 @@ import (
 	"github.com/gopherqueue/gq/engine"
 	"github.com/gopherqueue/gq/internal/testing/pgtest"
 	"github.com/gopherqueue/gq/store"
-	"github.com/gopherqueue/gq/store/memory"
 	"github.com/gopherqueue/gq/store/postgres"
+	"github.com/gopherqueue/gq/store/simple"
 )
 
 // onEachStore runs a test over each store. Each call of again returns another handle of the
@@ -21,7 +21,7 @@ import (
 func onEachStore(t *testing.T, f func(t *testing.T, again func() store.Store)) {
 	t.Helper()
 	t.Run("Memory", func(t *testing.T) {
-		s, err := memory.Open(store.Config{})
+		s, err := simple.Open(store.Config{})
 		if err != nil {
 			t.Fatal(err)
 		}

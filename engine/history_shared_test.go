@@ -14,13 +14,13 @@ import (
 	"github.com/gopherqueue/gq/internal/testing/pgtest"
 	"github.com/gopherqueue/gq/store"
 	"github.com/gopherqueue/gq/store/local"
-	"github.com/gopherqueue/gq/store/memory"
 	"github.com/gopherqueue/gq/store/postgres"
+	"github.com/gopherqueue/gq/store/simple"
 )
 
 // The store that is made of maps counts like the others.
 func TestHistoryMemory(t *testing.T) {
-	s, err := memory.Open(store.Config{})
+	s, err := simple.Open(store.Config{})
 	if err != nil {
 		t.Fatal(err)
 	}

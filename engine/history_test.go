@@ -14,7 +14,7 @@ import (
 	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/engine"
 	"github.com/gopherqueue/gq/store"
-	"github.com/gopherqueue/gq/store/memory"
+	"github.com/gopherqueue/gq/store/simple"
 )
 
 // recount counts the events of a store one by one, by queue and minute; "" is all queues.
@@ -282,7 +282,7 @@ func TestHistoryLatency(t *testing.T) {
 // Minutes are kept for a day and hours for a month.
 func TestHistoryKept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, err := memory.Open(store.Config{}) // it has no timers, so that days pass at once
+		s, err := simple.Open(store.Config{}) // it has no timers, so that days pass at once
 		if err != nil {
 			t.Fatal(err)
 		}

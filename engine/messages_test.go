@@ -13,8 +13,8 @@ import (
 	"github.com/gopherqueue/gq/internal/testing/pgtest"
 	"github.com/gopherqueue/gq/store"
 	"github.com/gopherqueue/gq/store/local"
-	"github.com/gopherqueue/gq/store/memory"
 	"github.com/gopherqueue/gq/store/postgres"
+	"github.com/gopherqueue/gq/store/simple"
 )
 
 // innerStep is the name of a step within a call, or of a package, which means nothing to the caller.
@@ -26,7 +26,7 @@ var innerStep = regexp.MustCompile(`(^|: )(insert|update|updates\[\d+\]|change|w
 func TestErrorsNameNoInnerStep(t *testing.T) {
 	for name, opened := range map[string]func(t *testing.T) (store.Store, error){
 		"Local":  func(*testing.T) (store.Store, error) { return local.OpenMemory(local.Options{}) },
-		"Memory": func(*testing.T) (store.Store, error) { return memory.Open(store.Config{}) },
+		"Memory": func(*testing.T) (store.Store, error) { return simple.Open(store.Config{}) },
 		"PostgreSQL": func(t *testing.T) (store.Store, error) {
 			return postgres.Open(t.Context(), pgtest.Database(t), store.Config{})
 		},

@@ -11,8 +11,8 @@ import (
 	"github.com/gopherqueue/gq/engine"
 	"github.com/gopherqueue/gq/internal/testing/pgtest"
 	"github.com/gopherqueue/gq/store"
-	"github.com/gopherqueue/gq/store/memory"
 	"github.com/gopherqueue/gq/store/postgres"
+	"github.com/gopherqueue/gq/store/simple"
 )
 
 // followed collects what a follower gets.
@@ -88,7 +88,7 @@ func TestFollowProgress(t *testing.T) {
 			return s, s
 		},
 		"Memory": func(t *testing.T) (here, there store.Store) {
-			s, err := memory.Open(store.Config{})
+			s, err := simple.Open(store.Config{})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -13,7 +13,7 @@
 //	}
 //
 // The queue is the real engine and the worker is the real worker, on a store made of maps
-// (package store/memory): retries, dependencies, limits and schedules behave as in production.
+// (package store/simple): retries, dependencies, limits and schedules behave as in production.
 // Only three things differ. Time stands still until [Queue.Advance]. Handlers run one at a
 // time, in the goroutine of the test, in the same order in every run. Ids and jitter are the
 // same in every run.
@@ -33,7 +33,7 @@ import (
 	"github.com/gopherqueue/gq/engine"
 	"github.com/gopherqueue/gq/internal/wake"
 	"github.com/gopherqueue/gq/store"
-	"github.com/gopherqueue/gq/store/memory"
+	"github.com/gopherqueue/gq/store/simple"
 	"github.com/gopherqueue/gq/worker"
 )
 
@@ -68,7 +68,7 @@ func New(t testing.TB, options ...gq.OpenOption) *Queue {
 		set(&o)
 	}
 	c := &clock{now: start}
-	s, err := memory.Open(store.Config{Clock: c, Limits: o.Limits, Backoffs: o.Backoffs})
+	s, err := simple.Open(store.Config{Clock: c, Limits: o.Limits, Backoffs: o.Backoffs})
 	if err != nil {
 		t.Fatalf("gqtest: %v", err)
 	}
@@ -200,7 +200,7 @@ func (c *clock) set(t time.Time) {
 // ratedStore remembers when the rate limits of queues allow the next claim, because no timer
 // of the store does.
 type ratedStore struct {
-	*memory.Store
+	*simple.Store
 
 	mu   sync.Mutex
 	next time.Time // zero if no claim was delayed; guarded by mu

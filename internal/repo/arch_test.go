@@ -64,7 +64,7 @@ var arrows = []arrow{
 	// The port, its contract, its implementations. A store knows no other.
 	{pkg: "store", imports: []string{".", "store/codec"}},
 	{pkg: "store/storetest", imports: []string{".", "store", "internal/testing/scribble", "internal/testing/spec"}},
-	{pkg: "store/memory", imports: []string{".", "store", "internal/wake"}},
+	{pkg: "store/simple", imports: []string{".", "store", "internal/wake"}},
 	{pkg: "store/local", imports: []string{".", "store", "store/codec", "internal/wake"}},
 	{pkg: "store/postgres", imports: []string{".", "store", "store/codec", "match", "internal/projection", "internal/wake", "internal/retry"}}, // match and projection: the views' columns
 
@@ -76,7 +76,7 @@ var arrows = []arrow{
 
 	// The engine sees a store only through the port.
 	{pkg: "internal/history", imports: []string{"."}, pure: true},
-	{pkg: "engine", imports: []string{".", "internal/quantity", "match", "store", "store/codec", "internal/history", "internal/tracing", "internal/wake", "internal/version"}, tests: []string{"store/local", "store/memory", "store/postgres", "worker"}},
+	{pkg: "engine", imports: []string{".", "internal/quantity", "match", "store", "store/codec", "internal/history", "internal/tracing", "internal/wake", "internal/version"}, tests: []string{"store/local", "store/simple", "store/postgres", "worker"}},
 
 	// What users put into their own programs. The generated messages are data,
 	// not a layer.
@@ -87,7 +87,7 @@ var arrows = []arrow{
 	{pkg: "worker/workerprom", imports: []string{"worker", "internal/workerstats"}, tests: []string{".", "engine", "store/local"}},
 	{pkg: "worker/workerotel", imports: []string{"worker", "internal/workerstats", "internal/tracing"}, tests: []string{".", "engine", "store/local"}},
 	{pkg: "client", imports: []string{".", "api/*", "internal/retry", "internal/tracing", "internal/wire", "internal/pbconv", "internal/wake", "internal/version"}, tests: []string{"engine", "store", "store/local", "internal/faces/native", "internal/access", "internal/feed", "worker", "driver/remote"}},
-	{pkg: "gqtest", imports: []string{".", "store", "store/memory", "engine", "worker", "internal/steps", "internal/wake"}},
+	{pkg: "gqtest", imports: []string{".", "store", "store/simple", "engine", "worker", "internal/steps", "internal/wake"}},
 	{pkg: "driver/file", imports: []string{".", "engine", "store", "store/local", "internal/storeurl"}},
 	{pkg: "driver/postgres", imports: []string{".", "engine", "store", "store/postgres", "internal/wire"}}, // wire: the requests of gq.submit
 	{pkg: "driver/remote", imports: []string{".", "client"}},
@@ -114,7 +114,7 @@ var arrows = []arrow{
 	{pkg: "internal/feed", imports: []string{".", "api/*", "internal/retry", "internal/wire", "internal/pbconv"}},
 	{pkg: "internal/delivery", imports: []string{".", "store", "webhook", "internal/heap", "internal/wire", "internal/wake", "internal/retry"}, tests: []string{"engine", "store/local"}},
 	{pkg: "internal/observe", imports: []string{".", "store", "engine", "internal/logline", "internal/tracing", "internal/version"}, tests: []string{"store/local", "internal/access"}},
-	{pkg: "internal/trail", imports: []string{".", "engine", "store", "internal/access", "internal/errs"}, tests: []string{"store/memory"}},
+	{pkg: "internal/trail", imports: []string{".", "engine", "store", "internal/access", "internal/errs"}, tests: []string{"store/simple"}},
 	{pkg: "internal/admin", imports: []string{"webhook", ".", "internal/access", "internal/delivery", "internal/trail", "store"}},
 
 	// How values read in a log.

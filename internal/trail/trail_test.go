@@ -17,7 +17,7 @@ import (
 	"github.com/gopherqueue/gq/internal/access"
 	"github.com/gopherqueue/gq/internal/trail"
 	"github.com/gopherqueue/gq/store"
-	"github.com/gopherqueue/gq/store/memory"
+	"github.com/gopherqueue/gq/store/simple"
 )
 
 type fixture struct {
@@ -30,7 +30,7 @@ type fixture struct {
 }
 
 func newFixture(t *testing.T) *fixture {
-	s, err := memory.Open(store.Config{})
+	s, err := simple.Open(store.Config{})
 	if err != nil {
 		t.Fatal(err)
 	}

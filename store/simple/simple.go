@@ -1,10 +1,11 @@
-// Package memory is a store in the memory of the process, for tests. It keeps maps and sorted
-// lists under one lock and depends on nothing outside this module, so that a test that uses it
-// links no database. Closing it loses everything.
+// Package simple is the simplest store that meets the contract, for tests. It keeps everything in the
+// memory of the process, as maps and sorted lists under one lock, and depends on nothing outside
+// this module, so that a test that uses it links no database. Closing it loses everything.
 //
 // It is written to be read: a commit costs what its sorted lists cost, which is little for
-// thousands of jobs and too much for millions. Package local has a fast store in memory.
-package memory
+// thousands of jobs and too much for millions. What the URL memory: opens is the store of package
+// local, which is fast, on a file system in memory.
+package simple
 
 import (
 	"cmp"

@@ -1,4 +1,4 @@
-package memory
+package simple
 
 import (
 	"os/exec"
@@ -21,7 +21,7 @@ func TestModel(t *testing.T) {
 
 // Tests that use this store must not have to build a database or its driver.
 func TestDependencies(t *testing.T) {
-	out, err := exec.Command("go", "list", "-deps", "github.com/gopherqueue/gq/store/memory").Output()
+	out, err := exec.Command("go", "list", "-deps", "github.com/gopherqueue/gq/store/simple").Output()
 	if err != nil {
 		t.Fatalf("go list: %v", err)
 	}
