@@ -3,6 +3,7 @@ package gq
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 )
@@ -140,6 +141,13 @@ func (k Kind[A, R]) Wait(ctx context.Context, d Driver, id JobID) (R, error) {
 // Args decodes the arguments of a job that was read with [WithPayload].
 func (k Kind[A, R]) Args(j Job) (args A, err error) {
 	if err := read(j.Spec.Payload.Data, &args); err != nil {
+		switch {
+		case len(j.Spec.Payload.Data) > 0:
+		case j.Redacted:
+			err = errRedacted
+		default:
+			err = errors.New("the job was read without its payload, or has none; read it with gq.WithPayload")
+		}
 		return args, fmt.Errorf("arguments of job %s: %w", j.State.ID, err)
 	}
 	return args, nil
@@ -152,10 +160,21 @@ func (k Kind[A, R]) Result(j Job) (result R, err error) {
 		return result, &JobError{Job: j.State.ID, Status: j.State.Status, Failure: j.State.Failure, Reason: j.State.Reason}
 	}
 	if err := read(j.Result, &result); err != nil {
+		switch {
+		case len(j.Result) > 0:
+		case j.Redacted:
+			err = errRedacted
+		case j.State.ResultBytes > 0:
+			err = errors.New("the job was read without it; read it with gq.WithResult")
+		default:
+			err = errors.New("there is none; let the handler return it (worker.HandleResult) or set it (Run.SetResult)")
+		}
 		return result, fmt.Errorf("result of job %s: %w", j.State.ID, err)
 	}
 	return result, nil
 }
+
+var errRedacted = errors.New("the caller may not see the contents of jobs")
 
 func payloadOf(v any) (Payload, error) {
 	switch v := v.(type) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"strings"
 	"testing"
 	"time"
@@ -345,5 +346,54 @@ func TestJobErrorIsOneLine(t *testing.T) {
 	err := &gq.JobError{Status: gq.StatusFailed, Failure: &gq.Failure{Message: "panic: boom\n\ngoroutine 1"}}
 	if got := err.Error(); !strings.HasSuffix(got, " is FAILED: panic: boom") {
 		t.Errorf("%q", got)
+	}
+}
+
+// A job whose handler has set no result, or that was read without its parts, is not told as bad JSON.
+func TestKindSaysWhatIsMissing(t *testing.T) {
+	t.Parallel()
+	client, ctx := openMemory(t), t.Context()
+	work := worker.New(client, worker.Config{Logger: slog.New(slog.DiscardHandler)})
+	work.HandleFunc("silent", func(context.Context, *worker.Run) error { return nil })
+	work.HandleFunc("empty", func(_ context.Context, run *worker.Run) error { return run.SetResult([]byte("{")) })
+	work.Start(ctx)
+	defer func() {
+		if err := work.Stop(); err != nil {
+			t.Errorf("stop: %v", err)
+		}
+	}()
+	silent, malformed := gq.NewKind[order, int]("silent"), gq.NewKind[order, int]("empty")
+	ended := func(k gq.Kind[order, int]) (gq.JobID, error) {
+		id, err := k.Submit(ctx, client, order{"a-1", 21})
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = k.Wait(ctx, client, id)
+		return id, err
+	}
+	said := func(what string, err error, want string) {
+		t.Helper()
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", what, err, want)
+		}
+	}
+	_, err := ended(silent)
+	said("a job without a result", err, "there is none; let the handler return it")
+	id, err := ended(malformed)
+	said("a result that is no JSON", err, "unexpected end of JSON input")
+	job, err := client.Get(ctx, id, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = malformed.Result(job)
+	said("a job that was read without its result", err, "gq.WithResult")
+	_, err = malformed.Args(job)
+	said("a job that was read without its payload", err, "gq.WithPayload")
+	job.Redacted = true
+	for _, read := range []func() error{
+		func() error { _, err := malformed.Result(job); return err },
+		func() error { _, err := malformed.Args(job); return err },
+	} {
+		said("a redacted job", read(), "may not see")
 	}
 }
