@@ -19,7 +19,7 @@ import (
 
 // innerStep is the name of a step within a call, or of a package, which means nothing to the caller.
 // A call may say once what it was about to do: "submit", "list jobs".
-var innerStep = regexp.MustCompile(`(^|: )(insert|update|updates\[\d+\]|change|write|read|put [a-z]+|get|list|peek|waiting|spawn|collect|purge|keys|pools|history|documents?( \S+)?|counts|due|release|take in|local|postgres|engine|store|machine|codec): `)
+var innerStep = regexp.MustCompile(`(^|: )(insert|update|updates\[\d+\]|change|write|read( [a-z]+)?|put [a-z]+|get|list|peek|waiting|spawn|collect|purge|keys|pools|history|documents?( \S+)?|counts|due|release|take in|local|postgres|engine|store|machine|codec): `)
 
 // Errors name what the caller gave and what is wrong with it, on all stores: neither the steps
 // within the call nor what it was about to do twice.
@@ -52,6 +52,7 @@ func TestErrorsNameNoInnerStep(t *testing.T) {
 			if err := s.Close(); err != nil {
 				t.Fatal(err)
 			}
+			f.Engine = newEngine(t, s, engine.Options{}) // which has read no queues yet
 			for call, err := range f.refusals() {
 				if err == nil {
 					continue

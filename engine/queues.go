@@ -50,7 +50,7 @@ func (c *queueCache) policy(ctx context.Context, s store.Store, name string) (gq
 	defer c.mu.Unlock()
 	c.looking = false
 	if err != nil {
-		return gq.Policy{}, fmt.Errorf("read queues: %w", err)
+		return gq.Policy{}, err // the caller says what it was about to do
 	}
 	read := make(map[string]gq.Policy, len(queues))
 	for i := range queues {
