@@ -2,6 +2,8 @@ package worker_test
 
 import (
 	"context"
+	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -89,4 +91,51 @@ func TestWorkflowStatusIsRead(t *testing.T) {
 			t.Error(err)
 		}
 	})
+}
+
+// named is a queue whose jobs are parts of a workflow with the job "charge", unless it has an error.
+type named struct {
+	flows
+	err error
+}
+
+func (q named) Workflow(context.Context, gq.WorkflowID) (gq.Workflow, error) {
+	return gq.Workflow{Jobs: []gq.WorkflowJob{{Ref: "charge"}}}, q.err
+}
+
+// A name that the workflow does not have is final, also under a policy that retries for hours: no attempt
+// finds it. An outage while the workflow is read is not final.
+func TestResultOfUnknownName(t *testing.T) {
+	text := gq.NewKind[gq.None, string]("text")
+	for name, c := range map[string]struct {
+		queue  func(f *fixture) worker.Queue
+		status gq.Status
+		cat    gq.Category
+		code   string
+		says   string
+	}{
+		"a typo":      {func(f *fixture) worker.Queue { return named{flows: flows{memory: f.memory}} }, gq.StatusFailed, gq.CategoryPermanent, "unknown_ref", `no job "chrage"; did you mean "charge"?`},
+		"no workflow": {func(f *fixture) worker.Queue { return f.memory }, gq.StatusFailed, gq.CategoryPermanent, "unknown_ref", "not a part of a workflow"},
+		"an outage":   {func(f *fixture) worker.Queue { return named{flows{memory: f.memory}, gq.ErrUnavailable} }, gq.StatusDeadLetter, gq.CategoryTemporary, "", gq.ErrUnavailable.Error()},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(f *fixture) {
+				w := worker.New(c.queue(f), worker.Config{Logger: discard()})
+				w.HandleFunc("work", func(_ context.Context, run *worker.Run) error {
+					_, err := worker.ResultOf(run, text, "chrage")
+					return fmt.Errorf("ask for the charge: %w", err)
+				})
+				id := f.work(func(p *gq.Policy) { *p = gq.PresetResilient.Policy() })
+				w.Start(f.Context())
+				after(time.Second)
+				j := f.wantStatus(id, c.status)
+				if e := j.State.Failure; e == nil || e.Category != c.cat || e.Code != c.code || !strings.Contains(e.Message, c.says) {
+					t.Errorf("the failure is %+v, want %s: %s", e, c.code, c.says)
+				}
+				if err := w.Stop(); err != nil {
+					t.Error(err)
+				}
+			})
+		})
+	}
 }
