@@ -1,18 +1,22 @@
-// Command conformance turns the records of a test run into docs/conformance.md.
+// Command conformance turns runs of the tests into docs/conformance.md.
 //
-// Tests name the requirements they pin with spec.Covers. Run them with
-// GQ_CONFORMANCE_DIR set to an empty directory and without cached results, then
-// point this command at the directory:
+// Tests name the requirements they pin with spec.Covers. Pipe a run into
 //
-//	go run ./tools/conformance -dir DIR          # write docs/conformance.md
-//	go run ./tools/conformance -dir DIR -check   # compare with it instead
-//	go run ./tools/conformance -check            # compare it with the sources
+//	go test -json ./... | conformance -record DIR/NAME
+//
+// which prints what go test prints without -json and keeps the outcomes in DIR. Then
+//
+//	conformance -dir DIR                 # write docs/conformance.md
+//	conformance -dir DIR -check          # compare with it instead
+//	conformance -dir DIR -check -part    # the same for a run that left tests out
+//	conformance -check                   # compare it with the sources
 //
 // The last one needs no run: within a second it detects that a test was added, renamed
 // or removed without renewing the document, or that the document was edited by hand.
 //
 // It fails if a requirement that the sources name did not run or did not pass, so the
-// document cannot claim more than was tested. Equal runs give equal bytes.
+// document cannot claim more than was tested. With -part, what the run did without (see
+// spec.Needs) is listed with its requirements instead. Equal runs give equal bytes.
 package main
 
 import (
@@ -28,32 +32,47 @@ import (
 	"github.com/gopherqueue/gq/internal/testing/spec"
 )
 
-func main() { os.Exit(run(os.Args[1:], os.Stderr)) }
+func main() { os.Exit(command(os.Args[1:], os.Stdin, os.Stdout, os.Stderr)) }
 
-// run returns 0 if the document was written or is up to date, 1 if it is outdated or
-// the run was incomplete, 2 on a usage error.
-func run(args []string, stderr io.Writer) int {
+// command returns 0 if the document was written or is up to date, 1 if it is outdated or
+// the run failed or was incomplete, 2 on a usage error.
+func command(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	flags := flag.NewFlagSet("conformance", flag.ContinueOnError)
 	flags.SetOutput(stderr)
 	root := flags.String("root", ".", "directory of the module")
 	dir := flags.String("dir", "", "directory with the records of a test run; with -check it may be left out")
 	output := flags.String("o", filepath.Join("docs", "conformance.md"), "document to write, relative to the module")
+	record := flags.String("record", "", "file for the outcomes of the run on standard input, the output of go test -json")
+	part := flags.Bool("part", false, "the run left tests out, which are listed; only with -dir and -check")
 	check := flags.Bool("check", false, "compare with the document instead of writing it")
 	if err := flags.Parse(args); err != nil {
 		return 2
 	}
-	if (*dir == "" && !*check) || flags.NArg() > 0 {
-		fmt.Fprintln(stderr, "conformance: want -dir DIR, -check or both, and no arguments")
+	recording := *record != "" && *dir == "" && !*check
+	if (!recording && (*record != "" || *dir == "" && !*check)) || (*part && (*dir == "" || !*check)) || flags.NArg() > 0 {
+		fmt.Fprintln(stderr, "conformance: want -record FILE, or -dir DIR, -check or both, and no arguments")
 		return 2
 	}
-	if err := report(*root, *dir, *output, *check); err != nil {
+	var err error
+	if recording {
+		err = keep(*record, stdin, stdout)
+	} else {
+		err = report(*root, *dir, *output, *check, *part, stdout)
+	}
+	if err != nil {
 		fmt.Fprintf(stderr, "conformance: %v\n", err)
 		return 1
 	}
 	return 0
 }
 
-func report(root, dir, output string, check bool) error {
+// keep records a run. What it saw of a run that failed is kept too.
+func keep(file string, events io.Reader, out io.Writer) error {
+	records, err := readRun(events, out)
+	return errors.Join(err, spec.WriteRecords(filepath.Dir(file), filepath.Base(file), records))
+}
+
+func report(root, dir, output string, check, part bool, out io.Writer) error {
 	sources := os.DirFS(root)
 	module, err := modulePath(sources, ".")
 	if err != nil {
@@ -79,8 +98,16 @@ func report(root, dir, output string, check bool) error {
 	if err != nil {
 		return err
 	}
-	if err := verify(mentions, records); err != nil {
+	if err := verify(mentions, records, part); err != nil {
 		return err
+	}
+	if part {
+		document, err := os.ReadFile(path)
+		if err != nil {
+			return fmt.Errorf("read document: %w", err)
+		}
+		records = fillIn(records, listed(string(document), module))
+		listLeft(out, records)
 	}
 
 	text := render(spec.All(), records, module)

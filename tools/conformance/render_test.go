@@ -131,8 +131,8 @@ func TestX(t *testing.T) { spec.Covers(t, "Q-01", "Q-02") }
 			t.Fatal(err)
 		}
 	}
-	w.record(t, "1.records", "Q-01\texample.com/m/a\tTestX\tpass\n")
-	w.record(t, "2.records", "Q-02\texample.com/m/a\tTestX\tpass\n")
+	w.record(t, "1.records", "Q-01\texample.com/m/a\tTestX\tpass\t\n")
+	w.record(t, "2.records", "Q-02\texample.com/m/a\tTestX\tpass\t\n")
 	return w
 }
 
@@ -145,7 +145,7 @@ func (w workspace) record(t *testing.T, name, text string) {
 
 func (w workspace) run(args ...string) (code int, stderr string) {
 	var out bytes.Buffer
-	code = run(append([]string{"-root", w.root, "-dir", w.records, "-o", "conformance.md"}, args...), &out)
+	code = command(append([]string{"-root", w.root, "-dir", w.records, "-o", "conformance.md"}, args...), nil, &out, &out)
 	return code, out.String()
 }
 
@@ -170,13 +170,13 @@ func TestRunWritesAndChecks(t *testing.T) {
 		}
 	}
 
-	w.record(t, "3.records", "Q-02\texample.com/m/a\tTestX/more\tpass\n")
+	w.record(t, "3.records", "Q-02\texample.com/m/a\tTestX/more\tpass\t\n")
 	code, stderr := w.run("-check")
 	if code != 1 || !strings.Contains(stderr, "\n+ | Q-02 |") || !strings.Contains(stderr, "a.TestX/more") {
 		t.Errorf("check with another test: exit %d, %q, want 1 and the line that differs", code, stderr)
 	}
-	w.record(t, "3.records", "Q-02\texample.com/m/a\tTestX/less\tskip\n")
-	w.record(t, "4.records", "Q-02\texample.com/m/a\tTestX/new\tpass\n")
+	w.record(t, "3.records", "Q-02\texample.com/m/a\tTestX/less\tskip\t\n")
+	w.record(t, "4.records", "Q-02\texample.com/m/a\tTestX/new\tpass\t\n")
 	code, stderr = w.run("-check")
 	if code != 1 || !strings.Contains(stderr, "skipped in this run: example.com/m/a.TestX/less (Q-02)") {
 		t.Errorf("check with a skipped test: exit %d, %q, want 1 and the test", code, stderr)
@@ -187,7 +187,7 @@ func TestCheckWithoutARun(t *testing.T) {
 	w := newWorkspace(t)
 	check := func() (int, string) {
 		var out bytes.Buffer
-		return run([]string{"-root", w.root, "-o", "conformance.md", "-check"}, &out), out.String()
+		return command([]string{"-root", w.root, "-o", "conformance.md", "-check"}, nil, &out, &out), out.String()
 	}
 	if code, stderr := check(); code != 1 {
 		t.Errorf("without a document: exit %d, %q, want 1", code, stderr)
@@ -236,7 +236,7 @@ func TestCheckWithoutARun(t *testing.T) {
 
 func TestRunRefusesABadRun(t *testing.T) {
 	w := newWorkspace(t)
-	w.record(t, "2.records", "Q-02\texample.com/m/a\tTestX\tskip\n")
+	w.record(t, "2.records", "Q-02\texample.com/m/a\tTestX\tskip\t\n")
 	if code, stderr := w.run(); code != 1 || !strings.Contains(stderr, "Q-02") {
 		t.Errorf("skipped test: exit %d, %q, want 1 and the id", code, stderr)
 	}
@@ -245,10 +245,37 @@ func TestRunRefusesABadRun(t *testing.T) {
 	}
 }
 
+// A run that left a test out is compared with what the document lists for the others.
+func TestCheckOfAPart(t *testing.T) {
+	w := newWorkspace(t)
+	if code, stderr := w.run(); code != 0 {
+		t.Fatalf("write: exit %d, %q", code, stderr)
+	}
+	w.record(t, "2.records", "Q-02\texample.com/m/a\tTestX\tleft\tpython\n")
+	if code, stderr := w.run("-check"); code != 1 || !strings.Contains(stderr, "Q-02 is named here but no test of it passed") {
+		t.Errorf("the whole: exit %d, %q, want 1 and Q-02", code, stderr)
+	}
+	code, out := w.run("-check", "-part")
+	if want := "left out, needs python: example.com/m/a.TestX; requirements Q-02\n"; code != 0 || out != want {
+		t.Errorf("a part: exit %d, %q, want 0 and %q", code, out, want)
+	}
+	w.record(t, "1.records", "Q-01\texample.com/m/a\tTestX\tskip\t\n")
+	if code, out := w.run("-check", "-part"); code != 1 || !strings.Contains(out, "Q-01") {
+		t.Errorf("a part with a test skipped for another reason: exit %d, %q, want 1 and Q-01", code, out)
+	}
+	w.record(t, "1.records", "Q-01\texample.com/m/a\tTestX\tpass\t\nQ-01\texample.com/m/a\tTestX/new\tpass\t\n")
+	if code, out := w.run("-check", "-part"); code != 1 || !strings.Contains(out, "a.TestX/new") {
+		t.Errorf("a part with a test that the document lacks: exit %d, %q, want 1 and the test", code, out)
+	}
+}
+
 func TestRunUsage(t *testing.T) {
-	for _, args := range [][]string{{}, {"-dir", ""}, {"-dir", "x", "extra"}, {"-nonsense"}} {
-		if code := run(args, &bytes.Buffer{}); code != 2 {
-			t.Errorf("run(%q) = %d, want 2", args, code)
+	for _, args := range [][]string{
+		{}, {"-dir", ""}, {"-dir", "x", "extra"}, {"-nonsense"}, {"-record", "x", "-check"}, {"-record", "x", "-dir", "x"},
+		{"-part"}, {"-check", "-part"}, {"-dir", "x", "-part"},
+	} {
+		if code := command(args, nil, &bytes.Buffer{}, &bytes.Buffer{}); code != 2 {
+			t.Errorf("command(%q) = %d, want 2", args, code)
 		}
 	}
 }

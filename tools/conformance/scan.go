@@ -155,7 +155,7 @@ func (f file) mentions(module, dir string) ([]mention, error) {
 	var found []mention
 	var faults []error
 	for _, declaration := range f.syntax.Decls {
-		test := testName(declaration)
+		test := nameOfTest(declaration)
 		collect := func(expressions ...ast.Expr) {
 			for _, literal := range stringLiterals(expressions) {
 				m := mention{position: f.position(literal)}
@@ -192,9 +192,9 @@ func (f file) position(n ast.Node) string {
 	return fmt.Sprintf("%s:%d", p.Filename, p.Line)
 }
 
-// testName returns the name of a top-level test, benchmark or fuzz target, "" for any
+// nameOfTest returns the name of a top-level test, benchmark or fuzz target, "" for any
 // other declaration.
-func testName(declaration ast.Decl) string {
+func nameOfTest(declaration ast.Decl) string {
 	function, ok := declaration.(*ast.FuncDecl)
 	if !ok || function.Recv != nil {
 		return ""

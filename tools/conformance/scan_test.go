@@ -140,7 +140,7 @@ func TestVerify(t *testing.T) {
 		}, "Q-02: recorded by example.com/m/a.TestX, but no call"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			err := verify(test.mentions, test.records)
+			err := verify(test.mentions, test.records, false)
 			switch {
 			case test.want == "" && err != nil:
 				t.Errorf("verify = %v, want no error", err)

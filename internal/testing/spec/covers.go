@@ -4,24 +4,25 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"runtime/debug"
-	"strconv"
+	"slices"
 	"strings"
-	"sync"
 	"testing"
 )
 
-// DirVariable names the environment variable that turns recording on: the
-// directory in which every test process appends to a file of its own.
-const DirVariable = "GQ_CONFORMANCE_DIR"
+// The attributes of a test in the output of go test -json. They are part of a cached
+// result, so a package that has not changed need not run again to be counted.
+const (
+	// CoversAttribute has the ids of the requirements that a test pins.
+	CoversAttribute = "covers"
+	// NeedsAttribute has what a test needs that this run does without.
+	NeedsAttribute = "needs"
+)
 
 // Covers declares that t pins the requirements with those ids: t fails if one
 // of them is broken. An unknown or malformed id ends the test at once.
 //
-// With [DirVariable] set, one [Record] per id is written when t ends, so a call
-// belongs at the top of the test: its cleanup then runs last and sees the final
-// verdict. Covers starts no goroutine and uses no channel, and may be called
-// from parallel tests and from inside a synctest bubble.
+// It may be called from parallel tests and from inside a synctest bubble. A test that
+// [Needs] something calls Covers first.
 func Covers(t testing.TB, ids ...string) {
 	t.Helper()
 	if len(ids) == 0 {
@@ -32,19 +33,22 @@ func Covers(t testing.TB, ids ...string) {
 			t.Fatalf("spec.Covers: %v", err)
 		}
 	}
-	dir := os.Getenv(DirVariable)
-	if dir == "" {
-		return
+	t.Attr(CoversAttribute, strings.Join(ids, " "))
+}
+
+// WithoutVariable names the environment variable with what a run of the tests does
+// without, separated by spaces. In make test that is all that takes more than Go and
+// PostgreSQL; in make test-all it is empty.
+const WithoutVariable = "GQ_TEST_WITHOUT"
+
+// Needs skips t if this run does without what it needs: a word such as "python". The
+// run then lists the test and its requirements as left out.
+func Needs(t testing.TB, what string) {
+	t.Helper()
+	if slices.Contains(strings.Fields(os.Getenv(WithoutVariable)), what) {
+		t.Attr(NeedsAttribute, what)
+		t.Skipf("this run does without %s (%s); make test-all has it", what, WithoutVariable)
 	}
-	t.Cleanup(func() {
-		records := make([]Record, len(ids))
-		for i, id := range ids {
-			records[i] = Record{ID: id, Package: testedPackage(), Test: t.Name(), Outcome: outcomeOf(t.Failed(), t.Skipped())}
-		}
-		if err := appendRecords(dir, records); err != nil {
-			t.Errorf("spec.Covers: %v", err)
-		}
-	})
 }
 
 // An Outcome is the verdict on one test.
@@ -55,18 +59,8 @@ const (
 	Pass Outcome = "pass"
 	Fail Outcome = "fail"
 	Skip Outcome = "skip"
+	Left Outcome = "left" // skipped because the run does without what it needs
 )
-
-func outcomeOf(failed, skipped bool) Outcome {
-	switch {
-	case failed:
-		return Fail
-	case skipped:
-		return Skip
-	default:
-		return Pass
-	}
-}
 
 // A Record says how a test that names a requirement ended.
 type Record struct {
@@ -74,16 +68,16 @@ type Record struct {
 	Package string // import path of the package under test
 	Test    string // full name, subtests included
 	Outcome Outcome
+	Needs   string // what the run did without, if Left
 }
 
 // line is the record as the recording file holds it. Test names contain no
 // white space: package testing rewrites it.
 func (r Record) line() string {
-	return strings.Join([]string{r.ID, r.Package, r.Test, string(r.Outcome)}, "\t") + "\n"
+	return strings.Join([]string{r.ID, r.Package, r.Test, string(r.Outcome), r.Needs}, "\t") + "\n"
 }
 
-// ReadRecords returns what the test processes wrote into dir, in no particular
-// order.
+// ReadRecords returns what [WriteRecords] wrote into dir, in no particular order.
 func ReadRecords(dir string) ([]Record, error) {
 	names, err := filepath.Glob(filepath.Join(dir, "*"+recordSuffix))
 	if err != nil {
@@ -109,11 +103,11 @@ func ReadRecords(dir string) ([]Record, error) {
 func parseRecord(line string) (Record, error) {
 	complete := strings.HasSuffix(line, "\n")
 	cells := strings.Split(strings.TrimSuffix(line, "\n"), "\t")
-	if !complete || len(cells) != 4 {
+	if !complete || len(cells) != 5 {
 		return Record{}, fmt.Errorf("torn or malformed record %q", line)
 	}
-	r := Record{ID: cells[0], Package: cells[1], Test: cells[2], Outcome: Outcome(cells[3])}
-	if r.Outcome != Pass && r.Outcome != Fail && r.Outcome != Skip {
+	r := Record{ID: cells[0], Package: cells[1], Test: cells[2], Outcome: Outcome(cells[3]), Needs: cells[4]}
+	if !slices.Contains([]Outcome{Pass, Fail, Skip, Left}, r.Outcome) || (r.Outcome == Left) != (r.Needs != "") {
 		return Record{}, fmt.Errorf("unknown outcome in record %q", line)
 	}
 	return r, nil
@@ -121,42 +115,14 @@ func parseRecord(line string) (Record, error) {
 
 const recordSuffix = ".records"
 
-// recording keeps the lines of tests that end at the same time apart. A mutex
-// is safe across synctest bubbles, where a shared channel is not.
-var recording sync.Mutex
-
-func appendRecords(dir string, records []Record) error {
+// WriteRecords writes records to a file that [ReadRecords] finds in dir.
+func WriteRecords(dir, name string, records []Record) error {
 	var text strings.Builder
 	for _, r := range records {
 		text.WriteString(r.line())
 	}
-
-	recording.Lock()
-	defer recording.Unlock()
-	// The process id alone may repeat within one run; with the package it
-	// cannot, as each package's tests run in one process.
-	name := strconv.Itoa(os.Getpid()) + "-" + strings.ReplaceAll(testedPackage(), "/", "_") + recordSuffix
-	file, err := os.OpenFile(filepath.Join(dir, name), os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o644)
-	if err != nil {
-		return fmt.Errorf("record: %w", err)
-	}
-	_, err = file.WriteString(text.String())
-	if closeErr := file.Close(); err == nil {
-		err = closeErr
-	}
-	if err != nil {
-		return fmt.Errorf("record: %w", err)
+	if err := os.WriteFile(filepath.Join(dir, name+recordSuffix), []byte(text.String()), 0o644); err != nil {
+		return fmt.Errorf("write records: %w", err)
 	}
 	return nil
 }
-
-// testedPackage is the import path of the package whose test binary this is.
-// The caller's own package would be wrong for a suite such as storetest, which
-// runs inside the tests of each store.
-var testedPackage = sync.OnceValue(func() string {
-	info, ok := debug.ReadBuildInfo()
-	if !ok {
-		return "unknown"
-	}
-	return strings.TrimSuffix(info.Path, ".test")
-})

@@ -5,8 +5,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"testing/synctest"
-	"time"
 )
 
 func TestCatalogue(t *testing.T) {
@@ -93,24 +91,19 @@ func TestCompareFollowsTheCatalogue(t *testing.T) {
 	}
 }
 
-// A fakeTB stands for a test that ends as the case requires. Its end runs the cleanups.
+// A fakeTB stands for a test and keeps what Covers and Needs do to it.
 type fakeTB struct {
 	testing.TB // only for the unexported method; nil, so anything else panics
-	name       string
-	failed     bool
-	skipped    bool
 	fatal      bool
-	cleanups   []func()
+	skipped    bool
+	attributes []string
 }
 
-func (f *fakeTB) Helper()               {}
-func (f *fakeTB) Name() string          { return f.name }
-func (f *fakeTB) Failed() bool          { return f.failed }
-func (f *fakeTB) Skipped() bool         { return f.skipped }
-func (f *fakeTB) Cleanup(fn func())     { f.cleanups = append(f.cleanups, fn) }
-func (f *fakeTB) Errorf(string, ...any) { f.failed = true }
-func (f *fakeTB) Fatal(...any)          { f.fatal = true; panic(f) }
-func (f *fakeTB) Fatalf(string, ...any) { f.fatal = true; panic(f) }
+func (f *fakeTB) Helper()                {}
+func (f *fakeTB) Attr(key, value string) { f.attributes = append(f.attributes, key+"="+value) }
+func (f *fakeTB) Skipf(string, ...any)   { f.skipped = true }
+func (f *fakeTB) Fatal(...any)           { f.fatal = true; panic(f) }
+func (f *fakeTB) Fatalf(string, ...any)  { f.fatal = true; panic(f) }
 
 // covers runs Covers as package testing would: a fatal error unwinds.
 func (f *fakeTB) covers(ids ...string) {
@@ -122,14 +115,7 @@ func (f *fakeTB) covers(ids ...string) {
 	Covers(f, ids...)
 }
 
-func (f *fakeTB) end() {
-	for _, fn := range slices.Backward(f.cleanups) {
-		fn()
-	}
-}
-
 func TestCoversRefusesBadIDs(t *testing.T) {
-	t.Setenv(DirVariable, t.TempDir())
 	for _, ids := range [][]string{
 		{},
 		{""},
@@ -142,108 +128,65 @@ func TestCoversRefusesBadIDs(t *testing.T) {
 		{"Q-0001"}, // no padding
 		{"Q-01", "J-151"},
 	} {
-		tb := &fakeTB{name: "TestX"}
+		tb := &fakeTB{}
 		tb.covers(ids...)
 		if !tb.fatal {
 			t.Errorf("Covers(%q) was accepted", ids)
 		}
-		if len(tb.cleanups) > 0 {
-			t.Errorf("Covers(%q) left a cleanup behind", ids)
+		if len(tb.attributes) > 0 {
+			t.Errorf("Covers(%q) left %q", ids, tb.attributes)
 		}
 	}
 }
 
-func TestCoversRecordsTheFinalOutcome(t *testing.T) {
-	dir := t.TempDir()
-	t.Setenv(DirVariable, dir)
-	for _, test := range []struct {
-		name string
-		end  func(*fakeTB)
-		want Outcome
-	}{
-		{"TestPass", func(*fakeTB) {}, Pass},
-		{"TestFail", func(f *fakeTB) { f.failed = true }, Fail},
-		{"TestSkip", func(f *fakeTB) { f.skipped = true }, Skip},
-		{"TestFailThenSkip", func(f *fakeTB) { f.failed, f.skipped = true, true }, Fail},
-		{"TestLateCleanup", func(f *fakeTB) { f.Cleanup(func() { f.failed = true }) }, Fail},
-	} {
-		tb := &fakeTB{name: test.name}
-		tb.covers("Q-01", "J-150")
-		test.end(tb)
-		tb.end()
+func TestCoversNamesTheRequirements(t *testing.T) {
+	tb := &fakeTB{}
+	tb.covers("Q-01", "J-150")
+	if want := []string{"covers=Q-01 J-150"}; !slices.Equal(tb.attributes, want) || tb.fatal {
+		t.Errorf("attributes %q, fatal %t, want %q", tb.attributes, tb.fatal, want)
+	}
+}
 
-		records, err := ReadRecords(dir)
-		if err != nil {
+func TestNeeds(t *testing.T) {
+	for _, test := range []struct {
+		without string
+		left    bool
+	}{{"", false}, {"browser python", true}, {"python", true}, {"python3 pythons", false}} {
+		t.Setenv(WithoutVariable, test.without)
+		tb := &fakeTB{}
+		Needs(tb, "python")
+		if tb.skipped != test.left || slices.Contains(tb.attributes, "needs=python") != test.left {
+			t.Errorf("without %q: skipped %t, attributes %q, want left out: %t", test.without, tb.skipped, tb.attributes, test.left)
+		}
+	}
+}
+
+func TestRecordsAreReadAsWritten(t *testing.T) {
+	dir := t.TempDir()
+	want := []Record{
+		{ID: "Q-01", Package: "example.com/m/a", Test: "TestX/y", Outcome: Pass},
+		{ID: "Q-02", Package: "example.com/m/a", Test: "TestX", Outcome: Left, Needs: "python"},
+	}
+	for i, name := range []string{"one", "two"} {
+		if err := WriteRecords(dir, name, want[i:i+1]); err != nil {
 			t.Fatal(err)
 		}
-		for _, id := range []string{"Q-01", "J-150"} {
-			want := Record{ID: id, Package: "github.com/gopherqueue/gq/internal/testing/spec", Test: test.name, Outcome: test.want}
-			if !slices.Contains(records, want) {
-				t.Errorf("%s: no record %v in %v", test.name, want, records)
-			}
-		}
 	}
-}
-
-func TestCoversWritesNothingUnasked(t *testing.T) {
-	t.Setenv(DirVariable, "")
-	tb := &fakeTB{name: "TestX"}
-	tb.covers("Q-01")
-	if len(tb.cleanups) > 0 {
-		t.Error("Covers registered a cleanup although recording is off")
+	if got, err := ReadRecords(dir); err != nil || !slices.Equal(got, want) {
+		t.Errorf("read %v, %v, want %v", got, err, want)
 	}
-}
-
-func TestCoversFailsWhenItCannotRecord(t *testing.T) {
-	dir := t.TempDir()
-	t.Setenv(DirVariable, dir+"/missing")
-	tb := &fakeTB{name: "TestX"}
-	tb.covers("Q-01")
-	tb.end()
-	if !tb.failed {
-		t.Error("a record was lost without failing the test")
-	}
-}
-
-func TestCoversInParallelTestsAndBubbles(t *testing.T) {
-	dir := t.TempDir()
-	t.Setenv(DirVariable, dir)
-	const tests = 50
-	done := make(chan struct{})
-	for range tests {
-		go func() {
-			defer func() { done <- struct{}{} }()
-			tb := &fakeTB{name: "TestParallel"}
-			tb.covers("Q-01", "Q-02")
-			tb.end()
-		}()
-	}
-	synctest.Test(t, func(t *testing.T) {
-		Covers(t, "Q-03") // the bubble's own t: cleaned up inside the bubble
-		time.Sleep(time.Hour)
-	})
-	for range tests {
-		<-done
-	}
-
-	records, err := ReadRecords(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	counts := make(map[string]int)
-	for _, r := range records {
-		counts[r.ID]++
-	}
-	if counts["Q-01"] != tests || counts["Q-02"] != tests || counts["Q-03"] != 1 {
-		t.Errorf("recorded %v, want %d times Q-01 and Q-02 and once Q-03", counts, tests)
+	if err := WriteRecords(dir+"/missing", "one", want); err == nil {
+		t.Error("records were lost without an error")
 	}
 }
 
 func TestReadRecordsRefusesDamage(t *testing.T) {
 	for _, test := range []struct{ name, text string }{
-		{"Torn", "Q-01\tp\tTestX\tpass"},
-		{"MissingCell", "Q-01\tp\tTestX\n"},
-		{"UnknownOutcome", "Q-01\tp\tTestX\tmaybe\n"},
+		{"Torn", "Q-01\tp\tTestX\tpass\t"},
+		{"MissingCell", "Q-01\tp\tTestX\tpass\n"},
+		{"UnknownOutcome", "Q-01\tp\tTestX\tmaybe\t\n"},
+		{"LeftForNothing", "Q-01\tp\tTestX\tleft\t\n"},
+		{"NeedsAndPassed", "Q-01\tp\tTestX\tpass\tpython\n"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			dir := t.TempDir()
