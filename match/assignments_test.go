@@ -145,6 +145,7 @@ func TestAssignments(t *testing.T) {
 
 // A second implementation, in Python, agrees on the vectors and on fresh inputs.
 func TestSecondImplementation(t *testing.T) {
+	spec.Needs(t, "python")
 	python, err := exec.LookPath("python3")
 	if err != nil {
 		t.Fatal("there is no python3 to run it; scripts/install-python installs it")

@@ -8,14 +8,13 @@ import (
 	"testing"
 
 	"github.com/gopherqueue/gq/internal/testing/cmdtest"
+	"github.com/gopherqueue/gq/internal/testing/spec"
 )
 
 // The commands of docs/matching.md work as written and in this order, except that the
 // server uses free ports.
 func TestMatchingDocument(t *testing.T) {
-	if _, err := exec.LookPath("curl"); err != nil {
-		t.Fatal("the document uses curl, and this machine has none; scripts/install-python installs it")
-	}
+	spec.Needs(t, "curl")
 	text, err := os.ReadFile("../../docs/matching.md")
 	if err != nil {
 		t.Fatal(err)

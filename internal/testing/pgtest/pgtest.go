@@ -21,6 +21,8 @@ import (
 	"testing"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/gopherqueue/gq/internal/testing/spec"
 )
 
 // shared is the server of this process.
@@ -63,6 +65,7 @@ func Start(t testing.TB) *Cluster {
 	if testing.Short() {
 		t.Skip("needs PostgreSQL, which -short does without")
 	}
+	spec.Needs(t, "postgresql")
 	shared.mu.Lock()
 	defer shared.mu.Unlock()
 	if !shared.managed {

@@ -45,10 +45,15 @@ const WithoutVariable = "GQ_TEST_WITHOUT"
 // run then lists the test and its requirements as left out.
 func Needs(t testing.TB, what string) {
 	t.Helper()
-	if slices.Contains(strings.Fields(os.Getenv(WithoutVariable)), what) {
+	if !Has(what) {
 		t.Attr(NeedsAttribute, what)
 		t.Skipf("this run does without %s (%s); make test-all has it", what, WithoutVariable)
 	}
+}
+
+// Has reports whether this run has what a part of a test needs.
+func Has(what string) bool {
+	return !slices.Contains(strings.Fields(os.Getenv(WithoutVariable)), what)
 }
 
 // An Outcome is the verdict on one test.
