@@ -7,6 +7,13 @@ BENCH_FLAGS  ?=
 GATE_FLAGS   ?=
 SOAK_TIME    ?= 10m
 
+# How long the longer tests are. scripts/test-rest runs them with less.
+NODES_JOBS   ?= 100000
+KILLS        ?= 60
+CRASHES      ?= 30
+FAILOVERS    ?= 5
+ARCHES       ?= 386,arm64,riscv64,s390x
+
 # Linters and formatters are pinned in a module of their own, so that they never
 # enter the builds of users.
 TOOL = $(GO) tool -modfile=tools/lint/go.mod
@@ -22,43 +29,27 @@ export GO TEST_TIMEOUT TEST_TAGS FUZZTIME
 
 .PHONY: help
 help: ## List the targets
-	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
-
-# What make check leaves out even with -short: packages whose tests build and start
-# programs, containers or databases, or measure.
-CHECK_WITHOUT = cmd/gq internal/bench internal/testing/pgtest store/postgres
+	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: check
-check: format-check ## For a first contribution: format, vet and the tests that need neither Docker, root nor PostgreSQL
-	$(GO) vet -tags $(TEST_TAGS) ./...
-	$(GO) test -short -vet=off -tags $(TEST_TAGS) $$($(GO) list ./... | grep -Ev "/($$(echo $(CHECK_WITHOUT) | tr ' ' '|'))(/|$$)")
+check: format-check vet ## Before every commit: format, vet, and the tests that need Go alone; under a minute with a warm cache
+	CGO_ENABLED=0 GQ_TEST_WITHOUT='browser docker node python curl postgresql' $(GO) test -trimpath -vet=off -short ./...
 
 .PHONY: test
-test: ## Run what CI runs: format, vet, tests with the race detector, conformance, gqlab compare --quick, bench-gate
-	$(MAKE) -j2 -Oline installed checked
-	scripts/test -check
-	cd dashboard/browsertest && $(GO) vet -race . && $(GO) test -race -vet=off -short -count=1 -timeout $(TEST_TIMEOUT) . # compiled for vet before, except the browser's driver
-	scripts/compare --quick
-	$(MAKE) bench-gate
+test: format-check vet ## All tests but those that need more than Go and PostgreSQL, which it lists; at most 6 minutes on two cores
+	scripts/test
 
 .PHONY: test-lab
 test-lab: format-check ## Vet and test the laboratory, the module in services: designs A and B, their load, comparison and containers (needs root and Docker)
 	@scripts/install-docker
-	cd services && $(GO) vet -race -tags $(TEST_TAGS) ./...
 	scripts/test-lab
 
-# Both wait for the network and the disk now and then, so they run side by side. Packages
-# are installed one after the other, because the package manager locks its database.
-.PHONY: installed
-installed:
-	@scripts/install-postgres
-	@scripts/install-python
-	@scripts/install-node
-	@scripts/install-chromium
-	@scripts/install-docker
+.PHONY: test-all
+test-all: test test-rest ## Everything that CI runs; at most 40 minutes on two cores
 
-.PHONY: checked
-checked: format-check vet crosscheck
+.PHONY: test-rest
+test-rest: ## What make test leaves out, part by part; PARTS="race browser" for some of them
+	scripts/test-rest $(PARTS)
 
 .PHONY: postgres
 postgres: ## Make sure the PostgreSQL and PgBouncer that tests start are installed
@@ -84,7 +75,7 @@ test-browser: postgres chromium ## Use the dashboard in Chromium, on file: and p
 test-arch: ## Run gq match built for 386, arm64, riscv64 and s390x and compare bytes (installs qemu-user)
 	@scripts/install-qemu
 	$(GO) test ./match -tags arch -run TestAssignmentsWith32Bits -v
-	$(GO) test ./cmd/gq -tags arch -run TestMatchOnOtherArchitectures -v -timeout 60m -arches 386,arm64,riscv64,s390x
+	$(GO) test ./cmd/gq -tags arch -run TestMatchOnOtherArchitectures -v -timeout 60m -arches $(ARCHES)
 
 .PHONY: docker
 docker: ## Make sure the Docker engine that tests start for themselves is installed
@@ -97,12 +88,10 @@ format-check:
 		echo "not formatted, run make format:" >&2; echo "$$files" >&2; exit 1; \
 	fi
 
-# With -race what is compiled for it is what the tests need, and the tags add what
-# only make test-failover and make test-arch run.
+# In the flavour in which make test compiles everything anyway.
 .PHONY: vet
 vet:
-	$(GO) vet -race -tags $(TEST_TAGS),failover,arch ./...
-	cd services && $(GO) vet -race -tags $(TEST_TAGS) ./...
+	CGO_ENABLED=0 $(GO) vet -trimpath ./...
 
 # What gq must build on.
 CROSS = linux/amd64 linux/arm64 darwin/amd64 darwin/arm64 windows/amd64 windows/arm64 freebsd/amd64
@@ -159,25 +148,16 @@ proto-baseline: ## Accept the wire as it is as what clients rely on
 .PHONY: generate
 generate: postgres python node docker proto ## Renew everything generated: go generate, then docs/conformance.md from a real run
 	$(GO) generate ./...
-	scripts/test
+	scripts/test -write
 
 .PHONY: test-nodes
 test-nodes: postgres ## Two and four servers on one database work off 100,000 jobs
-	$(GO) test ./cmd/gq -count=1 -v -timeout $(TEST_TIMEOUT) -run '^TestServersShareADatabase$$' -nodes-jobs 100000
+	$(GO) test ./cmd/gq -count=1 -v -timeout $(TEST_TIMEOUT) -run '^TestServersShareADatabase$$' -nodes-jobs $(NODES_JOBS)
 
 .PHONY: test-kill
 test-kill: postgres ## Kill servers and their database 60 times under load
-	$(GO) test ./cmd/gq -count=1 -v -timeout $(TEST_TIMEOUT) -run '^TestKilledServersAndDatabase$$' -nodes-kills 60
-	$(GO) test ./store/postgres -count=1 -v -timeout $(TEST_TIMEOUT) -run '^TestCrashes$$' -crashes 30
-
-.PHONY: test-planted
-test-planted: ## Look for every bug planted in the simple store, with the race detector too
-	$(GO) test ./store/simple -count=1 -v -timeout $(TEST_TIMEOUT) -run '^TestPlantedBugs'
-	GQ_RACE_ALL=1 $(GO) test -race -tags $(TEST_TAGS) ./store/simple -count=1 -v -timeout $(TEST_TIMEOUT)
-
-.PHONY: test-race
-test-race: ## Run every test of the engine, the stores, the faces and the matchmaker in full with the race detector
-	GQ_RACE_ALL=1 $(GO) test -race -tags $(TEST_TAGS) ./engine ./store/... ./internal/faces/... ./internal/matchmaker/... -count=1 -v -timeout $(TEST_TIMEOUT)
+	$(GO) test ./cmd/gq -count=1 -v -timeout $(TEST_TIMEOUT) -run '^TestKilledServersAndDatabase$$' -nodes-kills $(KILLS)
+	$(GO) test ./store/postgres -count=1 -v -timeout $(TEST_TIMEOUT) -run '^TestCrashes$$' -crashes $(CRASHES)
 
 .PHONY: test-idle
 test-idle: postgres ## What an idle server costs after 10,000 jobs of every API, on every store
@@ -190,7 +170,7 @@ test-exhaustion: ## Take all that a server's limits allow, in control groups of 
 .PHONY: test-failover
 test-failover: ## Five failovers of three servers under Patroni, synchronous and asynchronous
 	@scripts/install-postgres -failover
-	$(GO) test ./cmd/gq -tags failover -count=1 -v -timeout 30m -run 'Failover$$' -failovers 5
+	$(GO) test ./cmd/gq -tags failover -count=1 -v -timeout 30m -run 'Failover$$' -failovers $(FAILOVERS)
 
 .PHONY: bench
 bench: ## Measure the stores; flags go into BENCH_FLAGS="--store file:DIR"
@@ -220,6 +200,10 @@ bench-peers: postgres ## Measure beside River, graphile-worker and pg-boss on on
 .PHONY: bench-servers
 bench-servers: ## Measure, embedded and as a server, beside Asynq, BullMQ, beanstalkd, NATS JetStream and Faktory; BENCH_FLAGS=-quick checks the harness
 	cd bench && $(GO) run . servers $(BENCH_FLAGS)
+
+.PHONY: size
+size: ## How large the project is: lines, modules, exported types, methods
+	@$(GO) run ./tools/size
 
 .PHONY: fuzz
 fuzz: ## Fuzz every target for FUZZTIME (30s)

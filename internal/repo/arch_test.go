@@ -173,6 +173,7 @@ var arrows = []arrow{
 	{pkg: "tools/conformance", imports: []string{"internal/testing/spec"}},
 	{pkg: "tools/diagram", imports: []string{"."}},
 	{pkg: "tools/crosscheck"},
+	{pkg: "tools/size"},
 	{pkg: "tools/guardgen"},
 
 	// The one place where everything meets; nothing imports it.

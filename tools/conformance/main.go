@@ -8,7 +8,8 @@
 //
 //	conformance -dir DIR                 # write docs/conformance.md
 //	conformance -dir DIR -check          # compare with it instead
-//	conformance -dir DIR -check -part    # the same for a run that left tests out
+//	conformance -dir DIR -check -part    # the same for a run that left tests out;
+//	                                     # -without DIR for those of a nested module
 //	conformance -check                   # compare it with the sources
 //
 // The last one needs no run: within a second it detects that a test was added, renamed
@@ -25,6 +26,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -44,12 +46,13 @@ func command(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	output := flags.String("o", filepath.Join("docs", "conformance.md"), "document to write, relative to the module")
 	record := flags.String("record", "", "file for the outcomes of the run on standard input, the output of go test -json")
 	part := flags.Bool("part", false, "the run left tests out, which are listed; only with -dir and -check")
+	without := flags.String("without", "", "directory of a module whose tests -part leaves out")
 	check := flags.Bool("check", false, "compare with the document instead of writing it")
 	if err := flags.Parse(args); err != nil {
 		return 2
 	}
 	recording := *record != "" && *dir == "" && !*check
-	if (!recording && (*record != "" || *dir == "" && !*check)) || (*part && (*dir == "" || !*check)) || flags.NArg() > 0 {
+	if (!recording && (*record != "" || *dir == "" && !*check)) || (*part && (*dir == "" || !*check)) || (*without != "" && !*part) || flags.NArg() > 0 {
 		fmt.Fprintln(stderr, "conformance: want -record FILE, or -dir DIR, -check or both, and no arguments")
 		return 2
 	}
@@ -57,7 +60,7 @@ func command(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	if recording {
 		err = keep(*record, stdin, stdout)
 	} else {
-		err = report(*root, *dir, *output, *check, *part, stdout)
+		err = request{*root, *dir, *output, *check, *part, *without}.answer(stdout)
 	}
 	if err != nil {
 		fmt.Fprintf(stderr, "conformance: %v\n", err)
@@ -72,8 +75,15 @@ func keep(file string, events io.Reader, out io.Writer) error {
 	return errors.Join(err, spec.WriteRecords(filepath.Dir(file), filepath.Base(file), records))
 }
 
-func report(root, dir, output string, check, part bool, out io.Writer) error {
-	sources := os.DirFS(root)
+// A request says what to compare or write, as the flags of the command do.
+type request struct {
+	root, dir, output string
+	check, part       bool
+	without           string
+}
+
+func (q request) answer(out io.Writer) error {
+	sources := os.DirFS(q.root)
 	module, err := modulePath(sources, ".")
 	if err != nil {
 		return err
@@ -82,46 +92,40 @@ func report(root, dir, output string, check, part bool, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	path := filepath.Join(root, output)
-	if dir == "" {
-		document, err := os.ReadFile(path)
-		if err != nil {
-			return fmt.Errorf("read document: %w", err)
-		}
-		records := listed(string(document), module)
-		if err := compareSources(output, mentions, records); err != nil {
-			return err
-		}
-		return compare(output, string(document), render(spec.All(), records, module), nil)
-	}
-	records, err := spec.ReadRecords(dir)
-	if err != nil {
-		return err
-	}
-	if err := verify(mentions, records, part); err != nil {
-		return err
-	}
-	if part {
-		document, err := os.ReadFile(path)
-		if err != nil {
-			return fmt.Errorf("read document: %w", err)
-		}
-		records = fillIn(records, listed(string(document), module))
-		listLeft(out, records)
-	}
-
-	text := render(spec.All(), records, module)
-	if !check {
-		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
-			return fmt.Errorf("write document: %w", err)
-		}
-		return nil
-	}
-	committed, err := os.ReadFile(path)
+	page := filepath.Join(q.root, q.output)
+	committed, err := os.ReadFile(page)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("read document: %w", err)
 	}
-	return compare(output, string(committed), text, records)
+	before := listed(string(committed), module)
+	if q.dir == "" {
+		if err := compareSources(q.output, mentions, before); err != nil {
+			return err
+		}
+		return compare(q.output, string(committed), render(spec.All(), before, module), nil)
+	}
+	records, err := spec.ReadRecords(q.dir)
+	if err != nil {
+		return err
+	}
+	if q.without != "" {
+		records = append(records, leave(before, path.Join(module, q.without))...)
+	}
+	if err := verify(mentions, records, q.part); err != nil {
+		return err
+	}
+	if q.part {
+		records = fillIn(records, before)
+		listLeft(out, records, module)
+	}
+	text := render(spec.All(), records, module)
+	if q.check {
+		return compare(q.output, string(committed), text, records)
+	}
+	if err := os.WriteFile(page, []byte(text), 0o644); err != nil {
+		return fmt.Errorf("write document: %w", err)
+	}
+	return nil
 }
 
 // compare shows the differences: enough to see whether a test was added, lost or

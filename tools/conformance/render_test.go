@@ -256,8 +256,17 @@ func TestCheckOfAPart(t *testing.T) {
 		t.Errorf("the whole: exit %d, %q, want 1 and Q-02", code, stderr)
 	}
 	code, out := w.run("-check", "-part")
-	if want := "left out, needs python: example.com/m/a.TestX; requirements Q-02\n"; code != 0 || out != want {
+	if want := "left out, needs python: a.TestX; requirements Q-02\n"; code != 0 || out != want {
 		t.Errorf("a part: exit %d, %q, want 0 and %q", code, out, want)
+	}
+	w.record(t, "1.records", "Q-01\texample.com/m/other\tTestX\tpass\t\n")
+	if code, out := w.run("-check", "-part", "-without", "a"); code != 1 || !strings.Contains(out, "other") {
+		t.Errorf("without a, and with a test of another package: exit %d, %q, want 1 and the package", code, out)
+	}
+	w.record(t, "1.records", "")
+	code, out = w.run("-check", "-part", "-without", "a")
+	if want := "left out, needs the module in a: a.TestX; requirements Q-01 Q-02\n"; code != 0 || !strings.Contains(out, want) {
+		t.Errorf("without a: exit %d, %q, want 0 and %q", code, out, want)
 	}
 	w.record(t, "1.records", "Q-01\texample.com/m/a\tTestX\tskip\t\n")
 	if code, out := w.run("-check", "-part"); code != 1 || !strings.Contains(out, "Q-01") {
@@ -273,6 +282,7 @@ func TestRunUsage(t *testing.T) {
 	for _, args := range [][]string{
 		{}, {"-dir", ""}, {"-dir", "x", "extra"}, {"-nonsense"}, {"-record", "x", "-check"}, {"-record", "x", "-dir", "x"},
 		{"-part"}, {"-check", "-part"}, {"-dir", "x", "-part"},
+		{"-dir", "x", "-check", "-without", "a"},
 	} {
 		if code := command(args, nil, &bytes.Buffer{}, &bytes.Buffer{}); code != 2 {
 			t.Errorf("command(%q) = %d, want 2", args, code)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"path"
 	"slices"
 	"strings"
 
@@ -68,12 +69,24 @@ func fillIn(records, listed []spec.Record) []spec.Record {
 	return records
 }
 
+// leave returns the tests of a nested module as tests that were left out.
+func leave(listed []spec.Record, module string) []spec.Record {
+	var left []spec.Record
+	for _, r := range listed {
+		if r.Package == module || strings.HasPrefix(r.Package, module+"/") {
+			r.Outcome, r.Needs = spec.Left, "the module in "+path.Base(module)
+			left = append(left, r)
+		}
+	}
+	return left
+}
+
 // listLeft lists what a run did without, and which tests and requirements are left out.
-func listLeft(out io.Writer, records []spec.Record) {
+func listLeft(out io.Writer, records []spec.Record, module string) {
 	tests, ids := map[string][]string{}, map[string][]string{}
 	for _, r := range sorted(records) {
 		if r.Outcome == spec.Left {
-			tests[r.Needs] = append(tests[r.Needs], r.Package+"."+r.Test)
+			tests[r.Needs] = append(tests[r.Needs], displayName(r, module))
 			ids[r.Needs] = append(ids[r.Needs], r.ID)
 		}
 	}
