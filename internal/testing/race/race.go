@@ -4,13 +4,11 @@ package race
 import "os"
 
 // Share reports whether a long test should run a share of its cases: under the race
-// detector, unless GQ_RACE_ALL is set, as make test-race does. make check runs all of
-// them without the detector.
+// detector, unless GQ_RACE_ALL is set. make test runs all of them without the detector.
 func Share() bool { return Enabled && os.Getenv("GQ_RACE_ALL") == "" }
 
-// Spare skips a test that the race detector makes many times slower and that has one
-// goroutine to look at. It must be the first statement: scripts/test finds these tests
-// by it and runs them in full without the detector.
+// Spare skips a test that the race detector makes many times slower. make test runs it in
+// full without the detector.
 func Spare(t interface {
 	Helper()
 	Skip(args ...any)
