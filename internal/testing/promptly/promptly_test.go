@@ -27,8 +27,8 @@ func TestMedian(t *testing.T) {
 	}{
 		"at the limit":          {func(int) time.Duration { return limit }, 3, false},
 		"one of three is late":  {func(n int) time.Duration { return limit * time.Duration(n%3) * 10 / 11 }, 3, false},
-		"late in the beginning": {func(n int) time.Duration { return max(limit, time.Second-limit*time.Duration(n)) }, 12, false},
-		"always late":           {func(int) time.Duration { return limit + 1 }, 24, true},
+		"late in the beginning": {func(n int) time.Duration { return max(limit, 9*time.Second-9*limit*time.Duration(n)) }, 12, false},
+		"always late":           {func(int) time.Duration { return 9 * time.Second }, 24, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r, calls := &recorder{}, 0
