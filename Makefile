@@ -152,25 +152,25 @@ generate: postgres python node docker proto ## Renew everything generated: go ge
 
 .PHONY: test-nodes
 test-nodes: postgres ## Two and four servers on one database work off 100,000 jobs
-	$(GO) test ./cmd/gq -count=1 -v -timeout $(TEST_TIMEOUT) -run '^TestServersShareADatabase$$' -nodes-jobs $(NODES_JOBS)
+	$(GO) test ./internal/e2e -count=1 -v -timeout $(TEST_TIMEOUT) -run '^TestServersShareADatabase$$' -nodes-jobs $(NODES_JOBS)
 
 .PHONY: test-kill
 test-kill: postgres ## Kill servers and their database 60 times under load
-	$(GO) test ./cmd/gq -count=1 -v -timeout $(TEST_TIMEOUT) -run '^TestKilledServersAndDatabase$$' -nodes-kills $(KILLS)
+	$(GO) test ./internal/e2e -count=1 -v -timeout $(TEST_TIMEOUT) -run '^TestKilledServersAndDatabase$$' -nodes-kills $(KILLS)
 	$(GO) test ./store/postgres -count=1 -v -timeout $(TEST_TIMEOUT) -run '^TestCrashes$$' -crashes $(CRASHES)
 
 .PHONY: test-idle
 test-idle: postgres ## What an idle server costs after 10,000 jobs of every API, on every store
-	$(GO) test ./cmd/gq -count=1 -v -timeout $(TEST_TIMEOUT) -run '^TestIdleServerUsesNoCPU$$' -idle-native-jobs 10000 -idle-jobs 10000
+	$(GO) test ./internal/e2e -count=1 -v -timeout $(TEST_TIMEOUT) -run '^TestIdleServerUsesNoCPU$$' -idle-native-jobs 10000 -idle-jobs 10000
 
 .PHONY: test-exhaustion
 test-exhaustion: ## Take all that a server's limits allow, in control groups of 1 and 2 GiB (needs root and 4 GiB of memory)
-	$(GO) test ./cmd/gq -count=1 -v -timeout $(TEST_TIMEOUT) -run '^TestExhaustion$$' -exhaust
+	$(GO) test ./internal/e2e -count=1 -v -timeout $(TEST_TIMEOUT) -run '^TestExhaustion$$' -exhaust
 
 .PHONY: test-failover
 test-failover: ## Five failovers of three servers under Patroni, synchronous and asynchronous
 	@scripts/install-postgres -failover
-	$(GO) test ./cmd/gq -tags failover -count=1 -v -timeout 30m -run 'Failover$$' -failovers $(FAILOVERS)
+	$(GO) test ./internal/e2e -tags failover -count=1 -v -timeout 30m -run 'Failover$$' -failovers $(FAILOVERS)
 
 .PHONY: bench
 bench: ## Measure the stores; flags go into BENCH_FLAGS="--store file:DIR"
@@ -191,7 +191,7 @@ bench-goals: postgres ## Measure every row with a goal, raw data into DIR; DATAB
 
 .PHONY: bench-dashboards
 bench-dashboards: postgres ## Measure what 100 open dashboards cost the cycle of a server; BENCH_FLAGS="-dashboards-store postgres"
-	$(GO) test ./cmd/gq -count=1 -timeout $(TEST_TIMEOUT) -run '^$$' -bench '^BenchmarkDashboards$$' -benchtime 1x $(BENCH_FLAGS)
+	$(GO) test ./internal/e2e -count=1 -timeout $(TEST_TIMEOUT) -run '^$$' -bench '^BenchmarkDashboards$$' -benchtime 1x $(BENCH_FLAGS)
 
 .PHONY: bench-peers
 bench-peers: postgres ## Measure beside River, graphile-worker and pg-boss on one PostgreSQL; BENCH_FLAGS=-quick checks the harness

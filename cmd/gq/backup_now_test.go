@@ -29,8 +29,8 @@ func TestBackupOfAServer(t *testing.T) {
 	}
 	second := strings.TrimSpace(want(0, "submit", "a", "--addr", s.grpc).stdout)
 	want(0, "backup", "now", "--addr", s.grpc, "--json")
-	s.signal(syscall.SIGKILL)
-	s.ended()
+	s.Signal(syscall.SIGKILL)
+	s.Ended()
 
 	generations, err := os.ReadDir(filepath.Join(backups, "generations"))
 	if err != nil || len(generations) != 2 {
@@ -54,8 +54,8 @@ func TestBackupOfAServer(t *testing.T) {
 		again := startServer(t, nil, "--store", "file:"+to)
 		want(0, "job", "get", first, "--addr", again.grpc)
 		want(test.second, "job", "get", second, "--addr", again.grpc)
-		again.signal(syscall.SIGTERM)
-		again.ended()
+		again.Signal(syscall.SIGTERM)
+		again.Ended()
 	}
 }
 
@@ -65,6 +65,6 @@ func TestBackupOfAServerRefused(t *testing.T) {
 	if got := gqIn(context.Background(), t.TempDir(), "backup", "now", "--addr", s.grpc); got.status != 2 || !strings.Contains(got.stderr, "--backup-dir") {
 		t.Errorf("%+v", got)
 	}
-	s.signal(syscall.SIGTERM)
-	s.ended()
+	s.Signal(syscall.SIGTERM)
+	s.Ended()
 }

@@ -77,8 +77,8 @@ func TestBenchOfARunningServer(t *testing.T) {
 	if got.status != 5 || !strings.Contains(got.stderr, "1 jobs that are not ours") {
 		t.Errorf("%+v, want a refusal", got)
 	}
-	s.signal(syscall.SIGTERM)
-	s.ended()
+	s.Signal(syscall.SIGTERM)
+	s.Ended()
 	got = gqIn(t.Context(), t.TempDir(), "bench", "--addr", s.grpc, "--store", "memory:", "--jobs", "40")
 	if got.status != 4 || got.stdout != "" {
 		t.Errorf("without a server: %+v", got)

@@ -17,6 +17,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/internal/testing/cmdtest"
 	"github.com/gopherqueue/gq/internal/testing/pgtest"
 )
 
@@ -76,7 +77,7 @@ func TestBoardWithTwoServers(t *testing.T) {
 	t.Parallel()
 	url := pgtest.Database(t)
 	busy, idle := startServer(t, nil, "--store", url), startServer(t, nil, "--store", url)
-	before := idle.values()
+	before := idle.Metrics()
 	busy.gq("submit", "t", "--queue", "lonely", "--max-attempts", "1")
 	busy.gq("submit", "dead", "--max-attempts", "1")
 	c := busy.client()
@@ -88,7 +89,7 @@ func TestBoardWithTwoServers(t *testing.T) {
 		t.Fatal(err)
 	}
 	const dead = `gq_events_total{type="job.dead_lettered"}`
-	waitFor(t, "both servers to see the dead letter", func() bool { return busy.values()[dead] == "1" && idle.values()[dead] == "1" })
+	cmdtest.WaitFor(t, "both servers to see the dead letter", func() bool { return busy.Metrics()[dead] == "1" && idle.Metrics()[dead] == "1" })
 	shared := map[string]bool{}
 	for _, name := range sharedMetrics {
 		shared[name] = true
@@ -100,7 +101,7 @@ func TestBoardWithTwoServers(t *testing.T) {
 		}
 	}
 	moved := map[string]bool{}
-	for series, value := range idle.values() {
+	for series, value := range idle.Metrics() {
 		name, _, _ := strings.Cut(series, "{")
 		listed(name)
 		n, err := strconv.ParseFloat(value, 64)
@@ -116,7 +117,7 @@ func TestBoardWithTwoServers(t *testing.T) {
 			t.Errorf("%s is not the same on both servers: %v", name, moved)
 		}
 	}
-	for series := range busy.values() {
+	for series := range busy.Metrics() {
 		name, _, _ := strings.Cut(series, "{")
 		listed(name)
 	}

@@ -182,7 +182,7 @@ func running(t *testing.T) exposed {
 		e.scrape(t, "http://"+s.http+"/metrics") // the age is looked for every 15 seconds
 	}
 	e.scrape(t, url)
-	cert, key := newAuthority(t, "ours").issue("server")
+	cert, key := cmdtest.NewAuthority(t, "ours").Issue("server")
 	secure := startServer(t, nil, "--store", "memory:", "--auth-tls-cert", cert, "--auth-tls-key", key)
 	e.scrape(t, "https://"+secure.http+"/metrics")
 	e["up"] = map[string][]string{"job": {"gopherqueue"}} // Prometheus itself adds these

@@ -13,6 +13,7 @@ import (
 
 	"github.com/gopherqueue/gq"
 	pb "github.com/gopherqueue/gq/api/gopherqueue/v1"
+	"github.com/gopherqueue/gq/internal/testing/cmdtest"
 	"github.com/gopherqueue/gq/internal/testing/pgtest"
 )
 
@@ -440,11 +441,11 @@ func TestDoctorNamesTheHolderOfASnapshot(t *testing.T) {
 		return strings.Contains(out.stdout, text)
 	}
 	who := fmt.Sprintf("session %d (application \"nightly report\"", conn.PgConn().PID())
-	waitFor(t, "the finding", func() bool { return said(who) && said(fmt.Sprintf("pg_terminate_backend(%d)", conn.PgConn().PID())) })
+	cmdtest.WaitFor(t, "the finding", func() bool { return said(who) && said(fmt.Sprintf("pg_terminate_backend(%d)", conn.PgConn().PID())) })
 	if _, err := conn.Exec(t.Context(), "ROLLBACK"); err != nil {
 		t.Fatal(err)
 	}
-	waitFor(t, "the end of the finding", func() bool { return !said(who) })
+	cmdtest.WaitFor(t, "the end of the finding", func() bool { return !said(who) })
 	if out := server.gq("doctor"); strings.Contains(out.stdout, "snapshot") {
 		t.Errorf("%+v", out)
 	}

@@ -18,8 +18,7 @@ import (
 // until the user interrupts.
 func TestEvents(t *testing.T) {
 	t.Parallel()
-	site := newCrashSite(t, "file:"+t.TempDir())
-	site.start()
+	site := startServer(t, nil, "--store", "file:"+t.TempDir())
 	c := site.client()
 	submit := func(queue string) gq.JobID {
 		t.Helper()

@@ -26,6 +26,7 @@ import (
 	"google.golang.org/protobuf/types/dynamicpb"
 
 	"github.com/gopherqueue/gq/internal/faces/matching"
+	"github.com/gopherqueue/gq/internal/testing/cmdtest"
 )
 
 // Access rules of the faces other than the native one, behind the same guard. The native
@@ -135,11 +136,11 @@ func newCastle(t *testing.T) *castle {
 	t.Cleanup(func() {
 		c.conn.Close()
 		http.DefaultClient.CloseIdleConnections()
-		c.signal(syscall.SIGTERM)
-		if status := c.ended(); status != 0 {
+		c.Signal(syscall.SIGTERM)
+		if status := c.Ended(); status != 0 {
 			t.Errorf("ended with %d", status)
 		}
-		if text := c.stderr.String(); strings.Contains(text, "panic") || strings.Contains(text, bootstrap) {
+		if text := c.Stderr.String(); strings.Contains(text, "panic") || strings.Contains(text, bootstrap) {
 			t.Errorf("the log has\n%s", text)
 		}
 	})
@@ -220,15 +221,15 @@ func (c *castle) must(method, path, body string) map[string]any {
 func (c *castle) schedulerScene(queue string) *strings.Replacer {
 	c.t.Helper()
 	submit := func() string {
-		return within(c.must("POST", "/api/scheduler/jobs/submit", fmt.Sprintf(`{"addon_id":%q,"job_type":"t","priority":"URGENT","cost_units":1,"constraints":{},"payload":{}}`, queue)), "job", "job_id").(string)
+		return cmdtest.Member(c.must("POST", "/api/scheduler/jobs/submit", fmt.Sprintf(`{"addon_id":%q,"job_type":"t","priority":"URGENT","cost_units":1,"constraints":{},"payload":{}}`, queue)), "job", "job_id").(string)
 	}
 	claim := func() string {
-		return within(c.must("POST", "/api/scheduler/jobs/claim", fmt.Sprintf(`{"addon_id":%q,"worker_id":"w"}`, queue)), "job", "job_id").(string)
+		return cmdtest.Member(c.must("POST", "/api/scheduler/jobs/claim", fmt.Sprintf(`{"addon_id":%q,"worker_id":"w"}`, queue)), "job", "job_id").(string)
 	}
 	submit()
 	leased := claim()
 	lease := c.must("POST", "/api/scheduler/lease/request", fmt.Sprintf(`{"job_id":%q}`, leased))
-	id, _ := within(lease, "lease", "lease_id").(string)
+	id, _ := cmdtest.Member(lease, "lease", "lease_id").(string)
 	if id == "" {
 		c.t.Fatalf("no lease: %v", lease)
 	}
@@ -269,10 +270,10 @@ func TestEverySchedulerCallIsGuarded(t *testing.T) {
 	// A worker needs no other scope for a job that has run before.
 	scene, worker := c.schedulerScene("again"), c.token("work", "again")
 	c.must("POST", "/api/scheduler"+scene.Replace("/lease/$LEASE/cancel"), "")
-	if job := within(c.must("POST", "/api/scheduler/jobs/claim", `{"addon_id":"again","worker_id":"w"}`), "job", "job_id"); job != scene.Replace("$LEASED") {
+	if job := cmdtest.Member(c.must("POST", "/api/scheduler/jobs/claim", `{"addon_id":"again","worker_id":"w"}`), "job", "job_id"); job != scene.Replace("$LEASED") {
 		t.Fatalf("claimed %v", job)
 	}
-	lease, _ := within(c.must("POST", "/api/scheduler/lease/request", scene.Replace(`{"job_id":"$LEASED"}`)), "lease", "lease_id").(string)
+	lease, _ := cmdtest.Member(c.must("POST", "/api/scheduler/lease/request", scene.Replace(`{"job_id":"$LEASED"}`)), "lease", "lease_id").(string)
 	for _, verb := range []string{"heartbeat", "release"} {
 		if code, text := c.text(worker, "POST", "/api/scheduler/lease/"+lease+"/"+verb, scene.Replace(schedulerAccess["POST /lease/{lease_id}/"+verb].body)); code != http.StatusOK {
 			t.Errorf("%s of a second lease: %d %s", verb, code, text)
@@ -343,10 +344,10 @@ func TestEveryMatchingCallIsGuarded(t *testing.T) {
 	allRows(t, "routes of the matching API", routes, matchingAccess)
 	c.matchingScene("p1")
 	lease := ""
-	waitFor(t, "a lease of p1", func() bool {
+	cmdtest.WaitFor(t, "a lease of p1", func() bool {
 		c.must("POST", "/api/matching/rounds", "")
 		for _, l := range c.must("GET", "/api/matching/providers/p1/leases", "")["leases"].([]any) {
-			lease, _ = within(l.(map[string]any), "lease_id").(string)
+			lease, _ = cmdtest.Member(l.(map[string]any), "lease_id").(string)
 		}
 		return lease != ""
 	})
@@ -379,7 +380,7 @@ func TestEveryMatchingCallIsGuarded(t *testing.T) {
 	// A job or lease of another queue does not exist here, whoever asks.
 	foreign := c.must("POST", "/v1/jobs", `{"type":"t","queue":"secret","payload":"classified"}`)["id"].(string)
 	claimed := c.must("POST", "/v1/claim", `{"worker":"w","queues":["secret"]}`)
-	held := within(claimed["jobs"].([]any)[0].(map[string]any), "lease", "id").(string)
+	held := cmdtest.Member(claimed["jobs"].([]any)[0].(map[string]any), "lease", "id").(string)
 	for _, path := range []string{"/jobs/" + foreign, "/leases/" + held} {
 		if code, text := c.text(c.token("read", "matching"), "GET", "/api/matching"+path, ""); code != http.StatusNotFound || strings.Contains(text, "classified") {
 			t.Errorf("GET %s: %d %s", path, code, text)

@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/internal/testing/cmdtest"
 	"github.com/gopherqueue/gq/internal/testing/pgtest"
 	"github.com/gopherqueue/gq/machine"
 	"github.com/gopherqueue/gq/store/local"
@@ -91,14 +92,14 @@ func TestBackupHasTheInbox(t *testing.T) {
 			mu.Unlock()
 		}
 	})
-	waitFor(t, "submissions", func() bool { mu.Lock(); defer mu.Unlock(); return len(ids) > 50 })
+	cmdtest.WaitFor(t, "submissions", func() bool { mu.Lock(); defer mu.Unlock(); return len(ids) > 50 })
 	mu.Lock()
 	committed := ids[:len(ids):len(ids)]
 	mu.Unlock()
 	check("served", committed)
 	stop()
 	writing.Wait()
-	waitFor(t, "all submissions", func() bool {
+	cmdtest.WaitFor(t, "all submissions", func() bool {
 		counts, err := server.client().Counts(t.Context(), "q")
 		return err == nil && len(counts) == 1 && counts[0].Live() == int64(len(ids))
 	})
@@ -137,10 +138,10 @@ func TestInboxCommands(t *testing.T) {
 	}
 	run("queue", "set", "small", "--max-depth", "1")
 	first := submitSQL(t, conn, "x", "small")
-	waitFor(t, "the first job", func() bool { return server.gq("job", "get", first.String()).status == 0 })
+	cmdtest.WaitFor(t, "the first job", func() bool { return server.gq("job", "get", first.String()).status == 0 })
 	full := submitSQL(t, conn, "x", "small")
 	wrong := submitSQL(t, conn, strings.Repeat("x", 1000), "q")
-	waitFor(t, "two refusals", func() bool { n, _ := list(); return n == 2 })
+	cmdtest.WaitFor(t, "two refusals", func() bool { n, _ := list(); return n == 2 })
 	_, all := list()
 	if len(all) != 2 || all[0].Job != full || all[1].Job != wrong || all[0].Jobs != 1 ||
 		!strings.Contains(all[0].Problem, "depth limit") || !strings.Contains(all[1].Problem, "type") {
@@ -159,12 +160,12 @@ func TestInboxCommands(t *testing.T) {
 	}
 	run("queue", "set", "small", "--max-depth", "10")
 	run("inbox", "retry", full.String())
-	waitFor(t, "the retried job", func() bool { return server.gq("job", "get", full.String()).status == 0 })
+	cmdtest.WaitFor(t, "the retried job", func() bool { return server.gq("job", "get", full.String()).status == 0 })
 	if n, _ := list(); n != 1 {
 		t.Errorf("%d submissions are refused, want 1", n)
 	}
 	run("inbox", "retry", "--all") // it is refused again
-	waitFor(t, "the refusal", func() bool { n, _ := list(); return n == 1 })
+	cmdtest.WaitFor(t, "the refusal", func() bool { n, _ := list(); return n == 1 })
 	if out := server.gq("inbox", "discard", "--yes", machine.NewJobID([16]byte{1}).String()); strings.Contains(out.stdout, "discarded 1") {
 		t.Errorf("an unknown submission was discarded: %+v", out)
 	}

@@ -146,8 +146,8 @@ func TestMove(t *testing.T) {
 			t.Errorf("gq %s: %+v, want status %d and %q", test.args, out, test.status, test.want)
 		}
 	}
-	server.signal(os.Interrupt)
-	server.ended()
+	server.Signal(os.Interrupt)
+	server.Ended()
 	for _, name := range []string{"new", "six", "six.partial"} {
 		if _, err := os.Stat(path(name)); !errors.Is(err, os.ErrNotExist) {
 			t.Errorf("a command that was refused has left %s: %v", name, err)

@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"net/http"
 	"strings"
 	"testing"
 
@@ -47,8 +48,12 @@ func TestDeclare(t *testing.T) {
 	}
 	read("queue", "declare", "by-command", "--max-attempts", "3")
 	check("gq queue declare", "by-command")
-	if status, text := s.ask(s.http, "", "POST", "/v1/queues/by-http/declare", `{"policy":{"max_attempts":3}}`); status != 200 {
-		t.Fatal(text)
+	answer, err := http.Post("http://"+s.http+"/v1/queues/by-http/declare", "application/json", strings.NewReader(`{"policy":{"max_attempts":3}}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if answer.Body.Close(); answer.StatusCode != 200 {
+		t.Fatal(answer.Status)
 	}
 	check("HTTP", "by-http")
 	read("queue", "set", "by-set", "--max-attempts", "3")

@@ -81,7 +81,7 @@ func (c *castle) surfaceScene() *strings.Replacer {
 	}
 	claim := func(hold bool) string {
 		out := c.must("POST", "/v1/claim", fmt.Sprintf(`{"worker":"w","queues":[%q],"hold":%t}`, queue, hold))
-		return within(out["jobs"].([]any)[0].(map[string]any), "lease", "id").(string)
+		return cmdtest.Member(out["jobs"].([]any)[0].(map[string]any), "lease", "id").(string)
 	}
 	dead := submit()
 	c.must("POST", "/v1/leases/"+claim(false)+"/fail", `{"message":"down"}`)

@@ -159,6 +159,7 @@ var arrows = []arrow{
 	}, tests: []string{"client"}},
 
 	// Tests and their tools. Nothing that is shipped may import these.
+	{pkg: "internal/e2e", tests: []string{".", "api/*", "client", "internal/cli", "internal/taskwork", "internal/testing/taskqueuetest", "match", "store/postgres", "worker"}},
 	{pkg: "internal/repo", tests: []string{"."}},
 	{pkg: "internal/testing/scribble"},
 	{pkg: "internal/testing/spec"},
@@ -181,7 +182,7 @@ var arrows = []arrow{
 		"webhook", ".", "classify", "match", "store", "store/local", "store/postgres", "engine", "worker", "client", "api/*",
 		"server", "server/config", "internal/faces/native", "internal/faces/matching", "internal/faces/scheduler", "internal/bench", "internal/transfer",
 		"internal/wire", "internal/pbconv", "internal/view", "internal/cli", "internal/version", "internal/spelling", "internal/quantity", "internal/storeurl", "internal/access", "internal/delivery", "internal/observe", "internal/logline", "internal/tracing", "internal/retry", "worker/workerprom",
-	}, tests: []string{"internal/matchmaker", "internal/taskwork", "internal/testing/taskqueuetest"}},
+	}, tests: []string{"internal/matchmaker"}},
 
 	// What a user's program looks like: it imports what users import.
 	{pkg: "examples/shop", imports: []string{".", "worker", "driver/*", "dashboard"}, tests: []string{"gqtest"}},
