@@ -117,9 +117,10 @@ build: ## Build bin/gq: static, without debug information (panics keep their sta
 # Not part of make test: from a cold cache building golangci-lint and buf alone takes
 # minutes. CI runs them beside the tests.
 .PHONY: lint
-lint: proto-check ## Run golangci-lint with .golangci.yml, and check the wire: style, compatibility, generated code
+lint: proto-check ## Run golangci-lint with .golangci.yml, look for dead code, and check the wire: style, compatibility, generated code
 	$(TOOL) golangci-lint run
 	cd services && $(GO) tool -modfile=../tools/lint/go.mod golangci-lint run
+	scripts/check-dead-code
 
 .PHONY: proto-check
 proto-check:

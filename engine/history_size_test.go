@@ -61,11 +61,13 @@ func fillHistory(t testing.TB, s store.Store, queues, hours int, now time.Time) 
 	r := rand.New(rand.NewPCG(1, 2))
 	// A few hours are drawn and used again: what counts is their size.
 	var drawn [20]*history.Hour
-	var alone [len(drawn)][history.DayHours]history.Day // each of them at each hour of a day, because summing up minutes takes long
+	var alone [len(drawn)][history.DayHours][]byte // each of them at each hour of a day, because summing up minutes takes long
 	for i := range drawn {
 		drawn[i] = busyHour(r, now, 1)
 		for hour := range alone[i] {
-			alone[i][hour].Add(int64(hour), drawn[i])
+			var day history.Day
+			day.Add(int64(hour), drawn[i])
+			alone[i][hour] = day.Append(nil)
 		}
 	}
 	var docs []store.Doc
@@ -87,7 +89,9 @@ func fillHistory(t testing.TB, s store.Store, queues, hours int, now time.Time) 
 			var day history.Day
 			of := hour / history.DayHours
 			for ; hour/history.DayHours == of && hour < minutes; hour++ {
-				day.Merge(&alone[r.IntN(len(drawn))][hour%history.DayHours])
+				if err := day.Decode(alone[r.IntN(len(drawn))][hour%history.DayHours]); err != nil {
+					t.Fatal(err)
+				}
 			}
 			add(store.Doc{Kind: fmt.Sprintf("d%d", of), Name: name, Data: day.Append(nil)})
 		}

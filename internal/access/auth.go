@@ -132,7 +132,7 @@ func matches(pattern, name string) bool {
 
 // Identity is an authenticated caller.
 type Identity struct {
-	Token string // id of the token; empty for Everyone and Probe
+	Token string // id of the token; empty for everyone and for probes
 	Name  string // given by its owner
 
 	grants  []Grant
@@ -175,9 +175,6 @@ func newIdentity(token, name string, grants []Grant) *Identity {
 // Everyone may do everything. It is the identity of all callers of a server without
 // authentication.
 func Everyone() *Identity { return everyone }
-
-// Probe may check whether a server works, and nothing else.
-func Probe() *Identity { return probe }
 
 var (
 	everyone = newIdentity("", "everyone", []Grant{{all, []string{"*"}}})

@@ -172,9 +172,6 @@ type Day struct{ hours [DayHours]*Point }
 // Add adds an hour of the day.
 func (d *Day) Add(hour int64, o *Hour) { o.Sum(at(d.hours[:], int(hour%DayHours)), 0, Minutes) }
 
-// Merge adds another record of the same day.
-func (d *Day) Merge(o *Day) { merge(d.hours[:], o.hours[:]) }
-
 // Hour returns what happened in an hour of the day, nil if nothing did.
 func (d *Day) Hour(hour int64) *Point { return d.hours[hour%DayHours] }
 

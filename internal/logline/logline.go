@@ -24,11 +24,6 @@ func NewText(w io.Writer, level slog.Leveler) *slog.Logger {
 	return slog.New(slog.NewTextHandler(w, &slog.HandlerOptions{Level: level, ReplaceAttr: Replace}))
 }
 
-// NewJSON returns a logger that writes JSON lines.
-func NewJSON(w io.Writer, level slog.Leveler) *slog.Logger {
-	return slog.New(slog.NewJSONHandler(w, &slog.HandlerOptions{Level: level, ReplaceAttr: Replace}))
-}
-
 // Replace applies the rules to an attribute, as a ReplaceAttr of [slog.HandlerOptions].
 func Replace(_ []string, a slog.Attr) slog.Attr {
 	switch a.Value.Kind() {

@@ -53,7 +53,11 @@ func roundTrip[V any, M any, P interface {
 func TestProtoRoundTrip(t *testing.T) {
 	none := Bases(nil)
 	t.Run("Policy", func(t *testing.T) {
-		roundTrip(t, drawPolicy, ProtoPolicy, func(m *pb.Policy) (gq.Policy, error) { return PolicyFromProto(m, gq.Policy{}) })
+		roundTrip(t, drawPolicy, ProtoPolicy, func(m *pb.Policy) (gq.Policy, error) {
+			var r protoReader
+			p := r.policy("policy.", m, gq.Policy{})
+			return p, r.err()
+		})
 	})
 	t.Run("Spec", func(t *testing.T) { roundTrip(t, drawSpec, ProtoSpec, none.Spec) })
 	t.Run("State", func(t *testing.T) { roundTrip(t, drawState, ProtoState, StateFromProto) })

@@ -128,14 +128,8 @@ func changedDuration(v, base time.Duration) *durationpb.Duration {
 // PolicyIsPartial reports whether the queue's policy fills the gaps of m.
 func PolicyIsPartial(m *pb.Policy) bool { return m != nil && m.Preset == nil }
 
-// PolicyFromProto decodes a policy. Absent fields come from the preset, if one is named,
-// or else from base. The reported faults do not depend on base.
-func PolicyFromProto(m *pb.Policy, base gq.Policy) (gq.Policy, error) {
-	var r protoReader
-	p := r.policy("policy.", m, base)
-	return p, r.err()
-}
-
+// policy decodes a policy. Absent fields come from the preset, if one is named, or else from
+// p. The reported faults do not depend on p.
 func (r *protoReader) policy(at string, m *pb.Policy, p gq.Policy) gq.Policy {
 	if m.Preset != nil {
 		p = readEnum(r, at, "preset", m.GetPreset(), gq.PresetResilient).Policy()

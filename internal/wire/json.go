@@ -10,9 +10,7 @@
 package wire
 
 import (
-	"bytes"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"time"
@@ -120,48 +118,4 @@ func Contents(field string, asJSON json.RawMessage, other *[]byte) ([]byte, erro
 // isJSONType reports whether a content type denotes JSON.
 func isJSONType(contentType string) bool {
 	return gq.Payload{ContentType: contentType}.IsJSON()
-}
-
-// SameJSON reports whether two JSON texts are equivalent: member order and white space do
-// not matter, numbers are compared as written.
-func SameJSON(a, b []byte) bool {
-	read := func(text []byte) (v any, ok bool) {
-		d := json.NewDecoder(bytes.NewReader(text))
-		d.UseNumber()
-		err := d.Decode(&v)
-		return v, err == nil && errors.Is(d.Decode(new(any)), io.EOF)
-	}
-	va, oka := read(a)
-	vb, okb := read(b)
-	return oka && okb && equalJSON(va, vb)
-}
-
-func equalJSON(a, b any) bool {
-	switch a := a.(type) {
-	case map[string]any:
-		other, ok := b.(map[string]any)
-		if !ok || len(a) != len(other) {
-			return false
-		}
-		for k, v := range a {
-			w, has := other[k]
-			if !has || !equalJSON(v, w) {
-				return false
-			}
-		}
-		return true
-	case []any:
-		other, ok := b.([]any)
-		if !ok || len(a) != len(other) {
-			return false
-		}
-		for i := range a {
-			if !equalJSON(a[i], other[i]) {
-				return false
-			}
-		}
-		return true
-	default:
-		return a == b
-	}
 }

@@ -200,26 +200,6 @@ func TestSuggestions(t *testing.T) {
 	}
 }
 
-func TestSameJSON(t *testing.T) {
-	for _, test := range []struct {
-		a, b string
-		want bool
-	}{
-		{`{"a":1,"b":[2]}`, ` {"b":[2], "a":1} `, true},
-		{`1`, `1.0`, false},
-		{`12345678901234567890`, `12345678901234567890`, true},
-		{`"\u0000"`, `"\u0000"`, true},
-		{`[1]`, `[1,2]`, false},
-		{`{"a":1}`, `{"b":1}`, false},
-		{`1 2`, `1`, false},
-		{``, ``, false},
-	} {
-		if got := SameJSON([]byte(test.a), []byte(test.b)); got != test.want {
-			t.Errorf("%s and %s: %v", test.a, test.b, got)
-		}
-	}
-}
-
 // decoders are all types decoded from outside.
 var decoders = []func() any{
 	func() any { return new(Spec) }, func() any { return new(Batch) }, func() any { return new(Patch) }, func() any { return new(Policy) },

@@ -36,9 +36,6 @@ type Loaded struct {
 	origins map[string]string // by key; absent means the default
 }
 
-// Given reports whether a key was set by any source.
-func (l *Loaded) Given(key string) bool { return l.origins[key] != "" }
-
 // given is one value from one source.
 type given struct {
 	key, text string
@@ -370,6 +367,3 @@ type Value struct {
 	Value string `json:"value"`
 	From  string `json:"from"`
 }
-
-// Keys lists all keys in order.
-func (l *Loaded) Keys() []string { return slices.Sorted(maps.Keys(l.Values())) }
