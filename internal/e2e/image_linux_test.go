@@ -1,7 +1,6 @@
 package e2e_test
 
 import (
-	"crypto/x509"
 	"errors"
 	"io/fs"
 	"os"
@@ -48,24 +47,5 @@ func TestTimeZonesOfTheImage(t *testing.T) {
 		if got := s.gq("schedule", "set", strings.ToLower(filepath.Base(zone)), "--cron", "0 2 * * *", "--time-zone", zone, "--type", "t"); got.status != 0 {
 			t.Errorf("a schedule in %s: %+v", zone, got)
 		}
-	}
-}
-
-const rootsEnv = "GQ_TEST_ROOTS" // makes the test program look for root certificates
-
-// TestRootsOfTheImage runs this program, which has the imports of gq, where the system has
-// no root certificates.
-func TestRootsOfTheImage(t *testing.T) {
-	if os.Getenv(rootsEnv) == "" {
-		nowhere := t.TempDir()
-		c := exec.Command(os.Args[0], "-test.run=^TestRootsOfTheImage$")
-		c.Env = append(os.Environ(), rootsEnv+"=1", "SSL_CERT_DIR="+nowhere, "SSL_CERT_FILE="+filepath.Join(nowhere, "none"))
-		if out, err := c.CombinedOutput(); err != nil {
-			t.Errorf("%v\n%s", err, out)
-		}
-		return
-	}
-	if pool, err := x509.SystemCertPool(); err != nil || pool.Equal(x509.NewCertPool()) {
-		t.Errorf("there are no root certificates: %v", err)
 	}
 }

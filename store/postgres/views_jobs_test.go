@@ -229,10 +229,17 @@ func TestViewOfJobs(t *testing.T) {
 		t.Fatal(err)
 	}
 	process := conn.PgConn().PID()
-	began := processorTime(process)
-	got := selectJobs(t, conn, "")
-	t.Logf("%d rows in %v of processor time", len(got), processorTime(process)-began)
+	var began time.Duration
+	var got map[gq.JobID]shown
 	want := everyJob(t, s)
+	for again := true; again; { // until no retry fell due while both were read
+		before := want
+		began = processorTime(process)
+		got = selectJobs(t, conn, "")
+		t.Logf("%d rows in %v of processor time", len(got), processorTime(process)-began)
+		want = everyJob(t, s)
+		again = !cmp.Equal(before, want)
+	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("%d jobs, and gq.jobs has %d rows (-API +view):\n%.4000s", len(want), len(got), diff)
 	}
