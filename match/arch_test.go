@@ -8,11 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
-	"slices"
-	"strings"
 	"testing"
-
-	"github.com/gopherqueue/gq/internal/testing/spec"
 )
 
 // The results are the same with 32-bit words.
