@@ -54,6 +54,10 @@ func TestWorkUnderAHeldSnapshot(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	untilAlone(t, url, holder.PgConn().PID())
 	now := clock.now.Load()
 	queues, bands := levels("q")
 	const (
@@ -89,6 +93,24 @@ func TestWorkUnderAHeldSnapshot(t *testing.T) {
 	without := walked(t, url, "round_pkey", "SET LOCAL enable_seqscan = off", "SELECT time FROM gq.round ORDER BY number")
 	if with > 2 || without < 10 {
 		t.Errorf("the head is read by %d entries, all rows of it by %d", with, without)
+	}
+}
+
+// untilAlone waits until no connection is left but one. Each tells the server at its end what it
+// has read, which would count as read by somebody else.
+func untilAlone(t *testing.T, url string, but uint32) {
+	t.Helper()
+	conn, err := pgx.Connect(t.Context(), url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close(context.WithoutCancel(t.Context()))
+	for left := 1; left > 0; time.Sleep(10 * time.Millisecond) {
+		if err := conn.QueryRow(t.Context(), `
+			SELECT count(*) FROM pg_stat_activity
+			WHERE backend_type = 'client backend' AND pid NOT IN (pg_backend_pid(), $1)`, int64(but)).Scan(&left); err != nil {
+			t.Fatal(err)
+		}
 	}
 }
 
