@@ -36,7 +36,7 @@ check: format-check vet ## Before every commit: format, vet, and the tests that 
 	CGO_ENABLED=0 GQ_TEST_WITHOUT='browser docker node python curl postgresql' $(GO) test -trimpath -vet=off -short ./...
 
 .PHONY: test
-test: format-check vet ## All tests but those that need more than Go and PostgreSQL, which it lists; at most 6 minutes on two cores
+test: format-check vet ## All tests but those that need more than Go and PostgreSQL, which it lists; 11 to 13 minutes on two cores
 	scripts/test
 
 .PHONY: test-lab
@@ -45,7 +45,7 @@ test-lab: format-check ## Vet and test the laboratory, the module in services: d
 	scripts/test-lab
 
 .PHONY: test-all
-test-all: test test-rest ## Everything that CI runs; at most 40 minutes on two cores
+test-all: test test-rest ## Everything that CI runs; about an hour on two cores
 
 .PHONY: test-rest
 test-rest: ## What make test leaves out, part by part; PARTS="race browser" for some of them

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strings"
 
@@ -29,6 +30,7 @@ type run struct {
 	failed   []string // packages
 	finished int      // packages
 	records  []spec.Record
+	left     map[string][]string // tests, by what they need
 }
 
 type testName struct{ pkg, test string }
@@ -41,10 +43,10 @@ type testRun struct {
 }
 
 // readRun prints what go test prints without -json: a line for each package, and all
-// that a failed test wrote. It returns the records of the tests, and an error if one
+// that a failed test wrote. Then it lists the tests that were left out. It returns the records of the tests, and an error if one
 // failed or none ran.
 func readRun(in io.Reader, out io.Writer) ([]spec.Record, error) {
-	r := run{out: out, tests: map[testName]*testRun{}}
+	r := run{out: out, tests: map[testName]*testRun{}, left: map[string][]string{}}
 	lines := bufio.NewReader(in)
 	for {
 		line, err := lines.ReadBytes('\n')
@@ -62,6 +64,9 @@ func readRun(in io.Reader, out io.Writer) ([]spec.Record, error) {
 		if err != nil {
 			return nil, fmt.Errorf("read the events of go test: %w", err)
 		}
+	}
+	for _, needs := range slices.Sorted(maps.Keys(r.left)) {
+		fmt.Fprintf(out, "left out, needs %s: %s\n", needs, strings.Join(r.left[needs], " "))
 	}
 	switch {
 	case len(r.failed) > 0:
@@ -104,6 +109,7 @@ func (r *run) end(name testName, t *testRun, outcome spec.Outcome) {
 	delete(r.tests, name)
 	if outcome == spec.Skip && t.needs != "" {
 		outcome = spec.Left
+		r.left[t.needs] = append(r.left[t.needs], name.pkg+"."+name.test)
 	} else {
 		t.needs = ""
 	}

@@ -61,7 +61,7 @@ func TestReadRun(t *testing.T) {
 		{
 			"LeftOut",
 			[]string{"covers TestX Q-01", "needs TestX python", "skip TestX", "pass"},
-			[]string{record("Q-01", "TestX", spec.Left, "python")}, "", "",
+			[]string{record("Q-01", "TestX", spec.Left, "python")}, "left out, needs python: " + p + ".TestX\n", "",
 		},
 		{
 			"Skipped",

@@ -116,7 +116,7 @@ func (q request) answer(out io.Writer) error {
 	}
 	if q.part {
 		records = fillIn(records, before)
-		listLeft(out, records, module)
+		listLeft(out, records)
 	}
 	text := render(spec.All(), records, module)
 	if q.check {

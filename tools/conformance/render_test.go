@@ -256,7 +256,7 @@ func TestCheckOfAPart(t *testing.T) {
 		t.Errorf("the whole: exit %d, %q, want 1 and Q-02", code, stderr)
 	}
 	code, out := w.run("-check", "-part")
-	if want := "left out, needs python: a.TestX; requirements Q-02\n"; code != 0 || out != want {
+	if want := "left out, needs python: requirements Q-02, tests: 1\n"; code != 0 || out != want {
 		t.Errorf("a part: exit %d, %q, want 0 and %q", code, out, want)
 	}
 	w.record(t, "1.records", "Q-01\texample.com/m/other\tTestX\tpass\t\n")
@@ -265,7 +265,7 @@ func TestCheckOfAPart(t *testing.T) {
 	}
 	w.record(t, "1.records", "")
 	code, out = w.run("-check", "-part", "-without", "a")
-	if want := "left out, needs the module in a: a.TestX; requirements Q-01 Q-02\n"; code != 0 || !strings.Contains(out, want) {
+	if want := "left out, needs the module in a: requirements Q-01 Q-02, tests: 1\n"; code != 0 || !strings.Contains(out, want) {
 		t.Errorf("without a: exit %d, %q, want 0 and %q", code, out, want)
 	}
 	w.record(t, "1.records", "Q-01\texample.com/m/a\tTestX\tskip\t\n")
