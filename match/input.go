@@ -116,7 +116,10 @@ const AttributeUnits = "matching.units"
 
 // CountUnits gives a submission to [Queue] that names no units the default.
 func CountUnits(s *gq.Spec) {
-	if _, err := ParseKind(s.Type); err == nil && s.Queue == Queue && s.CostUnits == 0 && s.Attributes[AttributeUnits] != "0" {
+	if s.Queue != Queue || s.CostUnits != 0 || s.Attributes[AttributeUnits] == "0" {
+		return
+	}
+	if _, err := ParseKind(s.Type); err == nil {
 		s.CostUnits = DefaultUnits
 	}
 }
@@ -125,7 +128,10 @@ func CountUnits(s *gq.Spec) {
 // a copy of the job at 0. Jobs that were stored
 // before there was a default lack the attribute.
 func KeepUnits(s *gq.Spec) {
-	if _, err := ParseKind(s.Type); err != nil || s.Queue != Queue || s.CostUnits != 0 || len(s.Attributes) >= gq.MaxAttributes {
+	if s.Queue != Queue || s.CostUnits != 0 || len(s.Attributes) >= gq.MaxAttributes {
+		return
+	}
+	if _, err := ParseKind(s.Type); err != nil {
 		return
 	}
 	if s.Attributes = maps.Clone(s.Attributes); s.Attributes == nil {

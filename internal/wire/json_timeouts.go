@@ -33,8 +33,8 @@ func (t *TimeoutsBody) Limit(s *gq.Spec, policy *Policy, inView bool) (faults []
 	if policy == nil {
 		policy = &Policy{}
 	}
-	fault := func(l limit, format string, args ...any) {
-		faults = append(faults, gq.Fault{Field: "timeouts." + l.name, Problem: fmt.Sprintf(format, args...)})
+	fault := func(name, format string, args ...any) {
+		faults = append(faults, gq.Fault{Field: "timeouts." + name, Problem: fmt.Sprintf(format, args...)})
 	}
 	o := &s.Overrides
 	for _, l := range []limit{
@@ -45,9 +45,9 @@ func (t *TimeoutsBody) Limit(s *gq.Spec, policy *Policy, inView bool) (faults []
 		switch {
 		case l.given == nil:
 		case *l.given < 0, *l.given == 0 && l.name == "visibility":
-			fault(l, "%v is not above 0", time.Duration(*l.given))
+			fault(l.name, "%v is not above 0", time.Duration(*l.given))
 		case l.own != nil && *l.own != *l.given:
-			fault(l, "%v is not the %v of policy.%s; give one of the two", time.Duration(*l.given), time.Duration(*l.own), l.policy)
+			fault(l.name, "%v is not the %v of policy.%s; give one of the two", time.Duration(*l.given), time.Duration(*l.own), l.policy)
 		case *l.given == 0:
 			*l.to = gq.Unlimited
 		default:
