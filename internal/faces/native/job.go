@@ -132,7 +132,7 @@ func (h *HTTP) get(ctx context.Context, in *getInput, _ *httpx.None) (*httpx.Ans
 		return nil, err
 	}
 	if v != nil {
-		return &httpx.Answer[wire.Job]{Form: viewForm(v), Other: inView(v, job)}, nil
+		return &httpx.Answer[wire.Job]{Form: viewForm(v), Other: copyInView(v, job)}, nil
 	}
 	out := httpx.OK(wire.JobOf(&job))
 	if whole {
@@ -302,7 +302,7 @@ func (h *HTTP) wait(ctx context.Context, in *waitInput, _ *httpx.None) (*httpx.A
 		return nil, err
 	}
 	if v != nil {
-		return &httpx.Answer[wire.Job]{Form: viewForm(v), Other: inView(v, job)}, nil
+		return &httpx.Answer[wire.Job]{Form: viewForm(v), Other: copyInView(v, job)}, nil
 	}
 	return httpx.OK(wire.JobOf(&job)), nil
 }

@@ -165,7 +165,7 @@ func (h *HTTP) submit(ctx context.Context, in *submitInput, body *submitBody) (*
 	httpx.CallOf(ctx).Header().Set("Location", jobPath(s.ID()))
 	answer := &httpx.Answer[wire.Submitted]{}
 	if v != nil {
-		answer.Form, answer.Other = viewForm(v), inView(v, job)
+		answer.Form, answer.Other = viewForm(v), copyInView(v, job)
 	} else {
 		answer.Body = submittedOf(&job, &s)
 	}

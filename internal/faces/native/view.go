@@ -20,9 +20,9 @@ import (
 // answers that are in none.
 func viewForm(v *view.View) string { return "application/vnd.gopherqueue." + v.Name + "+json" }
 
-// inView returns a job in a view. It takes a copy, so that callers which also answer without a view
+// copyInView returns a job in a view. It takes a copy, so that callers which also answer without a view
 // do not allocate theirs.
-func inView(v *view.View, job gq.Job) any { return v.Job(&job) }
+func copyInView(v *view.View, job gq.Job) any { return v.Job(&job) }
 
 // viewForms describes a job, or a page of jobs, in every view.
 func viewForms(schemas *httpx.Schemas, page bool) httpx.Content {
